@@ -15,7 +15,6 @@ from foveate.relevance.negatives import query_metric_of
 from foveate.texture.basis import compress
 from training.channel_budget import linear, quality
 from training.channel_budget.__main__ import ALL, embedding, forwards, quality_table, smallest
-from training.channel_budget.arguments import read_arguments
 from training.channel_budget.linear import Folds, Table, fit, pairs, precision, promise
 from training.channel_budget.quality import Full, Names, answers, holding, judge
 from training.examples import Asked, Example
@@ -185,32 +184,3 @@ def test_tables_have_the_columns_that_are_named(example: Example) -> None:
     assert found[0].columns.shape == (example.texture.grid.count, len(linear.NAMES))
     y = found[0].columns[:, linear.NAMES.index("y")].reshape(example.texture.grid.shape)
     assert (np.diff(y, axis=0) > 0).all()
-
-
-def read(monkeypatch: pytest.MonkeyPatch, **folders: Path) -> object:
-    given = [word for name, folder in folders.items() for word in (f"--{name}", str(folder))]
-    monkeypatch.setattr("sys.argv", ["command", *given])
-    return read_arguments("what it does")
-
-
-def test_missing_data_and_places_that_cannot_be_written_are_told_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data, cache, file = tmp_path / "data", tmp_path / "cache", tmp_path / "file"
-    file.touch()
-    for part in ("train", "dev/coco128", "dev/open"):
-        with pytest.raises(SystemExit):
-            read(monkeypatch, data=data, cache=cache)
-        assert f"has no folder {part}" in capsys.readouterr().err
-        (data / part).mkdir(parents=True)
-    assert read(monkeypatch, data=data, cache=cache) == (data, cache, None)
-    assert read(monkeypatch, data=data, cache=cache, out=tmp_path / "a" / "out") == (
-        data,
-        cache,
-        tmp_path / "a" / "out",
-    )
-    assert not list(cache.iterdir())
-    for folders in ({"cache": file}, {"cache": cache, "out": file / "in it"}):
-        with pytest.raises(SystemExit):
-            read(monkeypatch, data=data, **folders)
-        assert "that can be written" in capsys.readouterr().err

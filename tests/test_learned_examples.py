@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import tarfile
@@ -12,6 +13,7 @@ import pytest
 from PIL import Image
 
 from training import examples
+from training.arguments import WANTED, checked, command
 from training.examples import Example, compared, held_back, judge, learning, means, table
 
 SIZE = (96, 128)  # pixels, h and w
@@ -151,3 +153,29 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         learning(tmp_path, tmp_path)
     with pytest.raises(SystemExit, match="has no dev/coco128, dev/open"):
         held_back(tmp_path, tmp_path)
+
+
+def read(*words: object, out: str | None = None) -> argparse.Namespace:
+    return checked(command("name", "What it does."), [str(word) for word in words], out=out)
+
+
+def test_missing_data_and_places_that_cannot_be_written_are_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, cache, file = tmp_path / "data", tmp_path / "cache", tmp_path / "file"
+    file.touch()
+    for part in WANTED:
+        with pytest.raises(SystemExit):
+            read("--data", data, "--cache", cache)
+        said = capsys.readouterr().err
+        assert f"has no {part}" in said
+        assert "training/README.md" in said
+        (data / part).mkdir(parents=True)
+    assert read("--data", data, "--cache", cache).out is None
+    assert read("--data", data, "--cache", cache, out="name").out == cache / "name"
+    assert read("--data", data, "--cache", cache, "--out", tmp_path / "a" / "b", out="name").out == tmp_path / "a" / "b"
+    assert [path.name for path in cache.rglob("*")] == ["name"]
+    for folders in (("--cache", file), ("--cache", cache, "--out", file / "in it")):
+        with pytest.raises(SystemExit):
+            read("--data", data, *folders)
+        assert "is no folder that can be written" in capsys.readouterr().err

@@ -16,7 +16,6 @@ from foveate.cli.evaluate.coco import RASTER
 from foveate.core.grid import Grid
 from training.examples import Asked, Example
 from training.scorer.__main__ import like, map_of, once
-from training.scorer.arguments import WANTED, folders
 from training.scorer.judging import MEASURES, judge, measured, table
 from training.scorer.learn import WAYS, Recipe, Way, learn, precision_of
 from training.scorer.model import TextureScorer, fit, iou_loss, keep_softly
@@ -137,21 +136,6 @@ def test_what_was_judged_is_not_judged_again(tmp_path: Path) -> None:
         raise AssertionError
 
     np.testing.assert_array_equal(once(tmp_path / "a.npz", never)["way"], made["way"])
-
-
-@pytest.mark.parametrize("missing", ["data", "out"])
-def test_what_is_wrong_with_a_folder_is_said(missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for each in WANTED if missing != "data" else WANTED[1:]:
-        (tmp_path / each).mkdir(parents=True)
-    (tmp_path / "file").touch()
-    out = tmp_path / ("file" if missing == "out" else "out")
-    with pytest.raises(SystemExit):
-        folders("scorer", None, ["--data", str(tmp_path), "--cache", str(tmp_path), "--out", str(out)])
-    assert {"data": "no train/photos.json in it", "out": "cannot write into"}[missing] in capsys.readouterr().err
-    (tmp_path / WANTED[0]).mkdir(parents=True, exist_ok=True)
-    found = folders("scorer", None, ["--data", str(tmp_path), "--cache", str(tmp_path)])
-    assert found.out == tmp_path / "scorer-run"
-    assert not list(found.out.iterdir())
 
 
 def test_a_pyramid_hears_what_is_around_a_cell() -> None:

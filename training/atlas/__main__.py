@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +14,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 import foveate
+import training.atlas
 from foveate.core.blas import products_in_one_thread
 from foveate.encoders.load import load_encoder
 from foveate.relevance.device.fused import ask
@@ -26,6 +25,7 @@ from foveate.relevance.query import prepare
 from foveate.relevance.written import page_of
 from foveate.texture.tensors import in_chunks
 from foveate.texture.texture import Texture
+from training.arguments import checked, command
 from training.atlas.pages import (
     Bases,
     bases_of,
@@ -153,11 +153,7 @@ def time_table(title: str, found: dict[int, dict[str, float]]) -> str:
 
 def main() -> None:
     """Minutes in all, so there is nothing to resume."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--out", type=Path, help="a folder for the report as JSON")
-    args = parser.parse_args()
+    args = checked(command("atlas", training.atlas.__doc__))
     torch.set_num_threads(1)
     examples = learning(args.data, args.cache)
     some = tqdm(examples[:: len(examples) // (2 * max(COUNTS))], mininterval=5)
@@ -188,7 +184,6 @@ def main() -> None:
     report["agreement"] = {asked: agreement(every[:64], vectors[:asked]) for asked in QUESTIONS}
     print(json.dumps(report, indent=None))
     if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
         (args.out / "atlas.json").write_text(json.dumps(report))
 
 

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 import foveate
+import training.channel_budget
 from foveate.channels.build import CHANNEL_SETS, build_planes
 from foveate.cli.evaluate.agreement import mean_estimate
 from foveate.core.files import write_whole
 from foveate.core.layout import COLOURS, DERIVED, FULL40, FULL56, GRID13, LAYOUTS, MVP13, ROPE, Layout
 from foveate.viz import paper
 from foveate.viz.charts import Series, draw_chart
+from training.arguments import checked, command
 from training.channel_budget import linear
-from training.channel_budget.arguments import read_arguments
 from training.channel_budget.quality import (
     MEASURES,
     Floats,
@@ -183,7 +184,7 @@ def draw(path: Path, curves: dict[str, list[tuple[int, Floats, Sequence[int]]]],
 
 
 def main() -> None:
-    args = read_arguments(__doc__)
+    args = checked(command("channel_budget", training.channel_budget.__doc__))
     folder = args.cache / "channel_budget"
     chosen = [example for example in learning(args.data, args.cache) if example.held_out]
 

@@ -15,16 +15,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import foveate
+import training.channel_weights
 from foveate.cli.evaluate.agreement import mean_estimate
 from foveate.cli.evaluate.coco import RASTER
 from foveate.cli.evaluate.questions import read_questions
 from foveate.encoders.load import load_encoder
 from foveate.encoders.nano import NanoEncoder
 from foveate.relevance.cues import find_cues
+from training.arguments import checked, command
 from training.channel_weights.model import ChannelWeights, sparse
 from training.examples import Asked, Example, held_back, learning
 from training.scorer.__main__ import like
-from training.scorer.arguments import folders
 from training.scorer.judging import MEASURES, judge, table
 from training.scorer.learn import BATCH, SEED, gathered, statistics
 from training.scorer.model import fit, iou_loss
@@ -159,7 +160,7 @@ FOREIGN = ("a bus", "the sky", "a person's hand", "the kitchen table", "an old b
 
 def main() -> None:
     """All of it."""
-    args = folders("channel_weights", __doc__)
+    args = checked(command("channel_weights", training.channel_weights.__doc__), out="channel_weights-run")
     out = args.out
     torch.set_num_threads(1)
     known = lessons(chosen(learning(args.data, args.cache), SEEN, QUESTIONS), args.cache / "scorer")

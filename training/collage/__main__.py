@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-from pathlib import Path
 from typing import Any
 
 import training.collage
+from training.arguments import checked, command
 from training.collage import evaluate, features, tower, train
 
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(
-        description=training.collage.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--out", type=Path, help="for report.json and table.md; left out, they are printed only")
-    args = parser.parse_args()
+    args = checked(command("collage", training.collage.__doc__))
     folder = args.cache / "collage"
     for side, count in features.COUNTS.items():
         features.make(args.data, folder, side, count)
@@ -34,7 +27,6 @@ def main() -> None:
         report[name] = evaluate.evaluate(folder, side, scenes=evaluate.SCENES, each=evaluate.EACH, ways=ways, rule=rule)
         print("\n" + evaluate.shown(report[name]))
     if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
         (args.out / "report.json").write_text(json.dumps(report, indent=1), "utf-8")
         tables = "\n\n".join(evaluate.shown(result) for result in report.values())
         (args.out / "table.md").write_text(tables + "\n", "utf-8")

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+import training.compressed
 from foveate.cli.evaluate.agreement import mean_estimate
 from foveate.core.files import write_whole
 from foveate.encoders.load import load_encoder
@@ -24,7 +25,7 @@ from foveate.encoders.protocol import Encoder
 from foveate.relevance.negatives import query_metric_of
 from foveate.relevance.query import prepare
 from foveate.store.basis_check import likeness
-from training.channel_budget.arguments import read_arguments
+from training.arguments import checked, command
 from training.channel_budget.quality import MEASURES, answers, photographs
 from training.compressed import embedding, planes
 from training.compressed.features import features_of, make_features, with_features
@@ -141,7 +142,7 @@ def times(codecs: Sequence[Any], value: NDArray[np.float32]) -> dict[str, float]
 
 
 def main() -> None:
-    args = read_arguments(__doc__)
+    args = checked(command("compressed", training.compressed.__doc__))
     torch.set_num_threads(1)
     torch.manual_seed(0)
     folder = args.cache / "compressed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -20,10 +19,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from tqdm import tqdm
 
+import training.learned_channels
 from foveate.cli.evaluate.agreement import Estimate, agreement, mean_estimate
 from foveate.core.grid import resize_map
 from foveate.encoders.nano import NanoEncoder
 from foveate.relevance.query import prepare
+from training.arguments import checked, command
 from training.examples import MEASURES, Asked, Example, held_back, learning
 from training.saliency import arrays as a
 from training.saliency.model import divergence
@@ -276,14 +277,10 @@ def _cell(value: Any) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m training.learned_channels", description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--out", type=Path, help="of models and pictures; CACHE/learned_channels if left out")
+    parser = command("learned_channels", training.learned_channels.__doc__)
     parser.add_argument("--epochs", type=int, default=EPOCHS)
-    args = parser.parse_args()
-    out = args.out or args.cache / "learned_channels"
-    out.mkdir(parents=True, exist_ok=True)
+    args = checked(parser, out="learned_channels")
+    out: Path = args.out
     torch.set_num_threads(1)
     examples = learning(args.data, args.cache)
     data = data_of(examples, args.cache, "learning", lambda _: 1.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+import training.saliency
 from foveate.cli.evaluate.agreement import Estimate, mean_estimate
 from foveate.core.grid import resize_map
 from foveate.encoders.nano import NanoEncoder
+from training.arguments import checked, command
 from training.examples import LABELS, Asked, Example, held_back, learning
 from training.saliency import arrays as a
 from training.saliency.kept import kept_of_nothing, of_questions
@@ -107,16 +108,12 @@ def interval(values: NDArray[np.float64], photographs: Sequence[int] | None = No
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m training.saliency", description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--cache", type=Path, required=True, help="textures and planes")
-    parser.add_argument("--out", type=Path, help="of the models; CACHE/saliency if left out")
+    parser = command("saliency", training.saliency.__doc__)
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--by-frequency", action="store_true", help="things weighted by how often they were drawn")
     parser.add_argument("--judge", nargs="*", choices=("coco128", "open"), help="both sets if none is named")
-    args = parser.parse_args()
-    out = args.out or args.cache / "saliency"
-    out.mkdir(parents=True, exist_ok=True)
+    args = checked(parser, out="saliency")
+    out: Path = args.out
 
     examples = learning(args.data, args.cache)
     arrays = a.arrays_of(examples, args.cache / "saliency", "learning")

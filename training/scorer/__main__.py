@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import foveate
+import training.scorer
 from foveate.cli.evaluate.agreement import mean_estimate, ratio_estimate
 from foveate.core.grid import resize_map
 from foveate.relevance.overlaps import cells_of
+from training.arguments import checked, command
 from training.examples import Example, held_back, learning
-from training.scorer.arguments import folders
 from training.scorer.judging import MEASURES, judge, table
 from training.scorer.learn import BATCH, CHOOSE_BY, SEED, WAYS, Way, choose, learn
 from training.scorer.model import TextureScorer, fit, iou_loss
@@ -123,7 +124,7 @@ def once(file: Path, make: Callable[[], dict[str, NDArray[np.float64]]]) -> dict
 
 def main() -> None:
     """All of it."""
-    args = folders("scorer", __doc__)
+    args = checked(command("scorer", training.scorer.__doc__), out="scorer-run")
     out = args.out
     torch.set_num_threads(1)
     known = lessons(chosen(learning(args.data, args.cache), SEEN, QUESTIONS), args.cache / "scorer")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+import training.vocabulary
 from foveate.cli.evaluate.agreement import mean_estimate
 from foveate.cli.evaluate.search import recall
 from foveate.core.blas import products_in_one_thread
@@ -29,6 +29,7 @@ from foveate.store.hits import short_list
 from foveate.store.reader import Vectors
 from foveate.store.record import farthest
 from foveate.texture.basis import Basis
+from training.arguments import checked, command
 from training.examples import MEASURES, Example, compared, held_back, judge, learning, means
 from training.vocabulary.cells import Cells, Common, fit_common, gather, save_whole
 from training.vocabulary.codebooks import Codebook, Ids
@@ -291,12 +292,8 @@ def search_lines(report: Table) -> str:
 
 def main() -> None:
     """All of it; each part is in a file when it is done, and a run that was stopped goes on after it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--out", type=Path, help="for what is found; CACHE/vocabulary otherwise")
-    args = parser.parse_args()
-    out: Path = args.out or args.cache / "vocabulary"
+    args = checked(command("vocabulary", training.vocabulary.__doc__), out="vocabulary")
+    out: Path = args.out
     examples = learning(args.data, args.cache)
     cells = gather(examples, out)
     common, books, tables = fit_all(cells, out)
