@@ -306,12 +306,15 @@ def test_both_readers_are_judged_on_every_budget(tmp_path: Path, rule: bool) -> 
     torch.manual_seed(0)
     torch.save({"tower": tower.Tower().state_dict(), "step": 0}, tmp_path / "tower.pt")
     train.saved(train.Trainee(model.Collage(width=64, layers=3)), tmp_path)
-    result = evaluate.evaluate(tmp_path, "held", scenes=9, each=3, ways=["relevance", "oracle"], rule=rule)
+    result = evaluate.evaluate(tmp_path, "held", scenes=9, each=3, ways=["relevance", "oracle", "maxmin"], rule=rule)
     assert result["settings"]["scenes"] == 2
     found = result["found"]
     assert found["oracle"]["100 %"]["relations"] == found["relevance"]["100 %"]["relations"]  # nothing is dropped
     assert set(found["relevance"]) == set(evaluate.BUDGETS)
     assert result["touched"]["oracle"]["12 %"] == 1
+    for way, rows in result["differences"]["relations"].items():
+        of = found[way]["12 %"]["relations"]["accuracy"] - found["maxmin"]["12 %"]["relations"]["accuracy"]
+        assert rows["12 %"]["mean"] == pytest.approx(of, abs=1e-6)
     assert f"by {'rule' if rule else 'model'}" in evaluate.shown(result)
     with pytest.raises(SystemExit, match=r"has no tokens\.npy: first run"):
         evaluate.evaluate(tmp_path, "known", scenes=1, each=1, ways=["oracle"], rule=rule)

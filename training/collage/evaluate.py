@@ -28,6 +28,7 @@ from PIL import Image
 from torch import Tensor
 
 import foveate
+from foveate.cli.evaluate.agreement import mean_estimate
 from foveate.relevance.allocation import even_order
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, whole_box
 from foveate.vlm.select.methods import Candidates, choose
@@ -49,6 +50,7 @@ WAYS = {
     "oracle": {},
 }
 GROUPS = {"named": NAMED, "relations": ("relation", "alike"), **{name: (name,) for name in FAMILIES}}
+BLIND = "maxmin"  # the best way that does not know the question
 SEED, SCENES, EACH = 3, 200, 10
 LAYOUT = TokenLayout((TokenGrid(CELLS, CELLS, whole_box((SIDE, SIDE))),), TOKENS)
 
@@ -210,6 +212,41 @@ def touched(
     return out
 
 
+def remembered(answers: Answers) -> Answers:
+    """The same, each way and budget asked once."""
+    found: dict[tuple[str, int], list[str]] = {}
+
+    def once(items: Sequence[Item], way: str, budget: int) -> list[str]:
+        if (way, budget) not in found:
+            found[way, budget] = answers(items, way, budget)
+        return found[way, budget]
+
+    return once
+
+
+def differences(
+    answers: Answers, items: Sequence[Item], ways: Sequence[str], other: str = BLIND
+) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+    """Group -> way -> budget: by how much more often a way is right than `other`, with intervals over scenes."""
+    scene = [item.scene for item in items]
+    family = np.array([item.question.family for item in items])
+
+    def right(way: str, budget: int) -> NDArray[np.float64]:
+        found = answers(items, way, budget)
+        return np.array([a == item.question.answer for a, item in zip(found, items, strict=True)], float)
+
+    out: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
+    for group in ("named", "relations"):
+        on = np.isin(family, GROUPS[group])
+        for way in ways:
+            for name, budget in BUDGETS.items():
+                if way != other and budget < TOKENS and on.any():
+                    apart = (right(way, budget) - right(other, budget))[on]
+                    row = out.setdefault(group, {}).setdefault(way, {})
+                    row[name] = mean_estimate(apart, np.array(scene)[on]).record()
+    return out
+
+
 def evaluate(folder: Path, side: str, *, scenes: int, each: int, ways: Sequence[str], rule: bool) -> dict[str, Any]:
     """Everything that main prints: by the reader by rule, or by the language model; fewer scenes if there are fewer."""
     of = learned(folder, side)
@@ -220,7 +257,7 @@ def evaluate(folder: Path, side: str, *, scenes: int, each: int, ways: Sequence[
     with torch.no_grad():
         cells = cells if model is None else list(model(torch.stack(cells)))
     keep = chooser(cells, textures(folder / side, scenes), of.made.shown[:, 0])
-    answers = by_rule(frozen(folder), cells, keep) if model is None else by_model(model, cells, keep)
+    answers = remembered(by_rule(frozen(folder), cells, keep) if model is None else by_model(model, cells, keep))
     return {
         "settings": {
             "side": side,
@@ -233,6 +270,7 @@ def evaluate(folder: Path, side: str, *, scenes: int, each: int, ways: Sequence[
         "no tokens": without(answers(items, "oracle", 0), items),
         "touched": touched(of.made.shown[:, 0], items, keep, [way for way in ways if way != "downsample"]),
         "found": report(answers, items, ways, budgets=BUDGETS, groups=GROUPS),
+        "differences": differences(answers, items, ways) if BLIND in ways else {},
     }
 
 
@@ -248,6 +286,11 @@ def shown(result: dict[str, Any]) -> str:
     lines += ["", "| a token on every thing needed | " + " | ".join(list(BUDGETS)[1:]) + " |", "|---" * 6 + "|"]
     for way, row in result["touched"].items():
         lines.append(f"| {way} | " + " | ".join(f"{v:.3f}" for v in row.values()) + " |")
+    for group, rows in result["differences"].items():
+        lines += ["", f"| {group}: difference to {BLIND} | " + " | ".join(list(BUDGETS)[1:]) + " |", "|---" * 6 + "|"]
+        for way, row in rows.items():
+            cells = (f"{one['mean']:+.3f} ({one['low']:+.3f} to {one['high']:+.3f})" for one in row.values())
+            lines.append(f"| {way} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
