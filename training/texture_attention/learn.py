@@ -33,6 +33,7 @@ from training.texture_attention.blocks import Attention, Convolution, at
 
 BUDGET, KERNEL = 31, 7  # a neighbour stands three cells away
 SCENES, ASKED, STEPS, RATE = 8, 4, 250, 2e-3
+SLOWER = 0.05  # the reader's share of the rate: at the whole rate it forgets
 NONE = "no block"
 ARMS: dict[str, Callable[[int], nn.Module]] = {
     NONE: lambda width: nn.Identity(),
@@ -104,7 +105,8 @@ def learned(reader: Reader, arm: str, made: Made, state: Path, *, seed: int = 1,
     """An arm, learned. Goes on from `state`, which is written whole. The seed decides block and questions."""
     torch.manual_seed(seed)
     model = Fronted(reader, arm)
-    optimizer, done, mean = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01), 0, 0.0
+    parts = [{"params": part.parameters(), "of": of} for part, of in ((model.reader, SLOWER), (model.block, 1.0))]
+    optimizer, done, mean = torch.optim.AdamW(parts, lr=RATE, weight_decay=0.01), 0, 0.0
     if state.exists():
         kept = torch.load(state, weights_only=True)
         model.load_state_dict(kept["model"])
@@ -115,7 +117,7 @@ def learned(reader: Reader, arm: str, made: Made, state: Path, *, seed: int = 1,
         rng = np.random.default_rng([7, seed, step])
         batch = batch_of(made, rng.choice(with_some, SCENES, replace=False).tolist(), rng, ASKED)
         for group in optimizer.param_groups:
-            group["lr"] = rate_at(step, steps, RATE, warm=20)
+            group["lr"] = group["of"] * rate_at(step, steps, RATE, warm=20)
         loss = F.cross_entropy(model(batch), batch.answers.flatten())
         optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
