@@ -312,6 +312,7 @@ def test_both_readers_are_judged_on_every_budget(tmp_path: Path, rule: bool) -> 
     assert found["oracle"]["100 %"]["relations"] == found["relevance"]["100 %"]["relations"]  # nothing is dropped
     assert set(found["relevance"]) == set(evaluate.BUDGETS)
     assert result["touched"]["oracle"]["12 %"] == 1
+    assert 0 <= result["pointed"] <= 1
     for way, rows in result["differences"]["relations"].items():
         of = found[way]["12 %"]["relations"]["accuracy"] - found["maxmin"]["12 %"]["relations"]["accuracy"]
         assert rows["12 %"]["mean"] == pytest.approx(of, abs=1e-6)

@@ -198,6 +198,16 @@ def without(found: Sequence[str], items: Sequence[Item]) -> dict[str, Any]:
     return {name: share(right[mask], scene[mask], right[mask]) for name, mask in masks.items() if mask.any()}
 
 
+def pointed(shown: NDArray[np.int8], items: Sequence[Item], keep: Keeper) -> float:
+    """Share of the questions that name one thing, whose best cell shows it."""
+    on = [
+        shown[item.scene][keep(item, "relevance", 1)[0]] == item.question.needs[0]
+        for item in items
+        if item.question.family != "count"
+    ]
+    return round(float(np.mean(on)), 3)
+
+
 def touched(
     shown: NDArray[np.int8], items: Sequence[Item], keep: Keeper, ways: Sequence[str]
 ) -> dict[str, dict[str, float]]:
@@ -268,6 +278,7 @@ def evaluate(folder: Path, side: str, *, scenes: int, each: int, ways: Sequence[
         },
         "question only": without(guesses(load(folder, "train").scenes, items), items),
         "no tokens": without(answers(items, "oracle", 0), items),
+        "pointed": pointed(of.made.shown[:, 0], items, keep),
         "touched": touched(of.made.shown[:, 0], items, keep, [way for way in ways if way != "downsample"]),
         "found": report(answers, items, ways, budgets=BUDGETS, groups=GROUPS),
         "differences": differences(answers, items, ways) if BLIND in ways else {},
@@ -283,6 +294,7 @@ def shown(result: dict[str, Any]) -> str:
     lines += [families(found, "12 %", FAMILIES), "", families(found, "100 %", FAMILIES), ""]
     for name in ("question only", "no tokens"):
         lines.append(f"{name}: " + ", ".join(f"{k} {v['accuracy']:.3f}" for k, v in result[name].items()))
+    lines += ["", f"the map's peak lies on the thing named: {result['pointed']:.3f}"]
     lines += ["", "| a token on every thing needed | " + " | ".join(list(BUDGETS)[1:]) + " |", "|---" * 6 + "|"]
     for way, row in result["touched"].items():
         lines.append(f"| {way} | " + " | ".join(f"{v:.3f}" for v in row.values()) + " |")
