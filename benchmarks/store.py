@@ -65,7 +65,7 @@ from foveate.store.disk import Disk
 from foveate.store.format import Draft, Name, Space, sha256
 from foveate.store.hits import short_list
 from foveate.store.index import INDEX_FILE
-from foveate.store.ingest import SHARD_IMAGES, VECTORS, EncodeBatch
+from foveate.store.ingest import SHARD_IMAGES, EncodeBatch
 from foveate.store.reader import Vectors
 from foveate.store.recovery import Wanted, writing
 from foveate.store.texture import StoredTexture
@@ -133,8 +133,9 @@ def measure(image: Path, repeats: int, images: int, textures: int = TEXTURES) ->
         throughput = _throughput(store, names)
         reader = store._reader()
         assert reader is not None
-        table = rng.standard_normal((images * VECTORS, reader.space.basis.rank), np.float32) * np.float32(0.1)
-        vectors = Vectors(np.arange(images), table, VECTORS, 0)
+        each = reader.identity.vectors
+        table = rng.standard_normal((images * each, reader.space.basis.rank), np.float32) * np.float32(0.1)
+        vectors = Vectors(np.arange(images), table, each, 0)
         asked = [prepare(encoder, "a dog")]
         listed, rivals = _short_lists(vectors, reader.space, asked, encoder.calibration, few)
         work, content = EncodeBatch(encoder, reader.identity, reader.space), photograph.read_bytes()

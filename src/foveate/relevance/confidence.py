@@ -28,9 +28,14 @@ def in_digits(confidence: float, digits: int = 2) -> str:
     return f"{min(confidence, below) if confidence < DETECTED else confidence:.{digits}f}"
 
 
+def peak_cells(cells: int) -> int:
+    """How many cells of a map of so many its confidence is the mean of: 1/256, one to 64."""
+    return min(max(1, cells // PEAK_SHARE), MOST)
+
+
 def peak(p: NDArray[np.float32]) -> float:
     """Mean of the best 1/256 of a map of any shape, one to 64 cells: its confidence."""
     flat = p.ravel()
-    count = min(max(1, len(flat) // PEAK_SHARE), MOST)
+    count = peak_cells(len(flat))
     total = math.fsum(largest(flat, count).tolist())  # exact, so that their order does not count
     return float(np.float32(total / count))  # a store keeps scores in float32: both are the same number

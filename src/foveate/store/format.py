@@ -14,12 +14,13 @@ A record of 64 x 48 cells with 24 numbers each takes about 100 KB:
     valid      uint8 [h, w]        opaque share of each cell, of an image with alpha
     thumbnail  uint8 [bytes]       a JPEG, 128 pixels along its long side
     words      uint8 [bytes]       what is written in the image, where somebody read it (words.py)
-    vectors    float16 [k, s]      image-level vectors in the shared space (record.py)
+    vectors    float16 [k, s]      image-level vectors in the shared space (record.py); of encoders whose features are
+                                   planes of evidence (nano) one: the peak of each plane, float16 [1, D]
 
 * The key of an image is the SHA-256 of format version, encoder, basis, preprocessing and the SHA-256 of its bytes: the
   same bytes have the same key, wherever they lie; other numbers have another key. Words are not part of it: they may be
   added to an image later, by a record in a later shard with the same key.
-* A store whose images are read has version 2, any other version 1, which older releases know.
+* A store with peaks has version 3, any other whose images are read version 2, all others version 1.
 * Every shard repeats identity and space, and its header holds all that the index knows. Shards read in the order of
   their numbers make the store whole again. One without images adds names, or removes some.
 * Shards are written here, not by the safetensors library, because the tensors of an image must lie side by side: a
@@ -55,8 +56,8 @@ from foveate.store.disk import Disk
 from foveate.texture.basis import Basis, Metric, inward
 from foveate.texture.texture import EncoderStamp
 
-FORMAT, VERSION = "foveate-store", 2  # 2: words
-WITHOUT_WORDS = 1  # the version of a store that nobody reads, and of all keys
+FORMAT, VERSION = "foveate-store", 3  # 3: peaks as vectors, which an older release would add wrongly
+WITHOUT_WORDS, WITH_WORDS = 1, 2  # versions of stores without peaks; the first is that of all keys
 PREPROCESSING = 1  # image.py's rules and the numbers of record.py; changes whenever a record's bytes would
 SPACE_FILE, FORMAT_FILE, ANN_FILE = "basis.safetensors", "format.json", "vectors.faiss"
 FOLDER = "shards"
@@ -143,6 +144,7 @@ class Identity:
         vectors: image-level vectors an image.
         reader: who reads what is written in the images ("rapidocr"); "" is nobody. Images that were indexed before
             somebody read the store are in it without words.
+        peaks: whether an image's one vector is the peak of each plane of its features (record.plane_peaks).
     """
 
     encoder: EncoderStamp
@@ -152,6 +154,7 @@ class Identity:
     long_side: int | None
     vectors: int
     reader: str = ""
+    peaks: bool = False
 
     def key(self, image: str) -> str:
         """Key of an image: 64 hex digits. `image` is the SHA-256 of its bytes, in hex."""
@@ -176,7 +179,7 @@ class Identity:
         encoder = self.encoder
         return {
             "format": FORMAT,
-            "version": VERSION if self.reader else WITHOUT_WORDS,
+            "version": VERSION if self.peaks else WITH_WORDS if self.reader else WITHOUT_WORDS,
             "encoder": {"name": encoder.name, "revision": encoder.revision, "width": int(encoder.width)},
             "basis": self.kind,
             "rank": int(self.rank),
@@ -184,6 +187,7 @@ class Identity:
             "preprocessing": {"version": PREPROCESSING, "long_side": self.long_side},
             "vectors": int(self.vectors),
             **({"reader": self.reader} if self.reader else {}),
+            **({"peaks": True} if self.peaks else {}),
         }
 
 
@@ -201,17 +205,21 @@ def parse_identity(content: Any, where: str) -> Identity:
             )
         encoder, side = content["encoder"], content["preprocessing"]["long_side"]
         width = number(encoder["width"], MOST_WIDTH, 1)
-        reader = "" if version == WITHOUT_WORDS else text(content["reader"])
-        if version != WITHOUT_WORDS and not (reader and reader.isprintable()):
+        reader = "" if version == WITHOUT_WORDS else text(content.get("reader", ""))
+        if not reader.isprintable() or (version == WITH_WORDS and not reader):
             raise ValueError(f"reader {reader!r}")
+        vectors, peaks = number(content["vectors"], MOST_VECTORS, 1), version > WITH_WORDS
+        if peaks and (content["peaks"] is not True or content["basis"] != "own" or vectors != 1):
+            raise ValueError(f"peaks {content['peaks']!r}, {vectors} vectors, basis {content['basis']!r}")
         return Identity(
             EncoderStamp(text(encoder["name"]), text(encoder["revision"]), width),
             content["basis"],
             number(content["rank"], width, 1),
             text(content["space"]),
             None if side is None else number(side, MAX_PIXELS, 1),
-            number(content["vectors"], MOST_VECTORS, 1),
+            vectors,
             reader,
+            peaks,
         )
     except StoreVersionError:
         raise
@@ -274,6 +282,7 @@ class Space:
     def fits(self, identity: Identity) -> bool:
         """Whether it is the space of a store."""
         rank = self.basis.rank if identity.kind == "own" else identity.rank
+        rank = identity.encoder.width if identity.peaks else rank
         return (self.hash, len(self.basis.mean), self.basis.rank) == (identity.space, identity.encoder.width, rank)
 
 

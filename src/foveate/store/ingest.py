@@ -59,7 +59,7 @@ from foveate.store.index import pack_name
 from foveate.store.reader import Reader
 from foveate.store.record import add_words, record_of
 from foveate.store.recovery import Wanted, Writer, describe, differs, no_store, open_store, writing
-from foveate.store.shared_basis import SHARED_RANK, SPACE_RANK, fit_space
+from foveate.store.shared_basis import SHARED_RANK, SPACE_RANK, fit_space, has_planes, plane_space
 from foveate.store.sources import (
     Decoded,
     PathLike,
@@ -351,15 +351,18 @@ def _reader_of(writer: Writer, chosen: WordReader | None, read: bool | ReadBy | 
 
 
 def new_identity(wanted: Wanted, sources: Sequence[Source], workers: int = 1) -> tuple[Identity, Space]:
-    """Of a new store that is about to hold these files; the space is fitted to a sample of them."""
+    """Of a new store that is about to hold these files; the space is fitted to a sample of them, or that of peaks."""
     encoder = wanted.match(None)
     query_metric_of(encoder)  # what is wrong with its texts is raised before there is a store
     kind: Literal["own", "shared"] = "own" if wanted.basis in (None, "own") else "shared"
     basis = check_basis(wanted.basis, encoder.width) if isinstance(wanted.basis, Basis) else None
     usual = OWN_RANK if kind == "own" else SHARED_RANK
     rank = check_int("rank", wanted.rank or min(usual, encoder.width), 1, encoder.width)
-    space = fit_space(sources, encoder, wanted.long_side, SPACE_RANK if kind == "own" else rank, basis, workers)
     stamp = EncoderStamp(encoder.name, encoder.revision, encoder.width)
+    if kind == "own" and has_planes(sources, encoder, wanted.long_side):
+        space = plane_space(encoder.width)
+        return Identity(stamp, kind, rank, space.hash, wanted.long_side, 1, peaks=True), space
+    space = fit_space(sources, encoder, wanted.long_side, SPACE_RANK if kind == "own" else rank, basis, workers)
     rank = rank if kind == "own" else space.basis.rank
     return Identity(stamp, kind, rank, space.hash, wanted.long_side, VECTORS), space
 

@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from foveate.core.errors import FoveateError, StoreDamagedError, StoreError
 from foveate.relevance.negatives import query_metric_of
 from foveate.store import ann
@@ -24,7 +22,7 @@ from foveate.store.format import FOLDER, Draft, Identity, Name, Record, find_fla
 from foveate.store.index import IMAGES, ImageRow, Index, ShardRow, drop_shard, image_rows, pack_name, unpack_name
 from foveate.store.ingest import SHARD_BYTES, SHARD_IMAGES
 from foveate.store.reader import Reader, log
-from foveate.store.record import farthest
+from foveate.store.record import image_vectors
 from foveate.store.recovery import QUARANTINE, Wanted, Writer, no_store, open_store, writing
 from foveate.store.words import texts_of
 
@@ -273,6 +271,7 @@ def statistics(path: Path, reader: Reader) -> dict[str, Any]:
         "rank": identity.rank,
         "long_side": identity.long_side,
         "reader": identity.reader or None,
+        "peaks": identity.peaks,
         "images": images,
         "names": index.count(table="names"),
         "shards": index.count(table="shards"),
@@ -302,7 +301,7 @@ def _record(reader: Reader, row: ImageRow, wanted: Wanted) -> Record | None:
             metric = query_metric_of(wanted.match(reader.identity.encoder))
             texture = reader.texture(row, "", "image")
             x = texture.basis.restore(texture.coordinates())
-            vectors = farthest(reader.space.coordinates(x, metric), reader.identity.vectors).astype(np.float16)
+            vectors = image_vectors(x, reader.identity, reader.space, metric)
         return reader.record(row, vectors)
     except FoveateError:
         return None

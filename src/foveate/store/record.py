@@ -5,11 +5,14 @@
 * A query is about a thing, and a thing is a few cells; the mean of an image says little of it. So an image is
   represented by k vectors, the cells that are most unlike each other (`farthest`), in the space that all images share.
   Its score in a search's short list is the highest of theirs.
+* Of an encoder whose features are planes of evidence, a query picks few planes, and they do not fit into few numbers.
+  There the one vector is the peak of each plane: of a query of one plane, the confidence itself (docs/store.md).
 """
 
 from __future__ import annotations
 
 import io
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +27,7 @@ from foveate.core.grid import resize_map
 from foveate.core.image import Picture, is_one_colour
 from foveate.encoders.protocol import DenseFeatures, Encoder
 from foveate.reading.words import Words
+from foveate.relevance.confidence import peak_cells
 from foveate.relevance.negatives import negatives_of
 from foveate.store.format import ALPHA, FLAT, MOST_WORDS, Identity, Record, Space
 from foveate.store.words import pack_words
@@ -71,7 +75,7 @@ def record_of(
     if picture.valid is not None:
         tensors["valid"] = np.rint(resize_map(picture.valid, shape)).astype(np.uint8)
     tensors["thumbnail"] = np.frombuffer(thumbnail(picture.rgb), np.uint8)
-    vectors = farthest(space.coordinates(x, metric), identity.vectors).astype(np.float16)
+    vectors = image_vectors(x, identity, space, metric)
     flags = FLAT * flat + ALPHA * (picture.valid is not None)
     return Record(identity.key(image), image, dense.grid, flags, step, tensors, vectors)
 
@@ -130,6 +134,30 @@ def thumbnail(rgb: NDArray[np.uint8]) -> bytes:
     out = io.BytesIO()
     Image.fromarray(small).save(out, "JPEG", quality=QUALITY)
     return out.getvalue()
+
+
+def image_vectors(x: Floats, identity: Identity, space: Space, metric: Metric) -> NDArray[np.float16]:
+    """The image-level vectors of an image with these features [n, D]: float16 [k, s]."""
+    if identity.peaks:
+        return plane_peaks(x)[None].astype(np.float16)
+    return farthest(space.coordinates(x, metric), identity.vectors).astype(np.float16)
+
+
+def plane_peaks(x: Floats) -> Floats:
+    """The mean of the best cells of each plane of features [n, D], of as many as a confidence is made of: [D].
+
+    Cells are put into groups; the best of all are in the groups whose best ones are highest, so few are partitioned.
+    """
+    count = peak_cells(len(x))
+    groups = math.isqrt(len(x) * count)
+    fold = len(x) // groups
+    parts = x[: fold * groups].reshape(fold, groups, -1)
+    highest = np.ascontiguousarray(np.maximum.reduce(parts).T)
+    where = highest.argpartition(groups - count, axis=1)[:, groups - count :]
+    few = parts[:, where.T, np.arange(x.shape[1])].reshape(fold * count, -1)
+    best = np.concatenate([few, x[fold * groups :]]).T.copy()
+    best.partition(best.shape[1] - count, axis=1)
+    return np.asarray(best[:, -count:].mean(1), np.float32)
 
 
 def farthest(points: Floats, count: int) -> Floats:

@@ -5,6 +5,7 @@
     fit          the best basis for moments, in the metric of the queries
     FittedBasis  that basis with what it came from, and its file: safetensors with a JSON header, never pickle
     fit_space    what a store does by itself: a basis for the image-level vectors, from a sample of its images
+    plane_space  where features are planes of evidence (`has_planes`): nothing is fitted, the planes are the directions
 
 The file holds more directions than the rank, for `foveate basis check`: the first r are the best basis of rank r.
 
@@ -90,6 +91,7 @@ LEAST, SHARE, MOST = 64, 10, 512  # images of a store's own sample: one in ten, 
 CELLS = 256  # of each of them, for the basis
 FEW = 128  # of those, for the size of its steps: kept until it is known
 SPACE_RANK, SHARED_RANK = 96, 64  # of image-level vectors; of cells where all share a basis
+MOST_PLANES = 1024  # every shard repeats the space
 
 
 # --- a basis and its file ---------------------------------------------------------------------------------------------
@@ -467,6 +469,25 @@ def sample_of(count: int) -> list[int]:
     """
     size = min(count, MOST, max(LEAST, count // SHARE))
     return np.unique(np.linspace(0, count - 1, size).round().astype(int)).tolist()
+
+
+def has_planes(sources: Sequence[Source], encoder: Encoder, long_side: int | None) -> bool:
+    """Whether an encoder's features are planes of evidence: it has names, and sees nothing below 0.
+
+    That is looked at in the first image that can be read; without any, the answer is no.
+    """
+    if not getattr(encoder, "names", ()) or encoder.width > MOST_PLANES:
+        return False
+    for place in sample_of(len(sources)):
+        with contextlib.suppress(ImageError):
+            _, dense = encode_bytes(encoder, read(sources[place]).content, long_side)
+            return bool((dense.features >= 0).all())
+    return False
+
+
+def plane_space(width: int) -> Space:
+    """The space of peaks: each direction is a plane, so a vector's numbers are the features' own."""
+    return Space(Basis(np.zeros(width, np.float32), np.eye(width, dtype=np.float16)), np.ones(width, np.float32))
 
 
 def fit_space(

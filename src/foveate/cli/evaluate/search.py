@@ -10,7 +10,8 @@ whether or not the encoder sees what a person sees. Where faiss is installed, it
 how much of the same short lists approximate nearest neighbours hold, and what Store.search finds with them.
 
 What is notable
-* Store.search is called on a store in a temporary folder, with the basis, records and vectors that Store.add makes.
+* Store.search is called on a store in a temporary folder, with the basis, records and vectors that Store.add makes. Of
+  an encoder whose vectors are peaks of planes (nano), those have the first row.
 * Farthest-point sampling is greedy and directions are sorted: the first of eight vectors are the vectors of a smaller
   choice, and a basis of 128 directions holds those of fewer. So each image is encoded once.
 * Equal scores: an image as good as the tenth counts as one of the ten, but not in the place of a better one.
@@ -50,7 +51,7 @@ from foveate.store.ingest import OWN_RANK, SHARD_IMAGES, VECTORS
 from foveate.store.reader import Reader, Vectors
 from foveate.store.record import farthest, record_of
 from foveate.store.recovery import Wanted, writing
-from foveate.store.shared_basis import SPACE_RANK, fit_space
+from foveate.store.shared_basis import SPACE_RANK, fit_space, has_planes, plane_space
 from foveate.store.sources import PathLike, Source, encode_bytes, explain, find_sources, read
 from foveate.texture.basis import Basis
 from foveate.texture.texture import EncoderStamp
@@ -64,13 +65,15 @@ COLUMNS = ("vectors", "numbers", "bytes", *(f"among {size}" for size in LISTS))
 class VectorSets(NamedTuple):
     """What is kept of the images, by numbers r: their vectors in each space, float16 [n, 8, r], in the store's order.
 
-    `bad` has (path, why); `same` counts the files whose bytes are those of another one: they are stored once.
+    `bad` has (path, why); `same` counts the files whose bytes are those of another one: they are stored once. `peaks`:
+    the store itself has peaks of planes instead.
     """
 
     vectors: dict[int, NDArray[np.float16]]
     spaces: dict[int, Space]
     bad: tuple[tuple[str, str], ...]
     same: int
+    peaks: bool
 
 
 def measure(
@@ -93,15 +96,19 @@ def measure(
         gathered = _gather(store, sources, encoder, long_side, progress)
         exact = _score_exactly(store, encoder, queries, lambda done: progress(len(sources) + done))
         found = _check_search(store, texts, exact)
+        own, own_space = _reader(store).vectors(), _reader(store).space
         length = reranked(_reader(store), max(TOPS))
         nearest = _check_ann(store, queries, texts, encoder, length, exact)
     usual = (VECTORS, min(SPACE_RANK, max(gathered.spaces)))
     rows = []
+    if gathered.peaks:
+        places = short_list(own, own_space, queries, encoder.calibration, max(LISTS))
+        rows.append(_row(own.count, own_space.basis.rank, places, exact, True))
     for r, count in product(gathered.vectors, COUNTS):
         kept = gathered.vectors[r][:, :count].astype(np.float32)
         vectors = Vectors(np.arange(len(kept)), kept.reshape(-1, r), count, 0)
         places = short_list(vectors, gathered.spaces[r], queries, encoder.calibration, max(LISTS))
-        rows.append(_row(count, r, places, exact, (count, r) == usual))
+        rows.append(_row(count, r, places, exact, not gathered.peaks and (count, r) == usual))
     clear = exact.max(1) >= DETECTED
     images, what = exact.shape[1], "share of the exact best ten / of the best one that is on the short list"
     return {
@@ -215,9 +222,11 @@ def _gather(
     """Encode every image once: a record into the store, its vectors into memory."""
     largest, metric = fit_space(sources, encoder, long_side, max(NUMBERS)), query_metric_of(encoder)
     spaces = {r: _first(largest, r) for r in sorted({min(r, largest.basis.rank) for r in NUMBERS})}
-    default = spaces[min(SPACE_RANK, max(spaces))]
+    peaks = has_planes(sources, encoder, long_side)
+    default = plane_space(encoder.width) if peaks else spaces[min(SPACE_RANK, max(spaces))]
     stamp = EncoderStamp(encoder.name, encoder.revision, encoder.width)
-    identity = Identity(stamp, "own", min(OWN_RANK, encoder.width), default.hash, long_side, VECTORS)
+    rank, count = min(OWN_RANK, encoder.width), 1 if peaks else VECTORS
+    identity = Identity(stamp, "own", rank, default.hash, long_side, count, peaks=peaks)
     vectors: dict[int, list[NDArray[np.float16]]] = {r: [] for r in spaces}
     bad, keys = [], set[str]()
     with writing(store.path, Wanted(encoder), Disk()) as writer:
@@ -245,7 +254,7 @@ def _gather(
             progress(done)
         writer.commit(draft)
     stacked = {r: np.stack(each) for r, each in vectors.items()}
-    return VectorSets(stacked, spaces, tuple(bad), len(sources) - len(keys) - len(bad))
+    return VectorSets(stacked, spaces, tuple(bad), len(sources) - len(keys) - len(bad), peaks)
 
 
 def _score_exactly(store: Store, encoder: Encoder, queries: Sequence[Query], progress: Callable[[int], None]) -> Floats:
