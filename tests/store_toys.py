@@ -57,6 +57,23 @@ class Rivalling(Toy):
     calibration: Calibration = AMONG
 
 
+@dataclass(frozen=True)
+class Planes(Toy):
+    """A toy whose features are planes of evidence, never below 0; a text asks for one or two of them, as nano's do."""
+
+    name: str = "planes"
+    names: tuple[str, ...] = ("dog", "sky", "road")
+
+    def encode_image(self, rgb: np.ndarray, *, long_side: int | None = None) -> DenseFeatures:
+        dense = super().encode_image(rgb, long_side=long_side)
+        return DenseFeatures(np.maximum(dense.features, 0), dense.grid)
+
+    def encode_text(self, texts: Sequence[str]) -> np.ndarray:
+        whole = super().encode_text(texts)
+        kept = np.where(np.abs(whole) >= np.sort(np.abs(whole), axis=1)[:, -2:-1], np.abs(whole), 0)
+        return (kept / np.linalg.norm(kept, axis=1, keepdims=True)).astype(np.float32)
+
+
 @contextmanager
 def quick_folder(otherwise: Path) -> Iterator[Path]:
     """In memory where there is such a place: a store flushes every write, and a disk takes its time."""

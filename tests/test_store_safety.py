@@ -33,7 +33,7 @@ from foveate.core.errors import (
 from foveate.encoders.protocol import DenseFeatures
 from foveate.store import ingest
 from foveate.store.disk import Disk, only_writer
-from foveate.store.format import list_shards, read_shard
+from foveate.store.format import VERSION, list_shards, read_shard
 from foveate.store.sources import find_sources
 from tests.store_toys import Toy, picture, pictures, quick_folder
 
@@ -404,7 +404,7 @@ def test_a_newer_store_is_refused(store: Store, change: str) -> None:
     file = store.path / "format.json"
     said = json.loads(file.read_text())
     if change == "version":
-        said["version"] = 3
+        said["version"] = VERSION + 1
     else:
         said["preprocessing"]["version"] = 99
     file.write_text(json.dumps(said))

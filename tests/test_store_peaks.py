@@ -1,0 +1,395 @@
+"""Peaks: an image of an encoder with planes of evidence is represented by the peak of each plane."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from foveate import Store
+from foveate.core.errors import StoreDamagedError, StoreError
+from foveate.encoders.protocol import DenseFeatures
+from foveate.reading.words import Word
+from foveate.relevance.confidence import peak
+from foveate.relevance.query import Query, prepare
+from foveate.relevance.scoring import peak_confidences
+from foveate.store import ingest
+from foveate.store.engine import Local
+from foveate.store.format import find_flaws, list_shards, parse_identity, read_shard
+from foveate.store.hits import short_list
+from foveate.store.reader import Reader, Vectors
+from foveate.store.record import plane_peaks
+from foveate.store.shared_basis import MOST_PLANES, plane_space
+from foveate.store.sources import encode_bytes
+from tests.store_toys import WIDTH, Planes, Toy, picture, pictures, quick_folder
+
+PLANES = Planes()
+IMAGES = 12
+ASKED = ("a dog", "a dog on a beach", "the sky")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with quick_folder(tmp_path) as place:
+        yield place
+
+
+@pytest.fixture
+def store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Three shards of four images."""
+    monkeypatch.setattr(ingest, "SHARD_IMAGES", 4)
+    made = Store(folder / "s.fov", encoder=PLANES)
+    made.add(pictures(folder / "photos", IMAGES))
+    return made
+
+
+def reader_of(store: Store) -> Reader:
+    reader = store._reader()
+    assert reader is not None
+    return reader
+
+
+def fresh(store: Store) -> Store:
+    return Store(store.path, encoder=PLANES)
+
+
+def twin(path: str) -> np.ndarray:
+    """The vector of an image, by its definition."""
+    x = encode_bytes(PLANES, Path(path).read_bytes(), None)[1].features.reshape(-1, WIDTH)
+    return np.array([peak(plane) for plane in x.T]).astype(np.float16).astype(np.float32)
+
+
+def by_path(store: Store) -> dict[str, np.ndarray]:
+    """Each image's vector, as a search reads it."""
+    reader = reader_of(store)
+    vectors = reader.vectors()
+    assert vectors.count == 1
+    paths = [reader.load("images.id = ?", id)[1] for id in vectors.ids.tolist()]
+    return dict(zip(paths, vectors.table, strict=True))
+
+
+def assert_peaks(store: Store, images: int) -> None:
+    found = by_path(store)
+    assert len(found) == images
+    for path, vector in found.items():
+        np.testing.assert_allclose(
+            vector, twin(path), rtol=1e-3, atol=1e-7
+        )  # a last bit of float16 may round otherwise
+
+
+# --- the peak of a plane ----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 3000), st.integers(1, 5), st.integers(0, 2**32 - 1), st.sampled_from(["smooth", "ties", "zeros"]))
+@example(n=20_000, width=2, seed=0, kind="smooth")  # more than 64 cells would be a 256th
+@example(n=1, width=1, seed=0, kind="smooth")
+def test_a_peak_is_the_confidence_of_its_plane(n: int, width: int, seed: int, kind: str) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.random((n, width), np.float32)
+    if kind == "ties":
+        x = np.round(x * 4) / 4
+    if kind == "zeros":
+        x = np.where(x > 0.99, x, 0).astype(np.float32)
+    before = x.copy()
+    np.testing.assert_allclose(plane_peaks(x), [peak(plane) for plane in x.T], rtol=1e-5, atol=1e-7)
+    assert np.array_equal(x, before)
+
+
+# --- a new store ------------------------------------------------------------------------------------------------------
+
+
+def test_a_store_keeps_the_peak_of_each_plane(store: Store) -> None:
+    identity = store.identity
+    assert identity is not None
+    assert (identity.peaks, identity.vectors) == (True, 1)
+    assert json.loads((store.path / "format.json").read_text())["version"] == 3  # older releases refuse it
+    assert store.stats()["peaks"] is True
+    assert_peaks(store, IMAGES)
+    assert store.verify().ok
+
+
+def test_the_short_list_is_that_of_a_twin(store: Store) -> None:
+    vectors, calibration = reader_of(store).vectors(), PLANES.calibration
+    for text in ASKED:
+        query = prepare(PLANES, text)
+        scores = vectors.table.astype(np.float64) @ query.vectors.astype(np.float64).T
+        joined = (1 / (1 + np.exp(-(calibration.slope * scores + calibration.offset)))).prod(1)
+        (places,) = short_list(vectors, reader_of(store).space, [query], calibration, 5)
+        np.testing.assert_allclose(joined[places], np.sort(joined)[::-1][:5], rtol=1e-5)
+
+
+def test_a_question_of_one_plane_is_ranked_as_all_cells_rank_it(folder: Path) -> None:
+    """What the list of ten holds is the exact best ten; six vectors of the same images miss some."""
+    made = Store(folder / "s.fov", encoder=PLANES)
+    made.add(pictures(folder / "photos", 60))
+    reader = reader_of(made)
+    vectors = reader.vectors()
+    textures = [reader.load("images.id = ?", id)[0] for id in vectors.ids.tolist()]
+    for plane in range(0, WIDTH, 5):
+        query = Query("", ("",), np.eye(WIDTH, dtype=np.float32)[plane][None])
+        exact = np.array([float(peak_confidences(t, query, PLANES.calibration, None)[0]) for t in textures])
+        (places,) = short_list(vectors, reader.space, [query], PLANES.calibration, 10)
+        assert (np.sort(exact[places])[::-1] >= np.sort(exact)[::-1][:10] - 0.005).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 3), st.integers(1, 4), st.integers(0, 99))
+def test_planes_that_no_phrase_asks_for_are_left_out_of_the_product(n: int, k: int, asked: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    width = 40
+    table = rng.random((n * k, width), np.float32)
+    query = np.zeros((2, width), np.float32)
+    query[:, rng.choice(width, asked, replace=False)] = rng.standard_normal((2, asked), np.float32)
+    vectors = Vectors(np.arange(n), table, k, 0)
+    each = [Query("", ("",), row[None]) for row in query]
+    found = short_list(vectors, plane_space(width), each, PLANES.calibration, n)
+    for row, places in zip(query, found, strict=True):
+        scores = (table.astype(np.float64) @ row.astype(np.float64)).reshape(n, k).max(1)
+        assert sorted(places.tolist()) == list(range(n))
+        assert (np.diff(scores[places]) <= 1e-5).all()
+
+
+@dataclass(frozen=True)
+class Signed(Toy):
+    """Names, but features of both signs."""
+
+    names: tuple[str, ...] = ("dog", "sky")
+
+
+@dataclass(frozen=True)
+class Unnamed(Planes):
+    """Features of one sign, but no names."""
+
+    names: tuple[str, ...] = ()
+
+
+@pytest.mark.parametrize("other", ["signed", "unnamed", "shared", "wide"])
+def test_others_keep_six_vectors(other: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = {"signed": Signed(), "unnamed": Unnamed()}.get(other, PLANES)
+    if other == "wide":
+        monkeypatch.setattr("foveate.store.shared_basis.MOST_PLANES", WIDTH - 1)
+    made = Store(folder / "s.fov", encoder=encoder, basis="shared" if other == "shared" else None)
+    made.add(pictures(folder / "photos", 5))
+    assert made.identity is not None
+    assert (made.identity.peaks, made.identity.vectors) == (False, 6)
+    assert json.loads((made.path / "format.json").read_text())["version"] == 1
+    assert len(made.search("a dog", 5)) == 5
+
+
+def test_files_that_are_no_images_make_no_store(folder: Path) -> None:
+    (folder / "photos").mkdir()
+    (folder / "photos" / "a.png").write_bytes(b"none")
+    with pytest.raises(StoreError, match="none of a sample"):
+        Store(folder / "s.fov", encoder=PLANES).add(folder / "photos")
+    assert not (folder / "s.fov").exists()
+
+
+def test_a_bad_first_image_is_passed_over(folder: Path) -> None:
+    photos = pictures(folder / "photos", 3)
+    (photos / "000.jpg").write_bytes(b"none")
+    made = Store(folder / "s.fov", encoder=PLANES)
+    assert len(made.add(photos).bad) == 1
+    assert_peaks(made, 3)
+
+
+def test_a_flat_image_has_no_peaks(folder: Path) -> None:
+    import cv2
+
+    (folder / "photos").mkdir()
+    assert cv2.imwrite(str(folder / "photos" / "flat.png"), np.full((24, 36, 3), 90, np.uint8))
+    made = Store(folder / "s.fov", encoder=PLANES)
+    made.add(folder / "photos")
+    assert not reader_of(made).vectors().table.any()
+
+
+# --- stores from before -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def earlier(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A store of the same encoder, as releases before peaks made it."""
+    monkeypatch.setattr(ingest, "has_planes", lambda *_: False)
+    made = Store(folder / "e.fov", encoder=PLANES)
+    made.add(pictures(folder / "before", 6))
+    monkeypatch.undo()
+    return made
+
+
+def test_a_store_from_before_is_read_searched_and_added_to_as_before(earlier: Store, folder: Path) -> None:
+    before = [(hit.name, hit.score) for hit in earlier.search("a dog", 6)]
+    again = fresh(earlier)
+    assert [(hit.name, hit.score) for hit in again.search("a dog", 6)] == before
+    again.add(pictures(folder / "after", 4, first=50))
+    assert again.identity is not None
+    assert (again.identity.peaks, again.identity.vectors) == (False, 6)
+    assert {read_shard(file).identity.peaks for file in list_shards(again.path)} == {False}
+    assert len(again.search("a dog", 20)) == 10
+    assert again.compact() >= 0
+    assert again.verify().ok
+    assert json.loads((again.path / "format.json").read_text())["version"] == 1
+
+
+def test_a_store_from_before_does_not_merge_with_peaks_and_says_why(earlier: Store, store: Store, folder: Path) -> None:
+    for one, other in ((earlier, store), (store, earlier)):
+        with pytest.raises(StoreError, match=r"another .*vectors.*peaks.* than the rest"):
+            fresh(one).merge(other.path)
+    part = Store(folder / "part.fov", encoder=PLANES)  # --like: a part of it
+    part.add(pictures(folder / "more", 3, first=70), like=earlier.path)
+    assert part.identity == earlier.identity
+    assert fresh(earlier).merge(part.path) == 3
+
+
+def test_the_same_images_have_the_same_keys_with_peaks_and_without(earlier: Store, folder: Path) -> None:
+    made = Store(folder / "new.fov", encoder=PLANES)
+    made.add(folder / "before")
+    assert {made.content_key(name) for name in made} == {earlier.content_key(name) for name in earlier}
+    for name in made:
+        assert np.array_equal(made[name].embedding, earlier[name].embedding)
+
+
+# --- what a store goes through ----------------------------------------------------------------------------------------
+
+
+def test_compaction_merging_and_removal_keep_peaks(store: Store, folder: Path) -> None:
+    part = Store(folder / "part.fov", encoder=PLANES)
+    part.add(pictures(folder / "others", 5, first=30))
+    assert part.identity == store.identity  # nothing was fitted: parts are always alike
+    assert store.merge(part.path) == 5
+    store.remove(["001.png", "031.png"])
+    store.compact()
+    assert_peaks(fresh(store), IMAGES + 5 - 2)
+    assert fresh(store).verify().ok
+
+
+def test_an_engine_and_a_record_that_travels_carry_peaks(store: Store, folder: Path) -> None:
+    other = Store(folder / "engine.fov", encoder=PLANES)
+    other.add(folder / "photos", engine=Local(2))
+    right = by_path(store)
+    assert all(np.array_equal(vector, right[path]) for path, vector in by_path(other).items())
+
+
+def test_a_lost_index_and_lost_heads_are_made_again(store: Store) -> None:
+    reader_of(store).close()
+    for name in ("index.sqlite", "format.json", "basis.safetensors"):
+        (store.path / name).unlink()
+    assert_peaks(fresh(store), IMAGES)
+    fresh(store).add(store.path.parent / "photos")  # writes them again
+    assert json.loads((store.path / "format.json").read_text())["version"] == 3
+    assert fresh(store).verify().ok
+
+
+def test_a_flipped_bit_in_the_peaks_is_found_and_they_are_made_again(store: Store) -> None:
+    shard = list_shards(store.path)[0]
+    content = bytearray(shard.read_bytes())
+    content[read_shard(shard).vectors[0] + 5] ^= 4
+    shard.write_bytes(content)
+    damaged = fresh(store)
+    assert shard.name in damaged.verify().problems[0]
+    assert len(damaged.search("a dog", IMAGES)) == IMAGES - 4  # its images are left out, the rest is served
+    assert damaged.verify(repair=True).ok
+    found = by_path(fresh(store))
+    assert len(found) == IMAGES
+    for path, vector in found.items():  # of those four, from what is kept of the cells
+        np.testing.assert_allclose(vector, twin(path), atol=0.05)
+    assert len(fresh(store).search("a dog", IMAGES)) == IMAGES
+
+
+def test_a_shard_that_is_cut_off_is_put_aside_when_the_store_is_opened(store: Store) -> None:
+    """A process that was killed leaves no such file; a disk that lies does."""
+    last = list_shards(store.path)[-1]
+    reader_of(store).close()
+    (store.path / "index.sqlite").unlink()
+    last.write_bytes(last.read_bytes()[:-7])
+    assert find_flaws(last)[0] is None
+    assert fresh(store).verify(repair=True).ok
+    fresh(store).add(store.path.parent / "photos")
+    assert_peaks(fresh(store), IMAGES)
+
+
+def mine(rgb: np.ndarray) -> Sequence[Word]:
+    return [Word("colour", (0, 0, 4, 9), 1.0, 0)]
+
+
+def test_words_and_peaks(folder: Path) -> None:
+    """Reading may begin later; the version stays that of peaks."""
+    photos = pictures(folder / "photos", 5)
+    made = Store(folder / "s.fov", encoder=PLANES)
+    made.add(photos)
+    assert made.add(photos, read=mine).read == 5
+    again = fresh(made)
+    assert again.identity is not None
+    assert (again.identity.reader, again.identity.peaks) == ("mine", True)
+    assert json.loads((made.path / "format.json").read_text())["version"] == 3
+    again.compact()
+    assert_peaks(fresh(made), 5)
+    if reader_of(again).index.texts:
+        assert len(fresh(made).search('"colour"', 5)) == 5
+
+
+def test_lists_of_neighbours_hold_peaks(store: Store) -> None:
+    pytest.importorskip("faiss")
+    made = store.build_ann(1.0)
+    assert (made.images, made.vectors) == (IMAGES, IMAGES)
+    for text in ASKED:
+        lists, scan = (fresh(store).search(text, 5, exact=exact) for exact in (False, True))
+        assert [(hit.name, hit.score) for hit in lists] == [(hit.name, hit.score) for hit in scan]
+
+
+# --- hostile ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("peaks", False), ("peaks", 1), ("peaks", None), ("vectors", 2), ("basis", "shared"), ("reader", 7)],
+)
+def test_an_identity_with_peaks_that_cannot_be(store: Store, field: str, value: object) -> None:
+    said = json.loads((store.path / "format.json").read_text())
+    assert parse_identity(said, "here") == store.identity
+    with pytest.raises(StoreDamagedError):
+        parse_identity({**said, field: value}, "here")
+    del said["peaks"]
+    with pytest.raises(StoreDamagedError):
+        parse_identity(said, "here")
+
+
+def test_a_space_of_another_width_is_not_that_of_peaks(store: Store) -> None:
+    assert store.identity is not None
+    assert plane_space(WIDTH).fits(store.identity)
+    assert not plane_space(WIDTH - 1).fits(store.identity)
+    assert WIDTH <= MOST_PLANES
+
+
+def test_what_an_image_is_does_not_depend_on_those_beside_it(folder: Path) -> None:
+    """No space is fitted to a sample, so the shards of two stores differ in nothing but names."""
+    (folder / "a").mkdir()
+    (folder / "b").mkdir()
+    for place, seeds in (("a", (1, 2)), ("b", (2, 3, 4))):
+        for seed in seeds:
+            (folder / place / f"{seed}.png").write_bytes(picture(seed))
+        Store(folder / f"{place}.fov", encoder=PLANES).add(folder / place)
+    one, other = (by_path(Store(folder / f"{place}.fov", encoder=PLANES)) for place in "ab")
+    assert np.array_equal(one[str(folder / "a" / "2.png")], other[str(folder / "b" / "2.png")])
+
+
+def test_features_below_zero_decide_at_the_first_image_that_can_be_read(folder: Path) -> None:
+    class Late(Planes):
+        """Below 0 where a picture is high."""
+
+        def encode_image(self, rgb: np.ndarray, *, long_side: int | None = None) -> DenseFeatures:
+            dense = super().encode_image(rgb, long_side=long_side)
+            return DenseFeatures(dense.features if rgb.shape[0] < 30 else -dense.features, dense.grid)
+
+    photos = pictures(folder / "photos", 3)
+    (photos / "zz.png").write_bytes(picture(9, height=40))
+    made = Store(folder / "s.fov", encoder=Late())
+    made.add(photos)  # what comes later is kept as it is, and found by its cells
+    assert made.identity is not None
+    assert made.identity.peaks
+    assert len(Store(folder / "s.fov", encoder=Late()).search("a dog", 4)) == 4
