@@ -133,10 +133,17 @@ def test_the_temporary_store_is_the_one_that_add_makes(toys: Path, tmp_path: Pat
 def test_so_it_is_where_the_basis_is_cut_from_a_larger_one(broccoli: Path, cake: Path, tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     crops([broccoli, cake], tmp_path / "photos")
-    gathered = assert_same_store(tmp_path / "photos", load_encoder("nano"), tmp_path, 160)
+    gathered = assert_same_store(tmp_path / "photos", load_encoder("nano-fast"), tmp_path, 160)
+    assert not gathered.peaks
     assert {r: v.shape for r, v in gathered.vectors.items()} == {r: (8, 8, r) for r in (64, 96, 128)}
     for numbers in (64, 96):  # a smaller choice is a part of a larger one, up to rounding
         assert np.allclose(gathered.vectors[numbers][:, 0], gathered.vectors[128][:, 0, :numbers], atol=2e-2)
+
+
+def test_so_it_is_where_images_have_peaks(broccoli: Path, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    crops([broccoli], tmp_path / "photos")
+    assert assert_same_store(tmp_path / "photos", load_encoder("nano"), tmp_path, 160).peaks
 
 
 def assert_same_store(photos: Path, encoder: Encoder, folder: Path, long_side: int | None = None) -> search.VectorSets:
@@ -148,9 +155,10 @@ def assert_same_store(photos: Path, encoder: Encoder, folder: Path, long_side: i
     assert b is not None
     assert np.array_equal(a.space.basis.rows, b.space.basis.rows)
     assert np.array_equal(a.vectors().table, b.vectors().table)
-    assert np.array_equal(
-        gathered.vectors[b.space.basis.rank][:, :6].reshape(b.vectors().table.shape), b.vectors().table
-    )
+    assert (a.identity.vectors, a.identity.peaks) == (b.identity.vectors, gathered.peaks)
+    if not gathered.peaks:
+        kept = gathered.vectors[b.space.basis.rank][:, :6]
+        assert np.array_equal(kept.reshape(b.vectors().table.shape), b.vectors().table)
     assert {usual.content_key(name) for name in usual} == {other.content_key(name) for name in other}
     assert [hit.score for hit in usual.search("a dog", 5)] == [hit.score for hit in other.search("a dog", 5)]
     return gathered
@@ -290,14 +298,15 @@ def test_where_the_list_holds_every_image_nothing_is_lost(broccoli: Path, cake: 
     (tmp_path / "asked.txt").write_text("broccoli\na cup of coffee\na spoon\n")
     options = ["--data", str(tmp_path), "--queries", str(tmp_path / "asked.txt"), "--long-side", "160"]
     run = CliRunner().invoke(app, ["evaluate", "search", *options], catch_exceptions=False)
-    assert "1152 (the store's)" in run.stdout
+    assert "580 (the store's)" in run.stdout
     assert "Store.search, as it is (rerank 50): 1.000" in run.stdout
     assert "broken.jpg" in run.stderr
     found = json.loads(CliRunner().invoke(app, ["evaluate", "search", *options, "--json"]).stdout)
     assert (found["images"], found["questions"]) == (count, 3)
     assert [(row["vectors"], row["numbers"]) for row in found["rows"]] == [
-        (count, numbers) for numbers, count in product((64, 96, 128), (3, 4, 6, 8))
+        (1, 290),
+        *((count, numbers) for numbers, count in product((64, 96, 128), (3, 4, 6, 8))),
     ]
-    assert [(row["vectors"], row["numbers"]) for row in found["rows"] if row["default"]] == [(6, 96)]
+    assert [(row["vectors"], row["numbers"]) for row in found["rows"] if row["default"]] == [(1, 290)]
     assert all(share == 1 for row in found["rows"] for top in ("top10", "top1") for share in row[top].values())
     assert found["search"]["top10"] == found["search"]["top1"] == {"mean": 1, "low": 1, "high": 1}

@@ -15,13 +15,14 @@ from foveate.encoders.protocol import Calibration
 from foveate.relevance.confidence import peak
 from foveate.relevance.query import Query
 from foveate.relevance.scoring import sigmoid
+from foveate.store.record import plane_peaks
 from foveate.texture.texture import Texture
 from training.examples import Asked, Example
 from training.vocabulary import __main__ as command
 from training.vocabulary import fitting
 from training.vocabulary.cells import PARTS, Cells, Common, fit_common
 from training.vocabulary.codebooks import blocks_of, fit_codebook, grid_of, k_means, means_of, nearest
-from training.vocabulary.index import make_index, plane_peaks, rank_by_entries, rank_by_planes, rank_exactly
+from training.vocabulary.index import make_index, rank_by_entries, rank_by_planes, rank_exactly
 from training.vocabulary.kept import (
     BASELINE,
     as_encoded,
@@ -253,7 +254,7 @@ def test_an_index_of_things_ranks_as_all_cells_do() -> None:
 
 def test_peaks_of_planes_are_exact_for_a_question_of_one_plane() -> None:
     cells, which = some_cells()
-    peaks = np.stack([plane_peaks(cells, number) for number in range(len(cells))])
+    peaks = np.stack([plane_peaks(cells.features(number)) for number in range(len(cells))])
     vectors = np.eye(KINDS, WIDTH, dtype=np.float32)
     for kind in range(KINDS):
         found = rank_by_planes(peaks, Query("one", ("one",), vectors[kind][None]), CALIBRATION)

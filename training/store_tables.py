@@ -241,11 +241,11 @@ def lists(photos: Path, limit: int | None) -> None:
             f"{images} images, {len(table)} vectors, {count} lists; {len(known)} nouns choose, {len(others)} are asked"
         )
         makers: dict[str, Callable[[], Any]] = {
-            "distance, inner product; 8 bits (ours)": lambda: by_distance(table, count, "QT_8bit"),
-            "the same, 16 bits": lambda: by_distance(table, count, "QT_fp16"),
-            "the same, 4 bits": lambda: by_distance(table, count, "QT_4bit"),
-            "inner product for both (FAISS's own)": lambda: by_faiss(faiss, table, count, unit=False),
-            "the same, centres of unit length": lambda: by_faiss(faiss, table, count, unit=True),
+            "distance, inner product; 8 bits (ours)": lambda: by_distance(table, k, count, "QT_8bit"),
+            "the same, 16 bits": lambda: by_distance(table, k, count, "QT_fp16"),
+            "the same, 4 bits": lambda: by_distance(table, k, count, "QT_4bit"),
+            "inner product for both (FAISS's own)": lambda: by_faiss(faiss, table, k, count, unit=False),
+            "the same, centres of unit length": lambda: by_faiss(faiss, table, k, count, unit=True),
         }
         for way, make in makers.items():
             made = make()
@@ -270,10 +270,10 @@ def best_images(vectors: Floats, weights: Floats) -> NDArray[np.int64]:
     return best.ids
 
 
-def by_distance(table: Floats, count: int, kind: str) -> Any:
+def by_distance(table: Floats, k: int, count: int, kind: str) -> Any:
     """Lists as the store makes them, of all vectors; prints how much of the vectors' spread is within them."""
     made = train(table, count, kind)
-    made.add_with_ids(table, np.repeat(np.arange(len(table) // VECTORS), VECTORS))
+    made.add_with_ids(table, np.repeat(np.arange(len(table) // k), k))
     distances, _ = made.quantizer.search(table, 1)
     print(
         f"{distances.sum() / ((table - table.mean(0)) ** 2).sum():.1%} of the vectors' spread is within {count} lists"
@@ -284,7 +284,7 @@ def by_distance(table: Floats, count: int, kind: str) -> Any:
     return found
 
 
-def by_faiss(faiss: Any, table: Floats, count: int, unit: bool) -> Any:
+def by_faiss(faiss: Any, table: Floats, k: int, count: int, unit: bool) -> Any:
     """Lists as FAISS makes them for inner products by itself. `unit`: with centres of unit length."""
     width = table.shape[1]
     index = faiss.IndexIVFScalarQuantizer(
@@ -292,7 +292,7 @@ def by_faiss(faiss: Any, table: Floats, count: int, unit: bool) -> Any:
     )
     index.cp.min_points_per_centroid, index.cp.spherical = 1, unit
     index.train(table)
-    index.add_with_ids(table, np.repeat(np.arange(len(table) // VECTORS), VECTORS))
+    index.add_with_ids(table, np.repeat(np.arange(len(table) // k), k))
     return index
 
 

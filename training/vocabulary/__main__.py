@@ -27,7 +27,8 @@ from foveate.relevance.value import Relevance
 from foveate.store.format import Space
 from foveate.store.hits import short_list
 from foveate.store.reader import Vectors
-from foveate.store.record import farthest
+from foveate.store.record import farthest, plane_peaks
+from foveate.store.shared_basis import plane_space
 from foveate.texture.basis import Basis
 from training.arguments import checked, command
 from training.examples import MEASURES, Example, compared, held_back, judge, learning, means
@@ -38,7 +39,6 @@ from training.vocabulary.index import (
     InvertedIndex,
     join_phrases,
     make_index,
-    plane_peaks,
     rank_by_entries,
     rank_by_planes,
     rank_exactly,
@@ -48,8 +48,14 @@ from training.vocabulary.sharing import shared_by_labels, sharing_table
 
 Floats = NDArray[np.float32]
 PLANES = "peaks of nano's planes, 290 x uint8"
+KEPT_PEAKS = "peaks of nano's planes, 290 x float16 (store)"
 VOCABULARIES = ("256 entries", "1,024 entries", "4,096 entries", "16,384 entries")
-STORE = ((6, 96), (3, 96), (1, 96), (6, 32))  # vectors of an image, numbers of each; the store's own first
+STORE = (
+    (6, 96),
+    (3, 96),
+    (1, 96),
+    (6, 32),
+)  # vectors of an image, numbers of each; the store's own, where it has no peaks, first
 LISTS, TOP, ROUNDS = (10, 20, 50, 100), 10, 15
 PACKED = 4  # one photograph in so many is compressed by LZMA, which takes longer than all else
 SHARE = 20  # one photograph in so many is scanned where time is taken
@@ -200,16 +206,22 @@ def search_table(
         return np.stack([farthest(common.coordinates(cells.features(n)), 6).astype(np.float16) for n in few])
 
     table = kept_array(out / "farthest.npy", each_far)
-    heights = kept_array(out / "heights.npy", lambda: np.stack([plane_peaks(cells, n) for n in range(len(cells))]))
+    heights = kept_array(
+        out / "heights.npy", lambda: np.stack([plane_peaks(cells.features(n)) for n in range(len(cells))])
+    )
     lists: dict[str, Callable[[Query], NDArray[np.int64]]] = {}
     sizes: dict[str, int] = {}
     for count, numbers in STORE:
-        name = f"vectors, {count} x {numbers} float16" + (" (store)" if (count, numbers) == STORE[0] else "")
+        name = f"vectors, {count} x {numbers} float16" + (
+            " (store, without peaks)" if (count, numbers) == STORE[0] else ""
+        )
         lists[name] = _by_vectors(common, table[:, :count, :numbers], encoder.calibration)
         sizes[name] = 2 * count * numbers * len(cells)
     levels = np.rint(np.clip(heights / heights.max(), 0, 1) * 255).astype(np.uint8)
     lists[PLANES] = _by_planes(levels.astype(np.float32) * np.float32(heights.max() / 255), encoder.calibration)
     sizes[PLANES] = levels.nbytes
+    half = heights.astype(np.float16)
+    lists[KEPT_PEAKS], sizes[KEPT_PEAKS] = _by_peaks(half, encoder.calibration), half.nbytes
     for name in VOCABULARIES:
         index = make_index(ids[name], len(books[name].entries[0]))
         lists[f"index, {name}"] = _by_entries(index, books[name].features[0], encoder.calibration)
@@ -254,6 +266,13 @@ def _by_vectors(common: Common, table: NDArray[np.float16], calibration: Any) ->
 
 def _by_planes(heights: Floats, calibration: Any) -> Callable[[Query], Any]:
     return lambda query: np.argsort(-rank_by_planes(heights, query, calibration), kind="stable")[: max(LISTS)]
+
+
+def _by_peaks(heights: NDArray[np.float16], calibration: Any) -> Callable[[Query], Any]:
+    """As the store has them."""
+    vectors = Vectors(np.arange(len(heights)), heights.astype(np.float32), 1, 0)
+    space = plane_space(heights.shape[1])
+    return lambda query: short_list(vectors, space, [query], calibration, max(LISTS))[0]
 
 
 def _by_entries(index: InvertedIndex, features: Floats, calibration: Any) -> Callable[[Query], Any]:

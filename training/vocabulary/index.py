@@ -102,13 +102,6 @@ def rank_exactly(cells: Cells, photograph: int, vectors: Floats, calibration: Ca
     return np.asarray(_worth(np.partition(scores, -best, axis=1)[:, -best:], calibration).mean(1), np.float32)
 
 
-def plane_peaks(cells: Cells, photograph: int) -> Floats:
-    """The peak of each of nano's planes in a photograph [D]: the mean of its best 1/256 cells."""
-    x = cells.features(photograph)
-    best = int(best_cells(np.array([len(x)]))[0])
-    return np.asarray(np.partition(x, -best, axis=0)[-best:].mean(0), np.float32)
-
-
 def rank_by_planes(peaks: Floats, query: Query, calibration: Calibration) -> Floats:
     """The score of every photograph [P] by the peaks of its planes [P, D]: exact for a question of one plane.
 

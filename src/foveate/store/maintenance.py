@@ -4,7 +4,8 @@
   forgets the rest by name: indexing the folder again makes it anew. An index that differs is made again.
 * `compact` publishes what is alive of small shards, and of shards with removed images, in new ones. The old ones go
   after the index knows the new. At any moment a crash leaves one or both of them, never neither.
-* `merge` takes the images of other stores with the same identity: how several workers make one store.
+* `merge` takes the images of other stores with the same identity: how several workers make one store. Into a store with
+  peaks it takes those of one without, too: peaks are made of what is kept of the cells, so no image is looked at.
 """
 
 from __future__ import annotations
@@ -219,7 +220,7 @@ def merge(path: Path, others: Sequence[Path], wanted: Wanted, disk: Disk) -> int
         identity = writer.identity
         for other, source in sources:  # all of them, before anything is written
             identity = identity or source.identity
-            if not identity.admits(source.identity):
+            if not identity.admits(_with_peaks(source.identity, identity)):
                 raise StoreError(
                     f"the store '{other}' has another {_unlike(source.identity, identity)} than the rest",
                     expected="parts of one collection, made with the same options: 'foveate index --shard'",
@@ -231,7 +232,7 @@ def merge(path: Path, others: Sequence[Path], wanted: Wanted, disk: Disk) -> int
             draft = Draft()
             for row in source.index.images("1 ORDER BY images.id"):
                 if _lacks(writer, row, source):
-                    draft.records.append(_whole_record(source, row, wanted, f"the store '{other}'"))
+                    draft.records.append(_whole_record(source, row, wanted, f"the store '{other}'", writer.identity))
                     new += 1
                 draft.names += [name for name in _names(source, row) if not _has_name(writer.index, name)]
                 if len(draft.records) >= SHARD_IMAGES or draft.nbytes >= SHARD_BYTES:
@@ -240,6 +241,13 @@ def merge(path: Path, others: Sequence[Path], wanted: Wanted, disk: Disk) -> int
             writer.commit(draft)
             source.close()
     return new
+
+
+def _with_peaks(other: Identity, identity: Identity) -> Identity:
+    """The other identity; with peaks, where this one has them and the other could."""
+    if not identity.peaks or other.kind != "own":
+        return other
+    return replace(other, vectors=identity.vectors, space=identity.space, peaks=True)
 
 
 def _lacks(writer: Writer, row: ImageRow, source: Reader) -> bool:
@@ -293,23 +301,26 @@ def _reader(writer: Writer) -> Reader:
     return Reader(writer.path, writer.identity, writer.space, writer.index, (), writer.path.parent)
 
 
-def _record(reader: Reader, row: ImageRow, wanted: Wanted) -> Record | None:
-    """The record of a row, as it was; None where it is damaged."""
+def _record(reader: Reader, row: ImageRow, wanted: Wanted, identity: Identity | None = None) -> Record | None:
+    """The record of a row, as it was, or for a store of another identity; None where it is damaged."""
+    identity = identity or reader.identity
     try:
         vectors = reader.vectors_at(row)
-        if vectors is None:  # only they are damaged: made again from what is kept
+        if vectors is None or identity.peaks != reader.identity.peaks:  # made again from what is kept
             metric = query_metric_of(wanted.match(reader.identity.encoder))
             texture = reader.texture(row, "", "image")
             x = texture.basis.restore(texture.coordinates())
-            vectors = image_vectors(x, reader.identity, reader.space, metric)
+            vectors = image_vectors(x, x, identity, reader.space, metric)
         return reader.record(row, vectors)
     except FoveateError:
         return None
 
 
-def _whole_record(reader: Reader, row: ImageRow, wanted: Wanted, where: str) -> Record:
+def _whole_record(
+    reader: Reader, row: ImageRow, wanted: Wanted, where: str, identity: Identity | None = None
+) -> Record:
     """The record of a row; `where` is named when it is damaged. Raises StoreDamagedError."""
-    record = _record(reader, row, wanted)
+    record = _record(reader, row, wanted, identity)
     if record is None:
         raise StoreDamagedError(
             f"{where} is damaged",

@@ -64,7 +64,8 @@ def record_of(
         basis, own = space.in_steps, {}
         z = whole_steps(space.coordinates(x, metric), space.steps)
     shape = dense.grid.shape
-    left = np.linalg.norm(x - basis.restore(z.astype(np.float32)), axis=1)
+    kept = basis.restore(z.astype(np.float32))
+    left = np.linalg.norm(x - kept, axis=1)
     levels, step = in_levels(left)
     tensors: dict[str, NDArray[Any]] = dict(own)
     if encoder.calibration.contrast > 0:
@@ -75,7 +76,7 @@ def record_of(
     if picture.valid is not None:
         tensors["valid"] = np.rint(resize_map(picture.valid, shape)).astype(np.uint8)
     tensors["thumbnail"] = np.frombuffer(thumbnail(picture.rgb), np.uint8)
-    vectors = image_vectors(x, identity, space, metric)
+    vectors = image_vectors(x, kept, identity, space, metric)
     flags = FLAT * flat + ALPHA * (picture.valid is not None)
     return Record(identity.key(image), image, dense.grid, flags, step, tensors, vectors)
 
@@ -136,10 +137,13 @@ def thumbnail(rgb: NDArray[np.uint8]) -> bytes:
     return out.getvalue()
 
 
-def image_vectors(x: Floats, identity: Identity, space: Space, metric: Metric) -> NDArray[np.float16]:
-    """The image-level vectors of an image with these features [n, D]: float16 [k, s]."""
+def image_vectors(x: Floats, kept: Floats, identity: Identity, space: Space, metric: Metric) -> NDArray[np.float16]:
+    """The image-level vectors of an image with features x [n, D], of which `kept` [n, D] is left: float16 [k, s].
+
+    Peaks are those of what is left: by that the short list is ranked exactly, and they can be made again from it.
+    """
     if identity.peaks:
-        return plane_peaks(x)[None].astype(np.float16)
+        return plane_peaks(kept)[None].astype(np.float16)
     return farthest(space.coordinates(x, metric), identity.vectors).astype(np.float16)
 
 
