@@ -35,10 +35,10 @@ from foveate.store import ingest
 from foveate.store.disk import Disk, only_writer
 from foveate.store.format import VERSION, list_shards, read_shard
 from foveate.store.sources import find_sources
-from tests.store_toys import Toy, picture, pictures, quick_folder
+from tests.store_toys import Planes, Toy, picture, pictures, quick_folder
 
 HERE = Path(__file__).parent
-GOLDEN = HERE / "golden" / "store-v1.fov"
+GOLDEN: dict[str, Toy] = {"store-v1.fov": Toy(), "store-v3.fov": Planes()}
 IMAGES = 6
 
 
@@ -376,14 +376,16 @@ def test_readers_see_what_a_writer_adds(store: Store, tmp_path: Path) -> None:
 # --- formats ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_golden_store_of_version_1_stays_readable(tmp_path: Path) -> None:
-    said = json.loads((GOLDEN / "expected.json").read_text())
-    shutil.copytree(GOLDEN / "store", tmp_path / "g.fov")
+@pytest.mark.parametrize("golden", GOLDEN)
+def test_the_golden_stores_stay_readable(golden: str, tmp_path: Path) -> None:
+    encoder = GOLDEN[golden]
+    said = json.loads((HERE / "golden" / golden / "expected.json").read_text())
+    shutil.copytree(HERE / "golden" / golden / "store", tmp_path / "g.fov")
     for attempt in ("from its shards", "with its index"):
-        store = Store(tmp_path / "g.fov", encoder=Toy())
+        store = Store(tmp_path / "g.fov", encoder=encoder)
         assert store.keys() == said["names"], attempt
         for name, numbers in said["scores"].items():
-            scores = store[name].scores(Toy().encode_text(["a dog"]))[0]
+            scores = store[name].scores(encoder.encode_text(["a dog"]))[0]
             np.testing.assert_allclose(scores[0, :4], numbers, atol=1e-6)
             assert store.content_key(name) == said["keys"][name]
         assert [hit.name for hit in store.search("a dog")] == said["hits"]
