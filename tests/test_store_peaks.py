@@ -365,7 +365,15 @@ def test_lists_of_neighbours_hold_peaks(store: Store) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("peaks", False), ("peaks", 1), ("peaks", None), ("vectors", 2), ("basis", "shared"), ("reader", 7)],
+    [
+        ("peaks", False),
+        ("peaks", 1),
+        ("peaks", None),
+        ("vectors", 2),
+        ("basis", "shared"),
+        ("reader", 7),
+        ("reader", ""),
+    ],
 )
 def test_an_identity_with_peaks_that_cannot_be(store: Store, field: str, value: object) -> None:
     said = json.loads((store.path / "format.json").read_text())

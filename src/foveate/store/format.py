@@ -205,8 +205,9 @@ def parse_identity(content: Any, where: str) -> Identity:
             )
         encoder, side = content["encoder"], content["preprocessing"]["long_side"]
         width = number(encoder["width"], MOST_WIDTH, 1)
-        reader = "" if version == WITHOUT_WORDS else text(content.get("reader", ""))
-        if not reader.isprintable() or (version == WITH_WORDS and not reader):
+        read = version == WITH_WORDS or (version > WITH_WORDS and "reader" in content)
+        reader = text(content["reader"]) if read else ""
+        if read and not (reader and reader.isprintable()):
             raise ValueError(f"reader {reader!r}")
         vectors, peaks = number(content["vectors"], MOST_VECTORS, 1), version > WITH_WORDS
         if peaks and (content["peaks"] is not True or content["basis"] != "own" or vectors != 1):
