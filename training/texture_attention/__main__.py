@@ -17,7 +17,7 @@ from training.balance.train_reader import learned_reader
 from training.collage.features import load
 from training.collage.scenes import CELLS, NAMED, questions_of
 from training.texture_attention.blocks import size
-from training.texture_attention.learn import ARMS, NONE, Fronted, batch_of, learned, right
+from training.texture_attention.learn import ARMS, NONE, Fronted, batch_of, learned, loss_of, right
 from training.texture_attention.speed import report as speeds
 
 HELD = 12  # questions of each held-out scene
@@ -43,6 +43,7 @@ def accuracies(cache: Path, out: Path) -> dict[str, Any]:
         "the reader before": right(untaught, batches)[None],
     }
     sizes = dict.fromkeys(hits, 0)
+    losses = dict(zip(hits, ([loss_of(untaught, whole)], [loss_of(untaught, batches)]), strict=True))
     for seed in SEEDS:
         for arm in ARMS:
             model = learned(
@@ -50,9 +51,11 @@ def accuracies(cache: Path, out: Path) -> dict[str, Any]:
             )
             hits[arm] = np.concatenate([hits.get(arm, np.empty((0, len(scene)))), right(model, batches)[None]])
             sizes[arm] = size(model.block)
+            losses.setdefault(arm, []).append(loss_of(model, batches))
     report: dict[str, Any] = {}
     print(f"\n{len(scene)} questions of {len(scenes)} held-out scenes, 31 of 256 tokens, seeds {SEEDS}\n")
-    print("| in front | numbers | " + " | ".join(groups) + " | all, by seed |\n" + "|---" * (len(groups) + 3) + "|")
+    head = ["in front", "numbers", *groups, "all, by seed", "loss"]
+    print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
     for arm, hit in hits.items():
         cells = []
         for name, on in groups.items():
@@ -61,7 +64,8 @@ def accuracies(cache: Path, out: Path) -> dict[str, Any]:
             report[f"{arm}, {name}"] = {"right": mean.record(), "difference": apart.record()}
             cells.append(f"{mean.mean:.3f} {apart.mean:+.3f} ({apart.low:+.3f} to {apart.high:+.3f})")
         seeds = " ".join(f"{share:.3f}" for share in hit.mean(1))
-        print(f"| {arm} | {sizes[arm]:,} | " + " | ".join(cells) + f" | {seeds} |", flush=True)
+        report[f"{arm}, loss"] = losses[arm]
+        print(f"| {arm} | {sizes[arm]:,} | {' | '.join(cells)} | {seeds} | {np.mean(losses[arm]):.3f} |", flush=True)
     return report
 
 

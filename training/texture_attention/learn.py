@@ -132,6 +132,13 @@ def learned(reader: Reader, arm: str, made: Made, state: Path, *, seed: int = 1,
     return model.eval()
 
 
+def loss_of(model: nn.Module, batches: Sequence[Batch]) -> float:
+    """Cross entropy of the right answers, the mean over the questions of the batches."""
+    with torch.no_grad():
+        each = [F.cross_entropy(model(batch), batch.answers.flatten(), reduction="none") for batch in batches]
+    return float(torch.cat(each).mean())
+
+
 def right(model: nn.Module, batches: Sequence[Batch]) -> NDArray[np.float64]:
     """1 where a question of the batches is answered right, else 0."""
     with torch.no_grad():
