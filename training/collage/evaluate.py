@@ -236,7 +236,7 @@ def remembered(answers: Answers) -> Answers:
 
 def differences(
     answers: Answers, items: Sequence[Item], ways: Sequence[str], other: str = BLIND
-) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+) -> dict[str, dict[str, dict[str, Any]]]:
     """Group -> way -> budget: by how much more often a way is right than `other`, with intervals over scenes."""
     scene = [item.scene for item in items]
     family = np.array([item.question.family for item in items])
@@ -245,7 +245,7 @@ def differences(
         found = answers(items, way, budget)
         return np.array([a == item.question.answer for a, item in zip(found, items, strict=True)], float)
 
-    out: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
+    out: dict[str, dict[str, dict[str, Any]]] = {}
     for group in ("named", "relations"):
         on = np.isin(family, GROUPS[group])
         for way in ways:
@@ -253,7 +253,7 @@ def differences(
                 if way != other and budget < TOKENS and on.any():
                     apart = (right(way, budget) - right(other, budget))[on]
                     row = out.setdefault(group, {}).setdefault(way, {})
-                    row[name] = mean_estimate(apart, np.array(scene)[on]).record()
+                    row[name] = mean_estimate(apart, [scene[k] for k in np.flatnonzero(on)]).record()
     return out
 
 
