@@ -309,13 +309,21 @@ def test_both_readers_are_judged_on_every_budget(tmp_path: Path, rule: bool) -> 
     result = evaluate.evaluate(tmp_path, "held", scenes=9, each=3, ways=["relevance", "oracle", "maxmin"], rule=rule)
     assert result["settings"]["scenes"] == 2
     found = result["found"]
-    assert found["oracle"]["100 %"]["relations"] == found["relevance"]["100 %"]["relations"]  # nothing is dropped
     assert set(found["relevance"]) == set(evaluate.BUDGETS)
     assert result["touched"]["oracle"]["12 %"] == 1
-    assert 0 <= result["pointed"] <= 1
     for way, rows in result["differences"]["relations"].items():
         of = found[way]["12 %"]["relations"]["accuracy"] - found["maxmin"]["12 %"]["relations"]["accuracy"]
         assert rows["12 %"]["mean"] == pytest.approx(of, abs=1e-6)
     assert f"by {'rule' if rule else 'model'}" in evaluate.shown(result)
     with pytest.raises(SystemExit, match=r"has no tokens\.npy: first run"):
         evaluate.evaluate(tmp_path, "known", scenes=1, each=1, ways=["oracle"], rule=rule)
+
+
+def test_the_peak_is_looked_for_on_the_thing_that_is_named() -> None:
+    shown = np.full((1, 256), -1, np.int8)
+    shown[0, 7], shown[0, 9] = 0, 1
+    some = [Item(0, Question("what colour is the dog", "red", "colour", (0,)))]
+    some += [Item(0, Question("what is left the dog", "car", "relation", (0, 1)))]
+    some += [Item(0, Question("how many dog", "one", "count", (1,)))]
+    assert evaluate.pointed(shown, some, lambda item, way, budget: [7]) == 1
+    assert evaluate.pointed(shown, some, lambda item, way, budget: [9]) == 0

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tests.learned_scenes import made
+from training.arguments import WANTED
 from training.balance.__main__ import main as learns_balances
 from training.balance.reader import Reader
 from training.balance.train_reader import NUMBERS
@@ -220,11 +221,13 @@ def test_learning_goes_on_where_it_was_killed_and_is_the_same(tmp_path: Path, mo
 def test_missing_scenes_are_said_with_the_command_that_makes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["here", "--data", str(tmp_path), "--cache", str(tmp_path)])
+    for part in WANTED:
+        (tmp_path / "data" / part).mkdir(parents=True)
+    monkeypatch.setattr("sys.argv", ["here", "--data", str(tmp_path / "data"), "--cache", str(tmp_path / "cache")])
     for main in (learns_blocks, learns_balances):
         with pytest.raises(SystemExit, match=r"first run python -m training\.collage\.features"):
             main()
-    assert not list(tmp_path.iterdir())
+    assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
 
 
 def test_the_cells_that_agree_with_a_question_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from foveate.relevance.fusion import FUSIONS, Fusion, Linear
 from training import balance
+from training.arguments import checked, command
 from training.balance.forms import FORMS, RATES, Learned, Loss, learn, overlap_loss, soft_top
 from training.balance.judging import Score, by_answers, judged, searched, shown
 from training.balance.photographs import maps, small
@@ -132,13 +132,9 @@ def report(data: Path, cache: Path, out: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Read the command line, learn, print."""
-    parser = argparse.ArgumentParser(description=balance.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--out", type=Path, help="states; by default CACHE/balance")
-    args = parser.parse_args()
+    args = checked(command("balance", balance.__doc__), out="balance")
     torch.set_num_threads(1)
-    print(json.dumps(report(args.data, args.cache, args.out or args.cache / "balance")))
+    print(json.dumps(report(args.data, args.cache, args.out)))
 
 
 if __name__ == "__main__":

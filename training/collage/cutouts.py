@@ -44,7 +44,6 @@ WORN = {
     "bag": (2, 31),
 }  # fmt: skip
 CAR_PARTS = {"wheel": (61,), "door": (62,), "hood": (68,), "windshield": (69, 70), "bumper": (67, 71)}
-FACE_PARTS = {"hair": ("hair",)}
 PARTS = ("head", "leg", "tail", "ear", "hair", "dress", "coat", "skirt", "pants", "shirt", "bag", "wheel", "door",
          "hood", "windshield", "bumper")  # fmt: skip
 

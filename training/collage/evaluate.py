@@ -51,7 +51,7 @@ WAYS = {
 }
 GROUPS = {"named": NAMED, "relations": ("relation", "alike"), **{name: (name,) for name in FAMILIES}}
 BLIND = "maxmin"  # the best way that does not know the question
-SEED, SCENES, EACH = 3, 200, 10
+SEED, SCENES, EACH = 3, 120, 10
 LAYOUT = TokenLayout((TokenGrid(CELLS, CELLS, whole_box((SIDE, SIDE))),), TOKENS)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 
 from foveate.cli.evaluate.agreement import mean_estimate
 from training import texture_attention
+from training.arguments import checked, command
 from training.balance.train_reader import learned_reader
 from training.collage.features import load
 from training.collage.scenes import CELLS, NAMED, questions_of
@@ -71,15 +71,9 @@ def accuracies(cache: Path, out: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Times, answers, and a line of JSON."""
-    parser = argparse.ArgumentParser(
-        description=texture_attention.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, required=True, help="not read: scenes are in CACHE/collage")
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--out", type=Path, help="states; by default CACHE/texture_attention")
-    args = parser.parse_args()
+    args = checked(command("texture_attention", texture_attention.__doc__), out="texture_attention")
     torch.set_num_threads(1)
-    out: Path = args.out or args.cache / "texture_attention"
+    out: Path = args.out
     answers = accuracies(args.cache, out)
     times = speeds()
     columns = list(next(iter(times.values())))
