@@ -164,6 +164,10 @@ def test_missing_data_and_places_that_cannot_be_written_are_told_at_once(
 ) -> None:
     data, cache, file = tmp_path / "data", tmp_path / "cache", tmp_path / "file"
     file.touch()
+    with pytest.raises(SystemExit):
+        read("--data", file, "--cache", cache)
+    assert "is no folder" in capsys.readouterr().err
+    data.mkdir()
     for part in WANTED:
         with pytest.raises(SystemExit):
             read("--data", data, "--cache", cache)

@@ -11,7 +11,10 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-WANTED = ("train/photos.tar", "train/photos.json", "train/dense.json", "dev/coco128", "dev/open")
+WANTED = (
+    *(f"train/{name}" for name in ("photos.tar", "photos.json", "photos2.json", "photos_masks.tar", "dense.tar")),
+    *("train/dense.json", "dev/coco128", "dev/open"),
+)
 
 
 def command(name: str, description: str | None) -> argparse.ArgumentParser:
@@ -35,6 +38,8 @@ def checked(
     Ends with status 2 and a sentence where DATA lacks something, or a folder cannot be written.
     """
     args = parser.parse_args(words)
+    if not args.data.is_dir():
+        parser.error(f"--data: '{args.data}' is no folder; training/README.md says what it is")
     if missing := [part for part in WANTED if not (args.data / part).exists()]:
         parser.error(f"--data: '{args.data}' has no {', '.join(missing)}; training/README.md says what is in it")
     if args.out is None and out is not None:

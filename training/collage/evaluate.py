@@ -308,13 +308,19 @@ def shown(result: dict[str, Any]) -> str:
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--side", choices=("held", "known"), default="held")
-    parser.add_argument("--scenes", type=int, default=SCENES)
+    parser = argparse.ArgumentParser(
+        prog="python -m training.collage.evaluate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--cache", type=Path, required=True, help="folder of the scenes and of what was learned")
+    parser.add_argument(
+        "--side", choices=("held", "known"), default="held", help="things of other photographs, or known"
+    )
+    parser.add_argument("--scenes", type=int, default=SCENES, help="the first so many")
     parser.add_argument("--rule", action="store_true", help="answers by reader.py in place of the language model")
     parser.add_argument("--each", type=int, default=EACH, help="questions of a scene")
-    parser.add_argument("--methods", nargs="+", default=list(WAYS))
+    parser.add_argument("--methods", nargs="+", default=list(WAYS), choices=list(WAYS), metavar="METHOD")
     parser.add_argument("--out", type=Path, help="report.json")
     args = parser.parse_args()
     folder: Path = args.cache / "collage"

@@ -53,7 +53,7 @@ class Made:
 def load(folder: Path, side: str) -> Made:
     """Everything that is finished so far. `side`: of COUNTS. Ends the command where there is nothing."""
     at = folder / side
-    needed(at, "scenes.jsonl", hint="first run python -m training.collage.features")
+    needed(at, "scenes.jsonl", hint="first run python -m training.collage.features --data DATA --cache CACHE")
     scenes = tuple(map(Scene.read, (at / "scenes.jsonl").read_text("utf-8").splitlines()))
     nano, pixels, shown = (np.load(at / f"{name}.npy", mmap_mode="r")[: len(scenes)] for name in SHAPES)
     return Made(nano, pixels, np.array(shown), scenes)
@@ -99,11 +99,16 @@ def make(data: Path, folder: Path, side: str, count: int) -> None:
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m training.collage.features",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--scenes", type=int, nargs=3, default=list(COUNTS.values()), metavar=tuple(COUNTS))
     args = parser.parse_args()
+    needed(args.data, "train/photos.tar", "train/photos.json", "train/photos2.json", "train/dense.tar")
     for side, count in reversed([*zip(COUNTS, args.scenes, strict=True)]):  # those to judge by are few: first
         make(args.data, args.cache / "collage", side, count)
 

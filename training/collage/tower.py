@@ -158,7 +158,7 @@ def train(folder: Path, *, steps: int, size: int = SIZE, rate: float = 2e-3, eve
 
 def frozen(folder: Path) -> Tower:
     """The tower of CACHE/collage/tower.pt."""
-    needed(folder, "tower.pt", hint="first run python -m training.collage.tower")
+    needed(folder, "tower.pt", hint="first run python -m training.collage.tower --cache CACHE")
     tower = Tower()
     tower.load_state_dict(torch.load(folder / "tower.pt", weights_only=True)["tower"])
     return tower.eval()
@@ -193,7 +193,11 @@ def write_tokens(tower: Tower, folder: Path, side: str) -> None:
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m training.collage.tower",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=STEPS)
     args = parser.parse_args()

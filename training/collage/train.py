@@ -94,7 +94,7 @@ class Learned:
 
 def learned(folder: Path, side: str) -> Learned:
     """Of a side."""
-    needed(folder / side, "tokens.npy", hint="first run python -m training.collage.tower")
+    needed(folder / side, "tokens.npy", hint="first run python -m training.collage.tower --cache CACHE")
     tokens = np.load(folder / side / "tokens.npy", mmap_mode="r")
     return Learned(tokens, load(folder, side))
 
@@ -242,7 +242,7 @@ def saved(trainee: Trainee, folder: Path) -> None:
 
 def loaded(folder: Path) -> Collage:
     """The model of CACHE/collage/model.pt."""
-    needed(folder, "model.pt", hint="first run python -m training.collage.train")
+    needed(folder, "model.pt", hint="first run python -m training.collage.train --cache CACHE")
     kept = torch.load(folder / "model.pt", weights_only=True)
     model = Collage(**kept["sizes"])
     model.load_state_dict(kept["weights"])
@@ -311,7 +311,11 @@ def train(
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m training.collage.train",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--rate", type=float, default=RATE)

@@ -5,8 +5,8 @@
     OUT/names.json, OUT/maps-*.png                                   one question's vector; ten maps of each set
 
 Spectral residual (the channel "saliency") knows nothing of things. Here it is learned from labels that were drawn by
-eye: a photograph's target is the union of its named things, each weighted by how often such things were named; what
-surrounds things (sky, wall, road: `arrays.STUFF`) is no target. No public set of gaze is at hand, so this is a saliency
+eye: a photograph's target is the union of its named things (`--by-frequency` weights each by how often such things were
+named); what surrounds things (sky, wall, road: `arrays.STUFF`) is no target. No public set of gaze is at hand, so this is a saliency
 of *what people name*, not of where eyes rest.
 
 * arrays.py  32 x 32 samples of every photograph: planes, nano's names, targets, measures

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-KERNEL = 5
+KERNEL = 7  # of scenes: a neighbour stands three cells away
 BANK = 8
 HEADS = 4
 

@@ -31,15 +31,15 @@ from training.collage.scenes import CELLS, pick, questions_of
 from training.micro_vlm.train import rate_at
 from training.texture_attention.blocks import Attention, Convolution, at
 
-BUDGET, KERNEL = 31, 7  # a neighbour stands three cells away
+BUDGET = 31
 SCENES, ASKED, STEPS, RATE = 8, 4, 250, 2e-3
 SLOWER = 0.05  # the reader's share of the rate: at the whole rate it forgets
 NONE = "no block"
 ARMS: dict[str, Callable[[int], nn.Module]] = {
     NONE: lambda width: nn.Identity(),
     "each cell alone": lambda width: Convolution(width, kernel=1),
-    "fixed kernels": lambda width: Convolution(width, kernel=KERNEL, asked=False),
-    "question's kernels": lambda width: Convolution(width, kernel=KERNEL),
+    "fixed kernels": lambda width: Convolution(width, asked=False),
+    "question's kernels": lambda width: Convolution(width),
     "attention over kept": lambda width: Attention(width, alone=True),
     "attention over all": Attention,
 }
