@@ -6,8 +6,8 @@
 
 Spectral residual (the channel "saliency") knows nothing of things. Here it is learned from labels that were drawn by
 eye: a photograph's target is the union of its named things (`--by-frequency` weights each by how often such things were
-named); what surrounds things (sky, wall, road: `arrays.STUFF`) is no target. No public set of gaze is at hand, so this is a saliency
-of *what people name*, not of where eyes rest.
+named); what surrounds things (sky, wall, road: `arrays.STUFF`) is no target. No public set of gaze is at hand, so this
+is a saliency of *what people name*, not of where eyes rest.
 
 * arrays.py  32 x 32 samples of every photograph: planes, nano's names, targets, measures
 * model.py   logistic readers, and 4 dilated 3 x 3 convolutions (at most 50 KB); training, and the same in NumPy
