@@ -115,6 +115,21 @@ def test_a_store_keeps_the_peak_of_each_plane(store: Store) -> None:
     assert store.verify().ok
 
 
+def test_a_peak_is_a_mean_where_an_image_has_many_cells(folder: Path) -> None:
+    """Of 1,024 cells the best four; the other pictures here have 54, of which it is the best one."""
+    (folder / "photos").mkdir()
+    (folder / "photos" / "large.png").write_bytes(picture(3, height=128, width=128))
+    made = Store(folder / "s.fov", encoder=PLANES)
+    made.add(folder / "photos")
+    assert_peaks(made, 1)
+    ((path, vector),) = by_path(made).items()
+    texture = made[path]
+    assert isinstance(texture.basis, Basis)
+    assert texture.grid.count >= 512
+    highest = texture.basis.restore(np.asarray(texture.embedding, np.float32)).reshape(-1, WIDTH).max(0)
+    assert (vector < 0.99 * highest).any()
+
+
 def test_the_short_list_is_that_of_a_twin(store: Store) -> None:
     vectors, calibration = reader_of(store).vectors(), PLANES.calibration
     for text in ASKED:
@@ -170,9 +185,17 @@ class Unnamed(Planes):
     names: tuple[str, ...] = ()
 
 
-@pytest.mark.parametrize("other", ["signed", "unnamed", "shared", "wide"])
+@dataclass(frozen=True)
+class Against(Planes):
+    """Planes of evidence, but texts that count some of them against a question."""
+
+    def encode_text(self, texts: Sequence[str]) -> np.ndarray:
+        return Toy.encode_text(self, texts)
+
+
+@pytest.mark.parametrize("other", ["signed", "unnamed", "against", "shared", "wide"])
 def test_others_keep_six_vectors(other: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = {"signed": Signed(), "unnamed": Unnamed()}.get(other, PLANES)
+    encoder = {"signed": Signed(), "unnamed": Unnamed(), "against": Against()}.get(other, PLANES)
     if other == "wide":
         monkeypatch.setattr("foveate.store.shared_basis.MOST_PLANES", WIDTH - 1)
     made = Store(folder / "s.fov", encoder=encoder, basis="shared" if other == "shared" else None)
@@ -237,8 +260,10 @@ def test_a_store_from_before_is_read_searched_and_added_to_as_before(earlier: St
 
 
 def test_a_store_from_before_takes_no_peaks_and_says_why(earlier: Store, store: Store, folder: Path) -> None:
-    with pytest.raises(StoreError, match=r"another .*vectors.*peaks.* than the rest"):
+    with pytest.raises(StoreError, match=r"has peaks, and '.*e\.fov' has none") as caught:
         earlier.merge(store.path)
+    assert "merge this store into a new one" in caught.value.fix
+    assert "docs/store.md#peaks" in caught.value.fix
     part = Store(folder / "part.fov", encoder=PLANES)  # --like: a part of it
     part.add(pictures(folder / "more", 3, first=70), like=earlier.path)
     assert part.identity == earlier.identity
@@ -258,12 +283,80 @@ def test_a_store_with_peaks_takes_a_store_from_before(earlier: Store, folder: Pa
     assert made.merge(earlier.path) == 0
     assert_peaks(fresh(made), 7)
     found, right = by_path(fresh(made)), by_path(direct)
+    assert len(right) == 6
     assert all(np.array_equal(found[path], vector) for path, vector in right.items())
     assert fresh(made).verify().ok
     other = Store(folder / "rank.fov", encoder=PLANES, rank=5)  # another one is refused still
     other.add(folder / "first")
     with pytest.raises(StoreError, match="another rank"):
         made.merge(other.path)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [({"rank": 5}, "rank"), ({"long_side": 40}, "long side"), ({"rank": 5, "long_side": 40}, "rank, long side")],
+)
+def test_a_refusal_names_what_stands_in_the_way_and_nothing_else(
+    earlier: Store, folder: Path, options: dict[str, int], named: str
+) -> None:
+    made = Store(folder / "new.fov", encoder=PLANES, rank=options.get("rank"), long_side=options.get("long_side"))
+    made.add(pictures(folder / "first", 1, first=90))
+    for into, other in ((made, earlier), (earlier, made)):  # of an old store, too: a new one would not take both
+        with pytest.raises(StoreError) as caught:
+            into.merge(other.path)
+        assert caught.value.received == f"the store '{other.path}' has another {named} than the rest"
+        assert "--rank, --long-side and --read" in caught.value.expected
+        assert "--like" not in caught.value.fix  # which leads to a store without peaks
+        assert "docs/store.md#peaks" in caught.value.fix
+
+
+def test_a_store_that_is_read_is_taken_by_one_that_is_read(earlier: Store, folder: Path) -> None:
+    first = pictures(folder / "first", 1, first=90)
+    unread, reads = Store(folder / "unread.fov", encoder=PLANES), Store(folder / "reads.fov", encoder=PLANES, rank=5)
+    unread.add(first)
+    reads.add(first, read=mine)
+    with pytest.raises(StoreError, match="another rank than"):  # that nobody reads the old one is no obstacle
+        reads.merge(earlier.path)
+    earlier.add(folder / "before", read=mine)
+    with pytest.raises(StoreError, match="another reader than"):
+        unread.merge(earlier.path)
+    made = Store(folder / "same.fov", encoder=PLANES)
+    made.add(first, read=mine)
+    assert made.merge(earlier.path) == 6
+    assert_peaks(fresh(made), 7)
+
+
+@pytest.mark.parametrize("first", ["old", "new"])
+def test_a_new_store_takes_stores_with_peaks_and_without_in_any_order(earlier: Store, folder: Path, first: str) -> None:
+    part = Store(folder / "part.fov", encoder=PLANES)
+    part.add(pictures(folder / "others", 5, first=30))
+    parts = [earlier.path, part.path] if first == "old" else [part.path, earlier.path]
+    made = Store(folder / "both.fov", encoder=PLANES)
+    assert made.merge(*parts) == 6 + 5
+    assert made.identity == part.identity
+    assert_peaks(fresh(made), 6 + 5)
+    found, right = by_path(fresh(made)), by_path(part)
+    assert len(right) == 5
+    assert all(np.array_equal(found[path], vector) for path, vector in right.items())
+    assert fresh(made).verify().ok
+
+
+def test_what_is_merged_last_has_the_name(earlier: Store, folder: Path) -> None:
+    """An old store that is given last is taken last, though the new one is begun like the other."""
+    path = folder / "before" / "001.png"
+    path.write_bytes(picture(99))
+    later = Store(folder / "later.fov", encoder=PLANES)
+    later.add(path)
+    for parts, right in (((later, earlier), earlier), ((earlier, later), later)):
+        made = Store(folder / f"{parts[0].path.stem}-first.fov", encoder=PLANES)
+        made.merge(*(part.path for part in parts))
+        assert made.content_key(str(path)) == right.content_key(str(path))
+
+
+def test_nothing_merged_makes_no_store(folder: Path) -> None:
+    made = Store(folder / "none.fov", encoder=PLANES)
+    assert made.merge() == 0
+    assert made.identity is None
 
 
 def test_the_same_images_have_the_same_keys_with_peaks_and_without(earlier: Store, folder: Path) -> None:
@@ -291,8 +384,9 @@ def test_compaction_merging_and_removal_keep_peaks(store: Store, folder: Path) -
 def test_an_engine_and_a_record_that_travels_carry_peaks(store: Store, folder: Path) -> None:
     other = Store(folder / "engine.fov", encoder=PLANES)
     other.add(folder / "photos", engine=Local(2))
-    right = by_path(store)
-    assert all(np.array_equal(vector, right[path]) for path, vector in by_path(other).items())
+    right, found = by_path(store), by_path(other)
+    assert len(found) == IMAGES
+    assert all(np.array_equal(vector, right[path]) for path, vector in found.items())
 
 
 def test_a_lost_index_and_lost_heads_are_made_again(store: Store) -> None:

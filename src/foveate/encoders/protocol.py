@@ -71,7 +71,8 @@ class Encoder(Protocol):
             car, and the colour is taken from the pixels (relevance/composition.py).
         names: optional; what it was taught to see, where that can be listed. A texture's basis is fitted to questions
             for these instead of the nouns (relevance/negatives.py), so they may change with the revision only. Where
-            no feature is below 0, each number counts as evidence, and a store keeps its peak (store/record.py).
+            no feature is below 0, and no number of these names' text vectors is, each number counts as evidence, and a
+            store keeps its peak (store/record.py).
         long_side: optional; its default working size in pixels. An image of more than four times that is hinted at.
         device: optional; where it works. On "cuda:0" the planes of channels="fast" are computed there, too.
         encode_images: optional; as `encode_image`, for a list of images, as a list. `encode` then gives it several.

@@ -217,18 +217,15 @@ def merge(path: Path, others: Sequence[Path], wanted: Wanted, disk: Disk) -> int
         sources.append((other, source))
     new = 0
     with writing(path, wanted, disk) as writer:
-        identity = writer.identity
+        # a new store has peaks if one of the others has, wherever it stands; they are taken in the order given
+        like = max((source for _, source in sources), key=lambda source: source.identity.peaks, default=None)
+        identity = writer.identity or (like.identity if like is not None else None)
         for other, source in sources:  # all of them, before anything is written
-            identity = identity or source.identity
-            if not identity.admits(_with_peaks(source.identity, identity)):
-                raise StoreError(
-                    f"the store '{other}' has another {_unlike(source.identity, identity)} than the rest",
-                    expected="parts of one collection, made with the same options: 'foveate index --shard'",
-                    fix="index its images into this store; parts of unlike machines, or of other files, need --like",
-                )
+            if identity is not None and not identity.admits(_with_peaks(source.identity, identity)):
+                raise _refusal(path, identity, other, source.identity)
+        if writer.identity is None and like is not None:
+            writer.begin(like.identity, like.space)
         for other, source in sources:
-            if writer.identity is None:
-                writer.begin(source.identity, source.space)
             draft = Draft()
             for row in source.index.images("1 ORDER BY images.id"):
                 if _lacks(writer, row, source):
@@ -250,6 +247,26 @@ def _with_peaks(other: Identity, identity: Identity) -> Identity:
     return replace(other, vectors=identity.vectors, space=identity.space, peaks=True)
 
 
+def _refusal(path: Path, identity: Identity, other: Path, offered: Identity) -> StoreError:
+    """Why the store at `path` does not take the images of another; only what stands in the way is named."""
+    late = offered.peaks and not identity.peaks  # then the other could take the images of this one
+    taker, taken = (offered, identity) if late else (identity, offered)
+    obstacles = _unlike(replace(_with_peaks(taken, taker), reader=taken.reader or taker.reader), taker)
+    if not obstacles:
+        return StoreError(
+            f"the store '{other}' has peaks, and '{path}' has none",
+            expected="a store with peaks, or a new one: they take the images of both",
+            fix=f"merge this store into a new one: foveate store merge NEW.fov {path} {other}; docs/store.md#peaks",
+        )
+    again = "index its images into this store; or make one of the two again with the options of the other"
+    like = "index its images into this store; parts of unlike machines, or of other files, need --like"
+    return StoreError(
+        f"the store '{other}' has another {obstacles} than the rest",
+        expected="parts of one collection, made with the same --rank, --long-side and --read: 'foveate index --shard'",
+        fix=f"{again}: docs/store.md#peaks" if taker.peaks and taken.kind == "own" else like,
+    )
+
+
 def _lacks(writer: Writer, row: ImageRow, source: Reader) -> bool:
     """Whether a store lacks an image, or what is written in it."""
     found = writer.index.images("images.key = ?", (row.key,))
@@ -259,7 +276,10 @@ def _lacks(writer: Writer, row: ImageRow, source: Reader) -> bool:
 def _unlike(one: Identity, other: Identity) -> str:
     """What two stores differ in."""
     a, b = one.as_json(), other.as_json()
-    words = {"space": "shared space (fitted to other images, or by a machine that rounds otherwise)"}
+    words = {
+        "space": "shared space (fitted to other images, or by a machine that rounds otherwise)",
+        "preprocessing": "long side",  # its version is the same in all that can be opened
+    }
     return ", ".join(words.get(name, name) for name in {**a, **b} if name != "version" and a.get(name) != b.get(name))
 
 

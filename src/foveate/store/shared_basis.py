@@ -61,7 +61,7 @@ from foveate.core.image import load_image
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import LEAST_SIDE, PROBE, Encoder, check_features
-from foveate.relevance.negatives import query_metric_of
+from foveate.relevance.negatives import bank_of, query_metric_of
 from foveate.store.engine import Engine, Local, column
 from foveate.store.format import Space
 from foveate.store.record import SMALLEST, STEPS
@@ -472,11 +472,12 @@ def sample_of(count: int) -> list[int]:
 
 
 def has_planes(sources: Sequence[Source], encoder: Encoder, long_side: int | None) -> bool:
-    """Whether an encoder's features are planes of evidence: it has names, and sees nothing below 0.
+    """Whether an encoder's features are planes of evidence: it has names, asks and sees nothing below 0.
 
-    That is looked at in the first image that can be read; without any, the answer is no.
+    What it asks are its names' text vectors: of a plane that counts against a question the least had to be known, not
+    the peak. What it sees is looked at in the first image that can be read; without any, the answer is no.
     """
-    if not getattr(encoder, "names", ()) or encoder.width > MOST_PLANES:
+    if not getattr(encoder, "names", ()) or encoder.width > MOST_PLANES or (bank_of(encoder) < 0).any():
         return False
     for place in sample_of(len(sources)):
         with contextlib.suppress(ImageError):
