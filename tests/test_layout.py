@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from foveate.channels.build import select_channels
 from foveate.core.errors import ChannelError
 from foveate.core.layout import CHANNELS, FULL40, FULL56, LAYOUTS, Layout, channel_named, embedding_number
 
@@ -55,6 +56,13 @@ def test_full56_has_32_embeddings_at_18_to_49_and_else_the_order_of_full40() -> 
     assert LAYOUTS["full56"] is FULL56
     assert FULL56.names[18:50] == tuple(f"embedding_{i}" for i in range(32))
     assert tuple(name for name in FULL56.names if (embedding_number(name) or 0) < 16) == FULL40.names
+
+
+def test_a_layout_given_as_channels_is_sent_to_tables() -> None:
+    with pytest.raises(ChannelError, match=r"'lean' is a layout: texture\.tokens\(layout='lean'\)"):
+        select_channels("lean")
+    with pytest.raises(ChannelError, match=r"pass a list: channels=\['saliency'\]"):
+        select_channels("saliency")
 
 
 def test_lean_has_what_questions_read_and_nothing_twice() -> None:

@@ -31,7 +31,7 @@ from foveate.core.errors import ChannelError
 from foveate.core.failures import explain_device
 from foveate.core.grid import reduce_plane
 from foveate.core.image import is_one_colour
-from foveate.core.layout import EVERY_NAME, channel_named
+from foveate.core.layout import EVERY_NAME, LAYOUTS, channel_named
 from foveate.core.threads import once
 
 Floats = NDArray[np.float32]
@@ -60,10 +60,12 @@ def select_channels(channels: str | Sequence[str]) -> tuple[str, ...]:
         if channels in CHANNEL_SETS:
             return CHANNEL_SETS[channels]
         near = difflib.get_close_matches(channels, CHANNEL_SETS, n=1, cutoff=0.4)
+        single = f"for a single channel pass a list: channels=[{channels!r}]"
+        table = f"{channels!r} is a layout: texture.tokens(layout={channels!r}), and docs/channels.md for what it reads"
         raise ChannelError(
             f"channels={channels!r}",
             expected=(f"perhaps {near[0]!r}; " if near else "") + CHOICES,
-            fix=f"for a single channel pass a list: channels=[{channels!r}]",
+            fix=table if channels in LAYOUTS else single,
         )
     check_type("channels", channels, Iterable, expected=CHOICES, error=ChannelError)
     wanted = {"saliency"}
