@@ -23,6 +23,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from training.states import keep, resume
+
 Floats = NDArray[np.float32]
 Loss = Callable[[nn.Module, NDArray[np.int64]], Tensor]  # a form and the rows of a batch -> a number
 LEAST = 1e-4  # of a plane that is raised to a power, whose slope has no bound at 0
@@ -119,12 +121,7 @@ def learn(form: nn.Module, loss: Loss, rows: int, state: Path, *, steps: int, ra
     Raises FloatingPointError where a loss is no number; the state before it stays.
     """
     optimizer = torch.optim.Adam(form.parameters(), lr=rate)
-    done = 0
-    if state.exists():
-        kept = torch.load(state, weights_only=True)
-        form.load_state_dict(kept["form"])
-        optimizer.load_state_dict(kept["optimizer"])
-        done = kept["step"]
+    done = resume(state, form=form, optimizer=optimizer)
     mean = 0.0
     for step in range(done, steps):
         for group in optimizer.param_groups:
@@ -137,7 +134,5 @@ def learn(form: nn.Module, loss: Loss, rows: int, state: Path, *, steps: int, ra
         optimizer.step()
         mean = float(now.detach()) if step == done else 0.95 * mean + 0.05 * float(now.detach())
         if (step + 1) % 20 == 0 or step + 1 == steps:
-            fresh = state.with_suffix(".new")
-            torch.save({"form": form.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}, fresh)
-            fresh.replace(state)
+            keep(state, step + 1, form=form, optimizer=optimizer)
             print(f"{state.stem}: step {step + 1} of {steps}, loss {mean:.4f}", flush=True)

@@ -23,6 +23,7 @@ from training.collage.model import VOCABULARY
 from training.collage.scenes import pick, questions_of
 from training.collage.tower import PLANES, shown_of
 from training.micro_vlm.train import rate_at
+from training.states import keep, resume
 
 SEED, STEPS, SCENES, ASKED, RATE = 1, 800, 8, 24, 3e-3
 PLANNED = 1200  # steps by which the rate would be at its least; 800 take a minute and a half of one core
@@ -66,14 +67,13 @@ def learned_reader(collage: Path, state: Path, steps: int = STEPS, width: int = 
     """
     torch.manual_seed(SEED)
     reader = Reader(NUMBERS, width)
-    optimizer, done = torch.optim.AdamW(reader.parameters(), lr=RATE, weight_decay=0.01, betas=(0.9, 0.98)), 0
-    if state.exists():
-        kept = torch.load(state, weights_only=True)
-        if kept["reader"]["words.weight"].shape != reader.words.weight.shape:
-            raise ValueError(f"{state} has other words or another width; delete it with all that was learned from it")
-        reader.load_state_dict(kept["reader"])
-        optimizer.load_state_dict(kept["optimizer"])
-        done = kept["step"]
+    optimizer = torch.optim.AdamW(reader.parameters(), lr=RATE, weight_decay=0.01, betas=(0.9, 0.98))
+    try:
+        done = resume(state, reader=reader, optimizer=optimizer)
+    except RuntimeError as cause:  # of torch: the shapes differ
+        raise ValueError(
+            f"{state} has other words or another width; delete it with all that was learned from it"
+        ) from cause
     made = load(collage, "train") if done < steps else None
     mean = 0.0
     for step in range(done, steps):
@@ -90,9 +90,7 @@ def learned_reader(collage: Path, state: Path, steps: int = STEPS, width: int = 
         optimizer.step()
         mean = float(loss.detach()) if step == done else 0.95 * mean + 0.05 * float(loss.detach())
         if (step + 1) % 50 == 0 or step + 1 == steps:
-            fresh = state.with_suffix(".new")
-            torch.save({"reader": reader.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}, fresh)
-            fresh.replace(state)
+            keep(state, step + 1, reader=reader, optimizer=optimizer)
             right = float((logits.argmax(-1) == answers).float().mean())
             print(f"reader: step {step + 1} of {steps}, loss {mean:.3f}, right {right:.2f}", flush=True)
     return reader.eval().requires_grad_(False)

@@ -29,6 +29,7 @@ from training.collage.scenes import CELLS
 from training.examples import needed
 from training.micro_vlm.scenes import COLOURS
 from training.micro_vlm.train import optimiser, rate_at
+from training.states import keep, resume
 
 WIDTH = 192
 NAMES = (
@@ -117,12 +118,8 @@ def train(folder: Path, *, steps: int, size: int = SIZE, rate: float = 2e-3, eve
     """All steps that are missing; kept every `every` steps."""
     torch.manual_seed(SEED)
     tower, state = Tower(), folder / "tower.pt"
-    optimizer, done = optimiser(tower), 0
-    if state.exists():
-        kept = torch.load(state, weights_only=True)
-        tower.load_state_dict(kept["tower"])
-        optimizer.load_state_dict(kept["optimizer"])
-        done = kept["step"]
+    optimizer = optimiser(tower)
+    done = resume(state, tower=tower, optimizer=optimizer)
     made, mean, started = load(folder, "train"), 0.0, time.monotonic()
     for step in range(done, steps):
         if step % 50 == 0:
@@ -141,11 +138,7 @@ def train(folder: Path, *, steps: int, size: int = SIZE, rate: float = 2e-3, eve
         optimizer.step()
         mean = 0.95 * mean + 0.05 * float(loss.detach()) if step > done else float(loss.detach())
         if (step + 1) % every == 0 or step + 1 == steps:
-            torch.save(
-                {"tower": tower.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1},
-                folder / "new_tower.pt",
-            )
-            (folder / "new_tower.pt").replace(state)
+            keep(state, step + 1, tower=tower, optimizer=optimizer)
             pace = (time.monotonic() - started) / (step + 1 - done)
             print(
                 f"step {step + 1} loss {mean:.3f} {pace:.2f} s/step {(steps - step - 1) * pace / 60:.0f} min left",

@@ -29,6 +29,7 @@ from training.collage.features import Made
 from training.collage.model import VOCABULARY
 from training.collage.scenes import CELLS, pick, questions_of
 from training.micro_vlm.train import rate_at
+from training.states import keep, resume
 from training.texture_attention.blocks import Attention, Convolution, at
 
 BUDGET = 31
@@ -106,12 +107,8 @@ def learned(reader: Reader, arm: str, made: Made, state: Path, *, seed: int = 1,
     torch.manual_seed(seed)
     model = Fronted(reader, arm)
     parts = [{"params": part.parameters(), "of": of} for part, of in ((model.reader, SLOWER), (model.block, 1.0))]
-    optimizer, done, mean = torch.optim.AdamW(parts, lr=RATE, weight_decay=0.01), 0, 0.0
-    if state.exists():
-        kept = torch.load(state, weights_only=True)
-        model.load_state_dict(kept["model"])
-        optimizer.load_state_dict(kept["optimizer"])
-        done = kept["step"]
+    optimizer, mean = torch.optim.AdamW(parts, lr=RATE, weight_decay=0.01), 0.0
+    done = resume(state, model=model, optimizer=optimizer)
     with_some = [n for n, scene in enumerate(made.scenes) if questions_of(scene)] if done < steps else []
     for step in range(done, steps):
         rng = np.random.default_rng([7, seed, step])
@@ -125,9 +122,7 @@ def learned(reader: Reader, arm: str, made: Made, state: Path, *, seed: int = 1,
         optimizer.step()
         mean = float(loss.detach()) if step == done else 0.95 * mean + 0.05 * float(loss.detach())
         if (step + 1) % 50 == 0 or step + 1 == steps:
-            fresh = state.with_suffix(".new")
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}, fresh)
-            fresh.replace(state)
+            keep(state, step + 1, model=model, optimizer=optimizer)
             print(f"{arm}, seed {seed}: step {step + 1} of {steps}, loss {mean:.3f}", flush=True)
     return model.eval()
 

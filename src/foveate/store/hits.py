@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 CHUNK = 2**16  # images of one product: its scores stay in the processor's cache
-FEW = 8  # where at most one number in so many counts, those are taken out first: the product takes a tenth of the time
+FEW = 8  # where at most one number in so many counts, those are taken out first: the product reads no others
 WRITTEN = 0.8  # what a phrase counts that is written and not seen; docs/store.md has how it was chosen
 LEAST = 0.01  # of a word beside quoted text, that no image shows
 RERANKED, FACTOR = 50, 5  # images that are searched exactly: at least so many, and so many for each that is wanted
