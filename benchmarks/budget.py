@@ -20,13 +20,13 @@ import typer
 
 from benchmarks.common import parse_numbers, print_json, show
 from benchmarks.text import SHARE, TextData, read_annotated
+from foveate.allocation.policies import top_cells
 from foveate.channels.text import Detector
 from foveate.cli.evaluate.agreement import mean_estimate
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.terminal import counting
 from foveate.core.grid import resize_map
 from foveate.pipeline import allocate, encode, score
-from foveate.relevance.policies import top_cells
 
 QUESTIONS = ("what does the sign say?", "read the text", "a zebra")
 COLUMNS = (

@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import KEPT, PHOTO, Image, Repeats, crop_square, print_json, show, time_calls, time_row
+from foveate.allocation.allocation import allocate_map
+from foveate.allocation.coarse_to_fine import cascade
+from foveate.allocation.policies import Coverage, Proportional
 from foveate.channels.saliency import compute_saliency
 from foveate.channels.segments import segment_image
 from foveate.channels.text import find_text_regions
@@ -20,12 +23,9 @@ from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.checks import check_int
 from foveate.core.errors import MissingExtraError
 from foveate.encoders.load import load_encoder
+from foveate.language.query import prepare
 from foveate.pipeline import encode, score
-from foveate.relevance.allocation import allocate_map
-from foveate.relevance.coarse_to_fine import cascade
 from foveate.relevance.fusion import information, perspective
-from foveate.relevance.policies import Coverage, Proportional
-from foveate.relevance.query import prepare
 from foveate.texture.texture import Texture
 
 

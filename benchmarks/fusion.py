@@ -16,17 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import KEPT, CocoData, EncoderName, Limit, format_signed, measure_folder, print_json, show
+from foveate.allocation.coarse_to_fine import cascade
+from foveate.allocation.policies import top_cells
 from foveate.cli.evaluate.agreement import Agreement, agreement, mean_estimate
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import Folder
 from foveate.cli.evaluate.relevance import question
 from foveate.core.grid import resize_map
 from foveate.encoders.load import load_encoder
+from foveate.language.query import prepare
 from foveate.pipeline import encode, score
-from foveate.relevance.coarse_to_fine import cascade
 from foveate.relevance.fusion import Linear, Tensions, information, perspective, segment_means
-from foveate.relevance.policies import top_cells
-from foveate.relevance.query import prepare
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]

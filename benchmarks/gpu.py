@@ -231,7 +231,7 @@ TENSORS = ("z", "weights", "offsets", "table")
 
 def make_case(b: int, q: int, n: int, k: int, device: str) -> dict[str, Any]:
     """Tensors of random whole numbers: scores are exact in any order, and full of ties. With NumPy's answer."""
-    from foveate.relevance.device.fused import ask_reference
+    from foveate.allocation.device.fused import ask_reference
 
     torch, rng = import_torch("this"), np.random.default_rng(b + q + n + k)
     z = rng.integers(-8, 9, (b, n, RANK)).astype(np.float16)
@@ -246,7 +246,7 @@ def make_case(b: int, q: int, n: int, k: int, device: str) -> dict[str, Any]:
 
 def ask_by(way: str, made: dict[str, Any], k: int) -> Callable[[], Any]:
     """A call of the kernel with one of its two searches, or of plain torch."""
-    from foveate.relevance.device.fused import gather, launch
+    from foveate.allocation.device.fused import gather, launch
 
     z, weights, offsets, table = (made[name] for name in TENSORS)
     if way != "torch":
@@ -264,9 +264,9 @@ def check(what: str, found: Any, wanted: Any) -> None:
 
 def asking(device: str, quick: bool) -> Iterator[dict[str, Any]]:
     """The public functions, from Python, beside NumPy's on the same texture."""
+    from foveate.allocation.device.replay import Replay
     from foveate.encoders.load import load_encoder
-    from foveate.relevance.device.replay import Replay
-    from foveate.relevance.query import prepare
+    from foveate.language.query import prepare
     from foveate.texture.tensors import stack
 
     side, many, budget = (128, 3, 27) if quick else (512, MANY, KEPT)

@@ -31,6 +31,7 @@ from benchmarks.common import KEPT, print_json, show
 from benchmarks.reading import lay_boxes, read_pages
 from benchmarks.reading import read_questions as read_page_questions
 from benchmarks.text import SHARE, read_annotated
+from foveate.allocation.allocation import Budget
 from foveate.channels.attention import make_gaze_plane
 from foveate.cli.evaluate.agreement import agreement
 from foveate.cli.evaluate.circumstances import circumstances
@@ -42,7 +43,6 @@ from foveate.core.errors import OptionError, QueryError
 from foveate.core.grid import resize_map
 from foveate.pipeline import allocate, encode, score
 from foveate.reading.words import Words
-from foveate.relevance.allocation import Budget
 from foveate.relevance.presets import PRESETS, remember_preset
 from foveate.texture.texture import Texture
 

@@ -23,6 +23,8 @@ import typer
 from numpy.typing import NDArray
 
 from benchmarks.common import KEPT, PHOTOS, Limit, format_signed, interval, print_json, show, time_once
+from foveate.allocation.coarse_to_fine import cascade
+from foveate.allocation.policies import top_cells
 from foveate.cli.evaluate.agreement import Agreement, agreement, mean_estimate
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import read_folder
@@ -31,10 +33,8 @@ from foveate.cli.terminal import counting
 from foveate.core.grid import Grid, resize_map
 from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder
+from foveate.language.query import prepare
 from foveate.pipeline import encode, score
-from foveate.relevance.coarse_to_fine import cascade
-from foveate.relevance.policies import top_cells
-from foveate.relevance.query import prepare
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]

@@ -26,13 +26,13 @@ from benchmarks.common import (
     time_in_turn,
     time_row,
 )
+from foveate.allocation.policies import top_cells
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.vlm import ADJECTIVES
 from foveate.core.checks import check_int
 from foveate.encoders.load import load_encoder
+from foveate.language.negatives import nouns
 from foveate.pipeline import allocate, encode, score
-from foveate.relevance.negatives import nouns
-from foveate.relevance.policies import top_cells
 
 MOST = 10_000  # texts that were never asked before run out after 12,680
 SIDE = 512  # 64 x 64 cells

@@ -20,12 +20,12 @@ import numpy as np
 import typer
 
 from benchmarks.common import KEPT, PHOTO, Repeats, crop_square, print_json, show, time_each, time_once, time_row
+from foveate.allocation.policies import top_cells
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.blas import products_in_one_thread
 from foveate.core.checks import check_int
+from foveate.language.negatives import nouns
 from foveate.pipeline import allocate, encode, score
-from foveate.relevance.negatives import nouns
-from foveate.relevance.policies import top_cells
 from foveate.texture.texture import Texture
 
 CELLS, KEEP = (1024, 4096, 16384, 65536), (64, KEPT, 1024, 4096)

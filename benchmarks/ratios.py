@@ -19,16 +19,16 @@ import typer
 from numpy.typing import NDArray
 
 from benchmarks.common import KEPT, PHOTO, crop_square, print_json, ratio_row, show, time_in_turn
+from foveate.allocation.policies import top_cells
 from foveate.channels.segments import run_lloyd
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.vlm import ADJECTIVES
 from foveate.core.checks import check_choice
 from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder
+from foveate.language.negatives import nouns
 from foveate.pipeline import allocate, encode, score
 from foveate.relevance.fusion import ScoreOptions
-from foveate.relevance.negatives import nouns
-from foveate.relevance.policies import top_cells
 from foveate.texture.basis import compress
 from foveate.video.state import StreamSettings, step
 

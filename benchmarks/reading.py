@@ -31,6 +31,9 @@ import typer
 from numpy.typing import NDArray
 
 from benchmarks.common import print_json, show, time_calls
+from foveate.answers import match as reading
+from foveate.answers import question as reading_question
+from foveate.answers.match import ReadWords, WordCells, place_words, prepare_words, read_question, score_words
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import open_images
 from foveate.cli.terminal import counting
@@ -40,9 +43,7 @@ from foveate.encoders.nano import LONG_SIDE, NanoEncoder, fit_cells
 from foveate.pipeline import encode, score
 from foveate.reading.readers import read_words
 from foveate.reading.words import Word, Words
-from foveate.relevance import reading, reading_question
 from foveate.relevance.confidence import DETECTED
-from foveate.relevance.reading import ReadWords, WordCells, place_words, prepare_words, read_question, score_words
 
 BUDGETS = (5, 10, 25)
 COLUMNS = ("map", "questions", *(f"{b} %" for b in BUDGETS), "pointing", *(f"B {b} %" for b in BUDGETS), "B pointing")

@@ -56,9 +56,9 @@ from foveate.core.grid import Grid, resize_map
 from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import LEAST_SIDE, DenseFeatures, Encoder, Floats
+from foveate.language.negatives import nouns, query_metric_of
+from foveate.language.query import prepare
 from foveate.pipeline import allocate, encode, score
-from foveate.relevance.negatives import nouns, query_metric_of
-from foveate.relevance.query import prepare
 from foveate.texture.basis import compress
 from foveate.texture.texture import Texture
 

@@ -55,9 +55,9 @@ from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.checks import check_int
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Calibration
+from foveate.language.negatives import nouns
+from foveate.language.query import Query, prepare
 from foveate.pipeline import score
-from foveate.relevance.negatives import nouns
-from foveate.relevance.query import Query, prepare
 from foveate.relevance.scoring import score_maps
 from foveate.store import Store
 from foveate.store.ann import import_faiss

@@ -24,7 +24,7 @@ from benchmarks.common import time_calls
 from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.errors import OptionError
 from foveate.encoders.load import load_encoder
-from foveate.relevance.query import Query
+from foveate.language.query import Query
 from foveate.store.ann import (
     NOUNS,
     OVER,

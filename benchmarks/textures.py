@@ -52,8 +52,8 @@ from foveate.core.errors import OptionError
 from foveate.core.image import load_image, load_reduced
 from foveate.core.layout import FULL40
 from foveate.encoders.load import load_encoder
+from foveate.language.negatives import query_metric_of
 from foveate.pipeline import encode
-from foveate.relevance.negatives import query_metric_of
 from foveate.texture.basis import compress
 from foveate.texture.computed import positions
 from foveate.texture.texture import Texture

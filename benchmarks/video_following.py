@@ -22,9 +22,9 @@ from PIL import Image
 from benchmarks.clips import Labelled
 from benchmarks.video_rivals import CHAINED, COPIED, WAYS, onward
 from benchmarks.video_tokens import areas
+from foveate.allocation.allocation import Allocation
 from foveate.encoders.protocol import Encoder
 from foveate.pipeline import allocate, score
-from foveate.relevance.allocation import Allocation
 from foveate.relevance.value import Relevance
 from foveate.video.state import Frame, State, StreamSettings
 from foveate.viz import paper

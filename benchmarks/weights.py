@@ -9,7 +9,7 @@
 * `--clips`, a folder with davis.json: "the moving dog", "what is moving?" and another thing, with the channel "motion"
   (how much pixels changed) and with motion against the camera's.
 
-Each row is a rule of relevance/cues.py and a weight, against the map without any cue on the same pairs. A second table
+Each row is a rule of language/cues.py and a weight, against the map without any cue on the same pairs. A second table
 says how well channels are heard by the table of words, and by vectors of words: in questions that were written by hand
 for this (weights_questions.txt), for writing also in the questions of `--pages` (all of them ask for it), of `--open`
 and in nouns (none does). Below it: would a word of the table be found by the others of its row, were it missing?
@@ -36,10 +36,10 @@ from foveate.cli.evaluate.questions import read_questions
 from foveate.core.errors import QueryError
 from foveate.core.grid import resize_map
 from foveate.encoders.nano import NanoEncoder
+from foveate.language.cues import CUES, WORDS, Cue, Rule, colour_contrast, follow, own_motion, plane_of
+from foveate.language.negatives import nouns
+from foveate.language.query import channel_weights
 from foveate.pipeline import encode, score
-from foveate.relevance.cues import CUES, WORDS, Cue, Rule, colour_contrast, follow, own_motion, plane_of
-from foveate.relevance.negatives import nouns
-from foveate.relevance.query import channel_weights
 from foveate.video import stream
 
 Floats = NDArray[np.float32]

@@ -35,8 +35,8 @@ from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.vlm import ADJECTIVES
 from foveate.core.checks import check_int
 from foveate.encoders.load import load_encoder
+from foveate.language.negatives import nouns
 from foveate.pipeline import allocate, encode, score
-from foveate.relevance.negatives import nouns
 from foveate.relevance.value import Relevance
 from foveate.video import Refresh, stream
 

@@ -13,7 +13,7 @@ import numpy as np
 
 import foveate
 from foveate import viz
-from foveate.relevance import cells_of, overlap, regions
+from foveate.allocation import cells_of, overlap, regions
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--image", default=files("foveate") / "cli" / "photos" / "child_with_broccoli.jpg")

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from foveate import Grid
+from foveate.allocation.allocation import allocate_map, even_order
+from foveate.allocation.policies import top_cells
 from foveate.core.errors import BudgetError, OptionError
-from foveate.relevance.allocation import allocate_map, even_order
-from foveate.relevance.policies import top_cells
 
 # Few distinct values, so that ties are the rule.
 maps = hnp.arrays(

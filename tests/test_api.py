@@ -96,10 +96,10 @@ def modules() -> list[tuple[str, ast.Module]]:
     ]
 
 
-def test_the_house_has_at_most_fourteen_doors() -> None:
+def test_the_house_has_at_most_eighteen_doors() -> None:
     """Which rooms may import which is a contract in pyproject.toml: `lint-imports`, in `make test`."""
     doors = {path.name for path in SOURCE.iterdir()} - {"__pycache__", "__init__.py", "__main__.py", "py.typed"}
-    assert len(doors) <= 14
+    assert len(doors) <= 18
     assert {path.name for path in SOURCE.glob("*.py")} == {"__init__.py", "__main__.py", "pipeline.py"}
     for room in (path for path in SOURCE.rglob("*") if path.is_dir() and list(path.glob("*.py"))):
         assert len(ast.get_docstring(ast.parse((room / "__init__.py").read_text("utf-8"))) or "") >= 100, room

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from foveate.core.errors import OptionError
 from foveate.encoders.load import load_encoder
-from foveate.relevance.negatives import bank_of, nouns, query_metric_of
+from foveate.language.negatives import bank_of, nouns, query_metric_of
 from foveate.texture.basis import Basis, Directions, compress, extended, inward, keep_all, principal, query_metric
 
 WIDTH = 24

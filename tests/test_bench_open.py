@@ -19,7 +19,7 @@ from foveate.cli.evaluate.coco import half_of, read_folder
 from foveate.cli.main import app
 from foveate.core.errors import OptionError
 from foveate.encoders.load import load_encoder
-from foveate.relevance.query import prepare
+from foveate.language.query import prepare
 from tests.conftest import PHOTOS
 from tests.test_bench import write_folder
 

@@ -21,9 +21,9 @@ from foveate.cli.main import app
 from foveate.core.errors import FoveateError, ImageNotFoundError, OptionError, QueryError, StoreError
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Encoder
+from foveate.language.negatives import query_metric_of
+from foveate.language.query import prepare
 from foveate.pipeline import score
-from foveate.relevance.negatives import query_metric_of
-from foveate.relevance.query import prepare
 from foveate.store import Store
 from foveate.store.hits import combine_peaks, highest
 from foveate.store.sources import encode_bytes

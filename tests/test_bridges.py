@@ -11,8 +11,8 @@ import pytest
 
 import foveate
 from foveate import viz
+from foveate.allocation.allocation import Allocation
 from foveate.core.errors import MissingExtraError, OptionError
-from foveate.relevance.allocation import Allocation
 from foveate.relevance.value import Relevance
 from tests.conftest import PHOTOS
 

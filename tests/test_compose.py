@@ -13,10 +13,11 @@ from PIL import Image
 
 import foveate
 from foveate.core.errors import QueryError
-from foveate.relevance.composition import FRAMES, GUESS, compose, is_plain, region, usual, words_of
+from foveate.language.frames import FRAMES, is_plain, words_of
+from foveate.language.phrase import Phrase, Place
+from foveate.language.query import parse, prepare
+from foveate.relevance.composition import GUESS, compose, region, usual
 from foveate.relevance.confidence import DETECTED, peak
-from foveate.relevance.phrase import Phrase, Place
-from foveate.relevance.query import parse, prepare
 from tests.conftest import PHOTOS
 
 Floats = NDArray[np.float32]

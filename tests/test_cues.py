@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import foveate
 from foveate import Texture
 from foveate.core.errors import ChannelError, QueryError
-from foveate.relevance.cues import (
+from foveate.language.cues import (
     COLOUR,
     COLOURS,
     FAVOUR,
@@ -29,7 +29,7 @@ from foveate.relevance.cues import (
     follow,
     own_motion,
 )
-from foveate.relevance.query import channel_weights, noun_phrases
+from foveate.language.query import channel_weights, noun_phrases
 from foveate.relevance.scoring import score_nothing
 
 

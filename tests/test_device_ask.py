@@ -15,6 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import foveate
+from foveate.allocation.device.fused import ask
+from foveate.allocation.device.keeping import rank_of
+from foveate.allocation.device.replay import Replay
+from foveate.allocation.device.scoring import score_on_device
+from foveate.allocation.policies import Coverage, top_cells
 from foveate.core import devices
 from foveate.core.devices import check_same, find_device, import_torch
 from foveate.core.errors import BudgetError, DeviceError, MissingExtraError, OptionError, QueryError
@@ -22,15 +27,10 @@ from foveate.core.grid import Grid
 from foveate.core.layout import Layout
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Calibration
+from foveate.language.negatives import negatives_of
+from foveate.language.query import prepare
 from foveate.reading.words import Word, Words
-from foveate.relevance.device.fused import ask
-from foveate.relevance.device.keeping import rank_of
-from foveate.relevance.device.replay import Replay
-from foveate.relevance.device.scoring import score_on_device
 from foveate.relevance.fusion import DEFAULTS
-from foveate.relevance.negatives import negatives_of
-from foveate.relevance.policies import Coverage, top_cells
-from foveate.relevance.query import prepare
 from foveate.relevance.scoring import score_query
 from foveate.relevance.written import page_of
 from foveate.texture import tensors

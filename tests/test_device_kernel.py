@@ -17,13 +17,13 @@ CUDA = torch.cuda.is_available()
 if not CUDA:
     os.environ["TRITON_INTERPRET"] = "1"  # read where the kernel is first imported
 
+from foveate.allocation.device import fused  # noqa: E402
+from foveate.allocation.device.fused import How, KeptRows, Threshold, ask, ask_reference, gather, launch, select  # noqa: E402
+from foveate.allocation.device.selection import top_indices  # noqa: E402
+from foveate.allocation.policies import top_cells  # noqa: E402
 from foveate.core.errors import DeviceError  # noqa: E402
 from foveate.encoders.load import load_encoder  # noqa: E402
-from foveate.relevance.device import fused  # noqa: E402
-from foveate.relevance.device.fused import How, KeptRows, Threshold, ask, ask_reference, gather, launch, select  # noqa: E402
-from foveate.relevance.device.selection import top_indices  # noqa: E402
-from foveate.relevance.policies import top_cells  # noqa: E402
-from foveate.relevance.query import prepare  # noqa: E402
+from foveate.language.query import prepare  # noqa: E402
 from foveate.texture.tensors import stack  # noqa: E402
 from foveate.texture.texture import Texture  # noqa: E402
 
@@ -152,7 +152,7 @@ import warnings; warnings.simplefilter("ignore")
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from foveate.relevance.device.kernel import ask_kernel
+from foveate.allocation.device.kernel import ask_kernel
 kinds = dict(z="*fp16", weights="*fp32", offsets="*fp32", bias="*fp32", table="*i64", out_index="*i64",
              out_score="*fp32", out_rows="*i64")
 signature = {n: kinds.get(n, "constexpr" if n.isupper() else "i32") for n in ask_kernel.arg_names}

@@ -11,15 +11,15 @@ import pytest
 import torch
 
 import foveate
+from foveate.allocation.device import replay as module
+from foveate.allocation.device.fused import ask
+from foveate.allocation.device.replay import Replay
 from foveate.core.devices import captured
 from foveate.core.errors import BudgetError, DeviceError, OptionError
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Calibration
+from foveate.language.query import prepare
 from foveate.reading.words import Word, Words
-from foveate.relevance.device import replay as module
-from foveate.relevance.device.fused import ask
-from foveate.relevance.device.replay import Replay
-from foveate.relevance.query import prepare
 from foveate.texture.tensors import DeviceTextures, stack
 from foveate.texture.texture import Texture
 from tests.fake_cuda import FakeCuda

@@ -8,7 +8,7 @@ import pytest
 import foveate
 from foveate import Texture
 from foveate.core.errors import QueryError
-from foveate.relevance.dialogue import GoesBack, goes_back, refers_back
+from foveate.language.dialogue import GoesBack, goes_back, refers_back
 from foveate.relevance.passes import add_dialogue, shared_map
 
 QUESTIONS: dict[GoesBack, tuple[str, ...]] = {

@@ -9,8 +9,8 @@ import pytest
 
 import foveate
 from foveate import Allocation, Grid, Texture, viz
+from foveate.allocation import Regions
 from foveate.core.errors import ImageArrayError, ImageTooLargeError, OptionError
-from foveate.relevance import Regions
 from foveate.viz import redraw
 from foveate.viz.cartogram import LARGEST, areas_of, count_tokens
 

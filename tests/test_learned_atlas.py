@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from foveate.relevance.policies import top_cells
+from foveate.allocation.policies import top_cells
 from training.atlas.__main__ import medians, time_table
 from training.atlas.pages import (
     Bases,

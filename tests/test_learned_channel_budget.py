@@ -11,7 +11,7 @@ import foveate
 from foveate.cli.evaluate.agreement import agreement
 from foveate.core.layout import LAYOUTS
 from foveate.encoders.load import load_encoder
-from foveate.relevance.negatives import query_metric_of
+from foveate.language.negatives import query_metric_of
 from foveate.texture.basis import compress
 from training.channel_budget import linear, quality
 from training.channel_budget.__main__ import ALL, embedding, forwards, quality_table, smallest

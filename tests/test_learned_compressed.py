@@ -10,7 +10,7 @@ from PIL import Image
 
 import foveate
 from foveate.encoders.load import load_encoder
-from foveate.relevance.negatives import query_metric_of
+from foveate.language.negatives import query_metric_of
 from foveate.texture.basis import query_metric
 from foveate.texture.texture import Texture
 

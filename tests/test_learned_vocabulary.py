@@ -12,8 +12,8 @@ import pytest
 
 import foveate
 from foveate.encoders.protocol import Calibration
+from foveate.language.query import Query
 from foveate.relevance.confidence import peak
-from foveate.relevance.query import Query
 from foveate.relevance.scoring import sigmoid
 from foveate.store.record import plane_peaks
 from foveate.texture.texture import Texture

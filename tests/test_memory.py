@@ -9,15 +9,15 @@ import pytest
 
 import foveate
 from foveate import Texture
+from foveate.allocation.allocation import allocate_map
+from foveate.allocation.coarse_to_fine import cascade
 from foveate.channels.build import COMPUTABLE, select_channels
 from foveate.channels.segments import KMeans, Slic
 from foveate.core.errors import BudgetError, ChannelError, OptionError
 from foveate.encoders.load import load_encoder
-from foveate.relevance.allocation import allocate_map
-from foveate.relevance.coarse_to_fine import cascade
-from foveate.relevance.cues import colour_plane
+from foveate.language.cues import colour_plane
+from foveate.language.query import prepare
 from foveate.relevance.passes import add_dialogue, add_map, add_phrases, add_word_maps
-from foveate.relevance.query import prepare
 from tests.conftest import PHOTOS
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import foveate
 from foveate.encoders.protocol import Encoder
-from foveate.relevance.query import noun_phrases
+from foveate.language.query import noun_phrases
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers", minversion="5.18")

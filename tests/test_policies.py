@@ -14,10 +14,10 @@ from hypothesis.extra import numpy as hnp
 
 import foveate
 from foveate import Grid, Texture
+from foveate.allocation.allocation import allocate_map, budget_of_mass, nearest_budget
+from foveate.allocation.policies import SHORT, Coverage, Policy, Proportional, TopK, apportion, typical_distance
+from foveate.allocation.windows import cut_windows
 from foveate.core.errors import BudgetError, OptionError
-from foveate.relevance.allocation import allocate_map, budget_of_mass, nearest_budget
-from foveate.relevance.policies import SHORT, Coverage, Policy, Proportional, TopK, apportion, typical_distance
-from foveate.relevance.windows import cut_windows
 
 VALUES = st.sampled_from([0, 0.25, 0.5, 1])  # few, so that ties are the rule
 maps = hnp.arrays(np.float32, st.tuples(st.integers(1, 10), st.integers(1, 10)), elements=VALUES)
@@ -39,7 +39,7 @@ def features_of(plane: np.ndarray, seed: int = 0) -> np.ndarray:
 
 
 def slow_coverage(scores: np.ndarray, budget: int, features: np.ndarray, diversity: float) -> list[int]:
-    """The formula of relevance/policies.py, one cell and one distance at a time."""
+    """The formula of allocation/policies.py, one cell and one distance at a time."""
     kept = [i for i, s in enumerate(scores) if s == np.inf]
     free = [i for i, s in enumerate(scores) if np.isfinite(s)]
     rest = budget - len(kept)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import foveate
 from foveate import Texture
 from foveate.core.errors import FoveateError, QueryError
-from foveate.relevance.query import MAX_PHRASES, noun_phrases, parse, prepare
+from foveate.language.query import MAX_PHRASES, noun_phrases, parse, prepare
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import foveate
 from foveate import Grid, Texture
 from foveate.core.errors import OptionError, QueryError, TextureEncoderError
 from foveate.encoders.protocol import DenseFeatures
-from foveate.relevance.negatives import query_metric_of
+from foveate.language.negatives import query_metric_of
 from foveate.texture.basis import inward, keep_all
 from foveate.texture.texture import EncoderStamp
 from foveate.tiles.re_encode import FINE, area_means, fading, refine, top_box

@@ -7,12 +7,12 @@ import pickle
 import numpy as np
 import pytest
 
+from foveate.answers.fields import FIELDS
+from foveate.answers.match import WordScores, paint_words, place_words, prepare_words, read_question, score_words
+from foveate.answers.types import find_types
 from foveate.core.grid import Grid
+from foveate.language.spelling import alike, forms, split_words
 from foveate.reading.words import Word, Words
-from foveate.relevance.answer_types import find_types
-from foveate.relevance.fields import FIELDS
-from foveate.relevance.reading import WordScores, paint_words, place_words, prepare_words, read_question, score_words
-from foveate.relevance.spelling import alike, forms, split_words
 from tests.reading_pages import Asked, draw, places, read_pages
 
 PAGES, ASKED = read_pages()

@@ -13,8 +13,8 @@ from hypothesis.extra import numpy as hnp
 
 import foveate
 from foveate import Grid, Texture
+from foveate.allocation.crops import Regions, crop_sizes, nearest_total, region_numbers, regions
 from foveate.core.errors import BudgetError, ImageArrayError, OptionError
-from foveate.relevance.crops import Regions, crop_sizes, nearest_total, region_numbers, regions
 
 VALUES = st.sampled_from([0, 0.1, 0.5, 0.6, 1])
 maps = hnp.arrays(np.float32, st.tuples(st.integers(1, 14), st.integers(1, 14)), elements=VALUES)

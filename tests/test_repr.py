@@ -10,7 +10,7 @@ import pytest
 
 import foveate
 from foveate import Texture, tiles
-from foveate.relevance.crops import regions
+from foveate.allocation.crops import regions
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 

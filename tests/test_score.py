@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import foveate
 from foveate import Texture
 from foveate.encoders.protocol import Calibration
+from foveate.language.negatives import Negatives
+from foveate.language.query import prepare
 from foveate.reading.words import Word, Words
 from foveate.relevance.fusion import DEFAULTS
-from foveate.relevance.negatives import Negatives
-from foveate.relevance.query import prepare
 from foveate.relevance.scoring import score_maps, score_query
 from foveate.relevance.value import Relevance
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import foveate
 from foveate import Grid, Texture
 from foveate.core.errors import ChannelError, OptionError
-from foveate.relevance.cues import RAISE
+from foveate.language.cues import RAISE
 from foveate.relevance.fusion import FUSIONS, Linear, Participation, ScorerWeights, Tensions, information, perspective
 
 unit = st.floats(0, 1, width=32)

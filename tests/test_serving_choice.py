@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 import foveate
 from foveate.core.errors import BudgetError, FoveateError, QueryError
+from foveate.serving.features import ROWS as PAGE
+from foveate.serving.features import FeaturePool
+from foveate.serving.model import group_images, restore_prompt
+from foveate.serving.question import find_marks, find_question
+from foveate.serving.request import Request, check_budget, parse_request, split_keywords, usual_request
+from foveate.serving.selection import digest_image, find_texture, select_rows
 from foveate.texture.cache import TextureCache
 from foveate.texture.texture import Texture
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, one_grid, whole_box
-from foveate.vlm.serving.features import ROWS as PAGE
-from foveate.vlm.serving.features import FeaturePool
-from foveate.vlm.serving.model import group_images, restore_prompt
-from foveate.vlm.serving.question import find_marks, find_question
-from foveate.vlm.serving.request import Request, check_budget, parse_request, split_keywords, usual_request
-from foveate.vlm.serving.selection import digest_image, find_texture, select_rows
 from tests.vlm_models import attached, photo, tokenizer
 
 pytestmark = pytest.mark.vlm

@@ -1,4 +1,4 @@
-"""docs/serving.md says what foveate.vlm.serving takes, keeps and counts. Its source is read: no vLLM is needed."""
+"""docs/serving.md says what foveate.serving takes, keeps and counts. Its source is read: no vLLM is needed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def rows(pattern: str) -> set[str]:
 
 @pytest.mark.vlm
 def test_every_key_of_a_request_has_its_row() -> None:
-    from foveate.relevance.query import MAX_CHARACTERS
-    from foveate.vlm.serving.request import KEYS
+    from foveate.language.query import MAX_CHARACTERS
+    from foveate.serving.request import KEYS
 
     assert rows(r"`(foveate_\w+)`") & set(KEYS) == set(KEYS)
     assert f"up to {MAX_CHARACTERS:,} characters" in PAGE

@@ -25,7 +25,7 @@ from foveate.core.errors import (
     StoreNotFoundError,
     TextureEncoderError,
 )
-from foveate.relevance.negatives import negatives_of
+from foveate.language.negatives import negatives_of
 from foveate.store import TextureCache
 from foveate.store import reader as reader_module
 from foveate.store.format import parse_record

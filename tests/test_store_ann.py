@@ -29,8 +29,8 @@ from typer.testing import CliRunner
 from foveate import Store, load_encoder
 from foveate.cli.main import app
 from foveate.core.errors import MissingExtraError, OptionError, OutputError, StoreError, StoreLockedError
-from foveate.relevance.negatives import nouns
-from foveate.relevance.query import prepare
+from foveate.language.negatives import nouns
+from foveate.language.query import prepare
 from foveate.store import ann, ingest, maintenance
 from foveate.store.ann import KEY, MAGIC, PREFIX, Ann, Best, Lists, probes_for, read_head
 from foveate.store.disk import Disk, only_writer

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from foveate import Store
 from foveate.core.errors import StoreDamagedError, StoreError
 from foveate.encoders.protocol import DenseFeatures
+from foveate.language.query import Query, prepare
 from foveate.reading.words import Word
 from foveate.relevance.confidence import peak
-from foveate.relevance.query import Query, prepare
 from foveate.relevance.scoring import peak_confidences
 from foveate.store import ingest
 from foveate.store.engine import Local

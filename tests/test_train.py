@@ -27,8 +27,8 @@ from foveate.core.image import load_image
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import DenseFeatures, Encoder
+from foveate.language.negatives import negatives_of, query_metric_of
 from foveate.pipeline import encode
-from foveate.relevance.negatives import negatives_of, query_metric_of
 from foveate.store import Store
 from foveate.store.basis_check import Checked, Kept, Limits, as_file, as_record, check, compare, overlap_nearest
 from foveate.store.shared_basis import FittedBasis, Gathered, SumBatch, fit, gather, images_in, merge

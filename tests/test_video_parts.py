@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import foveate
+from foveate.allocation.policies import TopK
 from foveate.channels.change import CHANGED, describe_cells, measure_change
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
-from foveate.relevance.policies import TopK
 from foveate.video.flow import Floats, make_view, no_flow
 from foveate.video.propagation import KEPT_PER_FRAME, blend_layers, make_layer, propagate
 from foveate.video.refresh import HALO, TILE, Refresh, add_halo, find_stale_parts, measure_cost, weigh_cells

@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 import foveate
+from foveate.allocation.policies import TopK
 from foveate.channels.build import build_planes
 from foveate.encoders.load import load_encoder
-from foveate.relevance.policies import TopK
 from foveate.tiles.re_encode import RAMP, fading
 from foveate.video import Frame, Refresh, stream
 from foveate.video import state as steps

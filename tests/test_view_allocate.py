@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 import foveate
 from foveate import Grid, Relevance
-from foveate.relevance.policies import Coverage, Policy, Proportional, TopK, to_typical_distance
+from foveate.allocation.policies import Coverage, Policy, Proportional, TopK, to_typical_distance
 from foveate.view.app import make_app
 from foveate.view.opening import open_target
 from foveate.view.questions import grids_of

@@ -12,8 +12,8 @@ from hypothesis.extra import numpy as hnp
 from starlette.testclient import TestClient
 
 import foveate
-from foveate.relevance.allocation import auto_budget
-from foveate.relevance.policies import to_typical_distance
+from foveate.allocation.allocation import auto_budget
+from foveate.allocation.policies import to_typical_distance
 from foveate.texture.texture import Texture
 from foveate.view.app import make_app
 from foveate.view.opening import open_target

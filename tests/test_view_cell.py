@@ -13,9 +13,9 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, Route
 
 import foveate
+from foveate.allocation.allocation import Allocation
 from foveate.core.grid import Grid
 from foveate.core.layout import Layout, channel_named
-from foveate.relevance.allocation import Allocation
 from foveate.relevance.value import Found
 from foveate.texture.texture import Texture
 from foveate.view.planes import channel_names

@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
+from foveate.allocation.policies import Coverage
 from foveate.core.errors import VideoError, VideoNotFoundError
-from foveate.relevance.policies import Coverage
 from foveate.video import stream
 from foveate.view import clips
 from foveate.view.app import make_app

@@ -12,7 +12,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page
 
 import foveate
-from foveate.relevance import Coverage
+from foveate.allocation import Coverage
 from foveate.video import Frame, open_clip, stream
 from foveate.view.app import make_app
 from foveate.view.opening import open_target

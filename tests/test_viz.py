@@ -13,9 +13,9 @@ from PIL import Image
 
 import foveate
 from foveate import Allocation, Grid, Texture, viz
+from foveate.allocation import Regions
 from foveate.core.errors import FoveateError, ImageNotFoundError, OptionError
 from foveate.core.layout import FULL40, channel_named
-from foveate.relevance import Regions
 from foveate.viz import paper
 from foveate.viz.charts import Series, draw_chart
 from foveate.viz.colours import HEAT, QUESTIONS, lightness

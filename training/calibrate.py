@@ -20,9 +20,9 @@ from foveate.cli.evaluate.coco import read_folder
 from foveate.core.grid import resize_map
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Calibration
+from foveate.language.negatives import negatives_of
+from foveate.language.query import Query
 from foveate.relevance.confidence import PEAK_SHARE
-from foveate.relevance.negatives import negatives_of
-from foveate.relevance.query import Query
 from foveate.relevance.scoring import score_query
 from foveate.texture.basis import Basis
 from foveate.texture.texture import EncoderStamp, Texture

@@ -47,9 +47,9 @@ from foveate.cli.evaluate.search import LISTS, choose_images, compare_short_list
 from foveate.core.image import Picture
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import DenseFeatures, Encoder
+from foveate.language.negatives import negatives_of, nouns, query_metric_of
+from foveate.language.query import prepare
 from foveate.relevance.confidence import PEAK_SHARE
-from foveate.relevance.negatives import negatives_of, nouns, query_metric_of
-from foveate.relevance.query import prepare
 from foveate.relevance.scoring import sigmoid
 from foveate.store import Store
 from foveate.store.ann import (

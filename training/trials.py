@@ -16,16 +16,16 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from foveate.allocation.allocation import auto_bounds, budget_of_mass
+from foveate.allocation.policies import Coverage, Policy, Proportional, TopK, typical_distance
 from foveate.cli.evaluate.agreement import Agreement, agreement
 from foveate.cli.evaluate.coco import Folder, read_folder
 from foveate.cli.evaluate.compression import likeness
 from foveate.cli.evaluate.relevance import question
 from foveate.core.grid import Grid, resize_map
 from foveate.encoders.load import load_encoder
+from foveate.language.negatives import negatives_of
 from foveate.pipeline import encode, score
-from foveate.relevance.allocation import auto_bounds, budget_of_mass
-from foveate.relevance.negatives import negatives_of
-from foveate.relevance.policies import Coverage, Policy, Proportional, TopK, typical_distance
 from foveate.texture.basis import query_metric
 
 SIDES = (384, 512, 640, 768)

@@ -24,17 +24,21 @@ _WHERE = {
     "Texture": "texture",
     "Relevance": "relevance.value",
     "Relevances": "relevance.value",
-    "Allocation": "relevance.allocation",
+    "Allocation": "allocation.allocation",
     "Grid": "core.grid",
     "Store": "store",
     "FoveateError": "core.errors",
 }
 _ROOMS = (
+    "allocation",
+    "answers",
     "channels",
     "core",
     "encoders",
+    "language",
     "reading",
     "relevance",
+    "serving",
     "store",
     "texture",
     "tiles",
@@ -58,6 +62,7 @@ _ELSEWHERE = {  # what people look for here, and where it is
 __all__ = [*_WHERE, "__version__"]
 
 if TYPE_CHECKING:
+    from foveate.allocation.allocation import Allocation as Allocation
     from foveate.core.errors import FoveateError as FoveateError
     from foveate.core.grid import Grid as Grid
     from foveate.core.image import load_image as load_image
@@ -65,7 +70,6 @@ if TYPE_CHECKING:
     from foveate.pipeline import allocate as allocate
     from foveate.pipeline import encode as encode
     from foveate.pipeline import score as score
-    from foveate.relevance.allocation import Allocation as Allocation
     from foveate.relevance.value import Relevance as Relevance
     from foveate.relevance.value import Relevances as Relevances
     from foveate.store import Store as Store

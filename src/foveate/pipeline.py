@@ -15,6 +15,9 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, overload
 
 import numpy as np
 
+from foveate.allocation.allocation import BEST, Allocation, Budget, allocate_relevance
+from foveate.allocation.device.results import DeviceAllocation, DeviceRelevance, DeviceRelevances
+from foveate.allocation.policies import Policy
 from foveate.channels.build import ChannelSet, build_planes, select_channels
 from foveate.channels.depth import DepthModel
 from foveate.channels.segments import Provider
@@ -40,17 +43,14 @@ from foveate.core.threads import map_in_order, usual_threads
 from foveate.encoders.load import match_encoder, resolve_encoder
 from foveate.encoders.native import RANK, encode_native
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images, gpu_of
+from foveate.language.negatives import negatives_of, query_metric_of
+from foveate.language.query import Query, prepare, without_things
 from foveate.reading.pdf import PdfPage, is_pdf, load_page
 from foveate.reading.protocol import WordReader
 from foveate.reading.readers import ReadBy, choose_reader, read_words
 from foveate.reading.words import Words
-from foveate.relevance.allocation import BEST, Allocation, Budget, allocate_relevance
-from foveate.relevance.device.results import DeviceAllocation, DeviceRelevance, DeviceRelevances
 from foveate.relevance.fusion import DEFAULTS, Scoring, parse_options
-from foveate.relevance.negatives import negatives_of, query_metric_of
-from foveate.relevance.policies import Policy
 from foveate.relevance.presets import PresetName, fill, find_preset, remember_preset
-from foveate.relevance.query import Query, prepare, without_things
 from foveate.relevance.scoring import score_query
 from foveate.relevance.value import Relevance, Relevances
 from foveate.relevance.written import asks_for_words, page_of
@@ -331,13 +331,13 @@ def score(
         fusion: "participation" (default: the question alone), "linear", "part28", or an object of your own
             (relevance/fusion.py): the question against what is in the pixels and what stands out.
         weights: of the formulas of those two.
-        cues: False keeps words like "red" and "written" from using their channels (relevance/cues.py); "all" also
+        cues: False keeps words like "red" and "written" from using their channels (language/cues.py); "all" also
             follows those that did not help where they were measured ("what colour", "how far").
         channels: weights by hand, 0 to 1: {"saliency": 0.3} raises the map p where that plane c is high, to
             1 - (1 - p)(1 - 0.3 c). Each replaces what the question's words give the same channel, so 0 keeps them from
             using it. Any channel with values from 0 to 1 that the texture holds or derives; "colour:red" and the like;
             "colour_contrast"; in a frame of a video "own_motion".
-        reading: False leaves out what was read in the image (relevance/reading.py).
+        reading: False leaves out what was read in the image (answers/match.py).
         smoothing: share of its segment's mean in each cell of the map, 0 to 1; default 0.3.
         prior: what was relevant before, to be mixed in: a Relevance over an image of this size (another frame's, say:
             a relevance does not know its texture), the name of a plane (an earlier pass, "history", "gaze"), or
@@ -369,9 +369,9 @@ def score(
 
 def _score_on_device(texture: OnDevice, query: Any, how: Scoring) -> DeviceRelevance | DeviceRelevances:
     """`score` for a texture on a device: the same words, numbers and errors, and tensors there."""
-    from foveate.relevance.device.scoring import check_supported, score_on_device, split_prior
+    from foveate.allocation.device.scoring import check_supported, score_on_device, split_prior
 
-    fix = "foveate.relevance.device.replay: Replay(batch, budget=273)(question) asks all of a batch"
+    fix = "foveate.allocation.device.replay: Replay(batch, budget=273)(question) asks all of a batch"
     texture = check_type("texture", texture, DeviceTexture, fix=fix)
     texture.check_unchanged()
     encoder = match_encoder(texture.texture.encoder, how.get("encoder"))
@@ -447,7 +447,7 @@ def allocate(
             of the cells, and a quarter for a thing that is certainly not there. With `window`, "auto" is moved to the
             nearest sum of whole windows.
         floor: share of the budget that is spread evenly whatever the map says; None is 0.
-        policy: which cells: TopK() (the default), Coverage(), Proportional() of relevance/policies.py.
+        policy: which cells: TopK() (the default), Coverage(), Proportional() of allocation/policies.py.
         protected: bool [h, w], cells to keep in any case (those with text, say). "auto" makes room for all of them.
         window: (rows, columns): keep only whole windows of so many cells; (2, 2) for encoders that merge tokens.
 
@@ -473,7 +473,7 @@ def _keep_on_device(
     relevance: DeviceRelevance | DeviceRelevances, budget: Budget, **how: Unpack[Allocating]
 ) -> DeviceAllocation | tuple[DeviceAllocation, ...]:
     """`allocate` for what was found on a device."""
-    from foveate.relevance.device.keeping import keep_on_device
+    from foveate.allocation.device.keeping import keep_on_device
 
     if isinstance(relevance, DeviceRelevances):
         return tuple(cast("DeviceAllocation", _keep_on_device(one, budget, **how)) for one in relevance)

@@ -17,10 +17,10 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from foveate.serving.request import parse_request
+from foveate.serving.selection import select_rows
 from foveate.vlm import VLM, EncodedImage, load
 from foveate.vlm.inputs.prompt import prompt_text
-from foveate.vlm.serving.request import parse_request
-from foveate.vlm.serving.selection import select_rows
 from tests.vlm_models import VOCABULARY, photo
 
 HEADS = 128  # width of the language models: four heads of 32

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from foveate.vlm.serving.features import ROWS, FeaturePool
-from foveate.vlm.serving.processor import NAMED, ChoosingProcessor
+from foveate.serving.features import ROWS, FeaturePool
+from foveate.serving.processor import NAMED, ChoosingProcessor
 from tests.serving.engine import HEADS, Ask, Engine, assert_same
 from tests.vlm_models import photo
 

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from foveate.core.errors import FoveateError, ModelError, OptionError
-from foveate.vlm.serving import unserved
-from foveate.vlm.serving.families import FAMILIES
-from foveate.vlm.serving.flat import SECTION, FlatPositions
-from foveate.vlm.serving.processor import ChoosingProcessor
-from foveate.vlm.serving.selection import select_rows
-from foveate.vlm.serving.stock import find_stock, other_architectures
-from foveate.vlm.serving.unserved import RefusingProcessor
+from foveate.serving import unserved
+from foveate.serving.families import FAMILIES
+from foveate.serving.flat import SECTION, FlatPositions
+from foveate.serving.processor import ChoosingProcessor
+from foveate.serving.selection import select_rows
+from foveate.serving.stock import find_stock, other_architectures
+from foveate.serving.unserved import RefusingProcessor
 from tests.serving.engine import STEPS, Ask, Engine, assert_same
 from tests.vlm_models import photo
 

@@ -14,12 +14,12 @@ import vllm
 from vllm.model_executor.models.registry import ModelRegistry
 
 from foveate.core.errors import ModelError, OptionError
-from foveate.vlm.serving import families, hooks, metrics
-from foveate.vlm.serving.fields import ChosenImage
-from foveate.vlm.serving.model import ChosenRows
-from foveate.vlm.serving.plugin import register
-from foveate.vlm.serving.processor import check_answer, check_names
-from foveate.vlm.serving.request import check_others
+from foveate.serving import families, hooks, metrics
+from foveate.serving.fields import ChosenImage
+from foveate.serving.model import ChosenRows
+from foveate.serving.plugin import register
+from foveate.serving.processor import check_answer, check_names
+from foveate.serving.request import check_others
 
 ANOTHER = "0.99.0"
 

@@ -15,13 +15,13 @@ from tqdm import tqdm
 
 import foveate
 import training.atlas
+from foveate.allocation.device.fused import ask
+from foveate.allocation.device.replay import Replay
+from foveate.allocation.device.selection import top_indices
+from foveate.allocation.policies import top_cells
 from foveate.core.blas import products_in_one_thread
 from foveate.encoders.load import load_encoder
-from foveate.relevance.device.fused import ask
-from foveate.relevance.device.replay import Replay
-from foveate.relevance.device.selection import top_indices
-from foveate.relevance.policies import top_cells
-from foveate.relevance.query import prepare
+from foveate.language.query import prepare
 from foveate.relevance.written import page_of
 from foveate.texture.tensors import in_chunks
 from foveate.texture.texture import Texture

@@ -19,7 +19,7 @@ from foveate.core.files import write_whole
 from foveate.core.grid import resize_map
 from foveate.core.layout import COLOURS, embedding_number
 from foveate.encoders.load import load_encoder
-from foveate.relevance.negatives import query_metric_of
+from foveate.language.negatives import query_metric_of
 from foveate.texture.basis import Basis, compress
 from foveate.texture.texture import Texture
 from training.compressed.features import features_of

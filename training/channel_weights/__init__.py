@@ -1,4 +1,4 @@
-"""Weights of channels from the question's words: a small net against the table of foveate.relevance.cues.
+"""Weights of channels from the question's words: a small net against the table of foveate.language.cues.
 
 **What.** The question's vector -> 16 -> a weight for each channel, few of them not 0; the score is the question's map
 as log(p / (1 - p)) with a weight of its own, and the weighted channels. Learned with the top-K of `training/scorer`.

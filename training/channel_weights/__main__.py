@@ -21,7 +21,7 @@ from foveate.cli.evaluate.coco import RASTER
 from foveate.cli.evaluate.questions import read_questions
 from foveate.encoders.load import load_encoder
 from foveate.encoders.nano import NanoEncoder
-from foveate.relevance.cues import find_cues
+from foveate.language.cues import find_cues
 from training.arguments import checked, command
 from training.channel_weights.model import ChannelWeights, sparse
 from training.examples import Asked, Example, held_back, learning

@@ -28,8 +28,8 @@ from PIL import Image
 from torch import Tensor
 
 import foveate
+from foveate.allocation.allocation import even_order
 from foveate.cli.evaluate.agreement import mean_estimate
-from foveate.relevance.allocation import even_order
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, whole_box
 from foveate.vlm.select.methods import Candidates, choose
 from training.collage.features import load

@@ -22,8 +22,8 @@ from foveate.cli.evaluate.agreement import mean_estimate
 from foveate.core.files import write_whole
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Encoder
-from foveate.relevance.negatives import query_metric_of
-from foveate.relevance.query import prepare
+from foveate.language.negatives import query_metric_of
+from foveate.language.query import prepare
 from foveate.store.basis_check import likeness
 from training.arguments import checked, command
 from training.channel_budget.quality import MEASURES, answers, photographs

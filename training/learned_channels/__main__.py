@@ -23,7 +23,7 @@ import training.learned_channels
 from foveate.cli.evaluate.agreement import Estimate, agreement, mean_estimate
 from foveate.core.grid import resize_map
 from foveate.encoders.nano import NanoEncoder
-from foveate.relevance.query import prepare
+from foveate.language.query import prepare
 from training.arguments import checked, command
 from training.examples import MEASURES, Asked, Example, held_back, learning
 from training.saliency import arrays as a

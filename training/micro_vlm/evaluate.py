@@ -30,8 +30,8 @@ from PIL import Image
 
 import foveate
 import foveate.vlm
-from foveate.relevance.allocation import even_order
-from foveate.relevance.policies import Coverage, TopK
+from foveate.allocation.allocation import even_order
+from foveate.allocation.policies import Coverage, TopK
 
 from .batches import normalised
 from .model import CELLS, TOKENS

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 import foveate
 import training.scorer
+from foveate.allocation.overlaps import cells_of
 from foveate.cli.evaluate.agreement import mean_estimate, ratio_estimate
 from foveate.core.grid import resize_map
-from foveate.relevance.overlaps import cells_of
 from training.arguments import checked, command
 from training.examples import Example, held_back, learning
 from training.scorer.judging import MEASURES, judge, table

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from foveate.encoders.load import load_encoder
-from foveate.relevance.query import prepare
+from foveate.language.query import prepare
 from training.balance.forms import hard_top
 from training.balance.reader import LONGEST, Reader, ids_of
 from training.balance.train_reader import labels

@@ -19,10 +19,10 @@ from foveate.cli.evaluate.search import recall
 from foveate.core.blas import products_in_one_thread
 from foveate.core.errors import QueryError
 from foveate.encoders.load import load_encoder
+from foveate.language.negatives import query_metric_of
+from foveate.language.query import Query, prepare
 from foveate.pipeline import score
 from foveate.relevance.confidence import DETECTED
-from foveate.relevance.negatives import query_metric_of
-from foveate.relevance.query import Query, prepare
 from foveate.relevance.value import Relevance
 from foveate.store.format import Space
 from foveate.store.hits import short_list

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from foveate.encoders.load import load_encoder
-from foveate.relevance.negatives import query_metric_of
+from foveate.language.negatives import query_metric_of
 from training.vocabulary.cells import Cells, Common, fit_common, save_whole
 from training.vocabulary.codebooks import Codebook, blocks_of, fit_codebook, k_means, read_codebook
 from training.vocabulary.kept import BLOCKS, SHAPES, STEPS, block_name, shape_name, unit

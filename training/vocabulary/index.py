@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.encoders.protocol import Calibration
+from foveate.language.query import Query
 from foveate.relevance.confidence import MOST, PEAK_SHARE
-from foveate.relevance.query import Query
 from foveate.relevance.scoring import sigmoid
 from foveate.store.hits import combine_peaks
 from training.vocabulary.cells import Cells

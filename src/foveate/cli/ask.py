@@ -103,11 +103,11 @@ def ask(
     ] = None,
 ) -> None:  # fmt: skip
     """Ask a vision-language model: it gets only the tokens where the question looks."""
+    from foveate.allocation.allocation import check_floor
     from foveate.core.errors import OptionError
     from foveate.core.files import make_folder
     from foveate.encoders.load import load_encoder
     from foveate.pipeline import open_source
-    from foveate.relevance.allocation import check_floor
     from foveate.relevance.fusion import find_fusion, parse_options
     from foveate.relevance.presets import find_preset
     from foveate.texture.texture import Texture

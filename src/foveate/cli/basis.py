@@ -157,7 +157,7 @@ def check(
 
 def _metric(encoder: Any, queries: Path | None, pca: bool) -> Any:
     """Of the file's questions, of the bank, or (None) plain PCA."""
-    from foveate.relevance.negatives import query_metric_of
+    from foveate.language.negatives import query_metric_of
     from foveate.texture.basis import query_metric
 
     if queries is not None:
@@ -188,8 +188,8 @@ def _texts(queries: Path | None, encoder: Any) -> Any:
     """Unit vectors of questions: the file's lines, or the bank."""
     from foveate.core.errors import QueryError
     from foveate.encoders.protocol import encode_texts
-    from foveate.relevance.negatives import bank_of
-    from foveate.relevance.query import prepare
+    from foveate.language.negatives import bank_of
+    from foveate.language.query import prepare
 
     if queries is None:
         return bank_of(encoder)

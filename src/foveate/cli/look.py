@@ -157,7 +157,7 @@ def _looked_for(record: dict[str, Any]) -> str:
 
 def _unread(texture: Texture, queries: Sequence[str], image: Path) -> list[str]:
     """A hint, where a question asks for what is written, and nobody read the image."""
-    from foveate.relevance.reading import read_question
+    from foveate.answers.match import read_question
 
     asked = next((query for query in queries if read_question(query).writing), None)
     if asked is None or texture.words is not None:

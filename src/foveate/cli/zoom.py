@@ -45,7 +45,7 @@ def zoom(
     from foveate.core.checks import check_number
     from foveate.core.files import make_folder
     from foveate.encoders.load import match_encoder
-    from foveate.relevance.query import prepare
+    from foveate.language.query import prepare
     from foveate.tiles.file import check_folder, is_scene, load, save
     from foveate.tiles.search import LEAST_SURE, survey
 

@@ -70,7 +70,7 @@ class Encoder(Protocol):
         reads_phrases: optional; False for a text side that takes the mean of its words. Then "red car" is asked as a
             car, and the colour is taken from the pixels (relevance/composition.py).
         names: optional; what it was taught to see, where that can be listed. A texture's basis is fitted to questions
-            for these instead of the nouns (relevance/negatives.py), so they may change with the revision only. Where
+            for these instead of the nouns (language/negatives.py), so they may change with the revision only. Where
             no feature is below 0, and no number of these names' text vectors is, each number counts as evidence, and a
             store keeps its peak (store/record.py).
         long_side: optional; its default working size in pixels. An image of more than four times that is hinted at.

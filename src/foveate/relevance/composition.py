@@ -31,8 +31,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.language.frames import ANYTHING, FRAMES, HANDS, is_plain
+from foveate.language.phrase import Phrase, Relation
 from foveate.relevance.confidence import DETECTED, peak
-from foveate.relevance.phrase import Phrase, Relation
 
 Floats = NDArray[np.float32]
 GATE = 0.75  # how much a place outside its relation takes away
@@ -52,37 +53,6 @@ LOW = frozenset(
     "knee knees ankle ankles pontoons skis landing gear pedals bottom shoelaces".split()
 )
 
-# Words for what may be there, asked beside the place of a frame.
-_HELD = (
-    "held object,cell phone,umbrella,bottle,cup,book,banana,tennis racket,baseball bat,frisbee,wine glass,fork,knife,"
-    "sandwich,toothbrush,remote,bag,sports ball,camera,pizza,donut,hot dog,apple,teddy bear,scissors,spoon,paper,flag,"
-    "leash,cake,laptop,carrot,broccoli,orange,kite,handbag,suitcase,skateboard,surfboard,baseball glove,bowl,basket"
-)
-_ANYTHING = (
-    "person,dog,cat,bird,cup,bowl,vase,bottle,book,remote,laptop,keyboard,mouse,cell phone,clock,teddy bear,"
-    "potted plant,bag,backpack,suitcase,helmet,hat,pillow,basket,cardboard,plate,cake,pizza,sandwich,apple,banana,"
-    "spoon,fork,knife,chair,bench,umbrella,sports ball,frisbee,paper,lamp,painting,flower,bicycle,skateboard,"
-    "surfboard,skis,motorcycle,car"
-)
-FRAMES: dict[str, tuple[str, ...]] = {
-    relation: tuple(words.split(","))
-    for relation, words in {
-        "held": _HELD,
-        "carried": _HELD,
-        "used": _HELD,
-        "eaten": "pizza,sandwich,cake,apple,banana,hot dog,donut,broccoli,carrot,orange,food,grass,leaf,bread,"
-        "plant,bowl",
-        "ridden": "bicycle,motorcycle,horse,elephant,skateboard,surfboard,snowboard,skis,boat,car,cow,scooter",
-        "worn": "shirt,jacket,pants,dress,skirt,hat,shoes,tie,glasses,suit,sweater,shorts,helmet",
-        "worn on head": "hat,helmet,cap,glasses,headband,sunglasses",
-        "supporting": "chair,bench,couch,bed,table,floor,grass,road,skateboard,surfboard,snow,earth,rug,sidewalk,sand,"
-        "snowboard,skis,suitcase,toilet,water,branch,counter,field,car,motorcycle,horse,blanket,pillow,shelf",
-        "around": "vase,plant pot,bowl,cup,water,basket,bottle,pot,sink,bathtub,grass,field,snow",
-    }.items()
-}
-ANYTHING = tuple(_ANYTHING.split(","))
-HANDS = ("hand", "mouth")  # where people and animals hold and eat
-
 
 @dataclass(frozen=True)
 class Composed:
@@ -96,24 +66,6 @@ class Composed:
     planes: dict[str, Floats]
     confidences: dict[str, float]
     weights: dict[str, float]
-
-
-def words_of(phrase: Phrase) -> tuple[str, ...]:
-    """Every text whose map `compose` needs for this phrase, without repetition."""
-    out = [phrase.noun] if phrase.noun else []
-    if phrase.place is not None:
-        relation = phrase.place.relation
-        if not phrase.noun:
-            out += FRAMES.get(relation, ANYTHING)
-            out += HANDS if relation in ("held", "carried", "used", "eaten") else ()
-            out += ("head",) if relation == "worn on head" else ()
-        out += words_of(phrase.place.of)
-    return tuple(dict.fromkeys(out))
-
-
-def is_plain(phrase: Phrase) -> bool:
-    """Whether a phrase is a thing and nothing else: then its own map is all there is."""
-    return phrase.place is None and not phrase.attributes and bool(phrase.noun)
 
 
 Evidence = Callable[[str], tuple[Floats, float] | None]

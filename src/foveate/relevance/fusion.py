@@ -30,7 +30,7 @@ from foveate.core.checks import check_array, check_choice, check_number, check_t
 from foveate.core.errors import ChannelError, OptionError
 from foveate.core.layout import Channel, Layout
 from foveate.encoders.protocol import Encoder
-from foveate.relevance.cues import COLOUR_OF, COLOURS, MADE, Cue, follow, plane_of
+from foveate.language.cues import COLOUR_OF, COLOURS, MADE, Cue, follow, plane_of
 from foveate.relevance.presets import PresetName, preset_of
 from foveate.relevance.value import Relevance
 from foveate.relevance.written import Reading

@@ -15,10 +15,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.answers.match import place_words, prepare_words, read_question, score_words
 from foveate.core.grid import resize_map
 from foveate.reading.words import Words
 from foveate.relevance.confidence import DETECTED, peak
-from foveate.relevance.reading import place_words, prepare_words, read_question, score_words
 from foveate.relevance.value import Found
 from foveate.texture.texture import Texture
 

@@ -43,8 +43,8 @@ from safetensors.numpy import load, save
 from foveate.core.checks import check_array, check_int, check_number
 from foveate.core.errors import FoveateError, MissingExtraError, StoreDamagedError, StoreError, StoreVersionError
 from foveate.encoders.protocol import Calibration
-from foveate.relevance.negatives import negatives_of
-from foveate.relevance.query import Query
+from foveate.language.negatives import negatives_of
+from foveate.language.query import Query
 from foveate.store.disk import Disk, stamp
 from foveate.store.format import ANN_FILE
 from foveate.store.hits import Listed, short_list

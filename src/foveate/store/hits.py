@@ -35,11 +35,11 @@ from foveate.core.display import Drawable
 from foveate.core.errors import QueryError, ReadingWarning, StoreDamagedError, StoreKeyError, warn
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Calibration, Encoder
+from foveate.language.negatives import negatives_of
+from foveate.language.query import Query, check_text, prepare
 from foveate.pipeline import score
 from foveate.reading.words import Word
 from foveate.relevance.confidence import DETECTED
-from foveate.relevance.negatives import negatives_of
-from foveate.relevance.query import Query, check_text, prepare
 from foveate.relevance.scoring import peak_confidences, score_maps
 from foveate.relevance.value import Relevance
 from foveate.store.format import Space

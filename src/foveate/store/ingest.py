@@ -48,10 +48,10 @@ from foveate.core.image import Picture, load_image
 from foveate.core.threads import map_in_order
 from foveate.encoders.load import check_place, resolve_encoder
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images, gpu_of
+from foveate.language.negatives import query_metric_of
 from foveate.reading.protocol import WordReader
 from foveate.reading.readers import ReadBy, choose_reader, find_reader, read_words
 from foveate.reading.tesseract import TesseractReader
-from foveate.relevance.negatives import query_metric_of
 from foveate.store.disk import Disk
 from foveate.store.engine import Engine, Ray, column, engine_named
 from foveate.store.format import Draft, Identity, Name, Record, Space, check_basis, parse_record, sha256

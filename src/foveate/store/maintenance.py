@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from foveate.core.errors import FoveateError, StoreDamagedError, StoreError
-from foveate.relevance.negatives import query_metric_of
+from foveate.language.negatives import query_metric_of
 from foveate.store import ann
 from foveate.store.disk import TEMPORARY, Disk
 from foveate.store.format import FOLDER, Draft, Identity, Name, Record, find_flaws, list_shards, read_shard

@@ -26,9 +26,9 @@ from foveate.core.errors import OptionError
 from foveate.core.grid import resize_map
 from foveate.core.image import Picture, is_one_colour
 from foveate.encoders.protocol import DenseFeatures, Encoder
+from foveate.language.negatives import negatives_of
 from foveate.reading.words import Words
 from foveate.relevance.confidence import peak_cells
-from foveate.relevance.negatives import negatives_of
 from foveate.store.format import ALPHA, FLAT, MOST_WORDS, Identity, Record, Space
 from foveate.store.words import pack_words
 from foveate.texture.basis import Basis, Metric, principal, rounded_up

@@ -61,7 +61,7 @@ from foveate.core.image import load_image
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import LEAST_SIDE, PROBE, Encoder, check_features
-from foveate.relevance.negatives import bank_of, query_metric_of
+from foveate.language.negatives import bank_of, query_metric_of
 from foveate.store.engine import Engine, Local, column
 from foveate.store.format import Space
 from foveate.store.record import SMALLEST, STEPS

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from foveate.channels.build import ChannelSet, select_channels
 from foveate.core.errors import StoreDamagedError, StoreKeyError
 from foveate.encoders.protocol import Encoder
+from foveate.language.negatives import negatives_of
 from foveate.reading.readers import ReadBy
-from foveate.relevance.negatives import negatives_of
 from foveate.relevance.scoring import score_maps
 from foveate.store import hits, ingest, maintenance, recovery
 from foveate.store.ann import Ann, AnnReport, build

@@ -32,8 +32,8 @@ from foveate.core.grid import Grid, resize_map
 from foveate.core.image import MAX_BYTES, Picture, load_image
 from foveate.core.layout import COLOURS, native_shape
 from foveate.core.readonly import ReadOnly
+from foveate.language.negatives import Negatives, nouns
 from foveate.reading.words import Words
-from foveate.relevance.negatives import Negatives, nouns
 from foveate.store.format import ALPHA, FLAT
 from foveate.store.index import ImageRow
 from foveate.store.record import LEVELS, THUMBNAIL, lengths_of

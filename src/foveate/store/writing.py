@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.errors import QueryError
+from foveate.language.query import Query
 from foveate.reading.words import Word, Words
-from foveate.relevance.query import Query
 from foveate.store.index import Index
 from foveate.store.words import tokens_of
 

@@ -39,8 +39,8 @@ from foveate.core.errors import OptionError, QueryError
 from foveate.core.grid import Box, Grid
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import LEAST_SIDE, PROBE, Encoder, check_features
+from foveate.language.negatives import query_metric_of
 from foveate.pipeline import score
-from foveate.relevance.negatives import query_metric_of
 from foveate.relevance.passes import add_map
 from foveate.relevance.value import Relevance
 from foveate.texture.basis import inward, rounded_up

@@ -42,10 +42,10 @@ from foveate.core.image import shrink
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder
+from foveate.language.query import prepare
 from foveate.pipeline import encode, score
 from foveate.relevance.confidence import DETECTED
 from foveate.relevance.fusion import information
-from foveate.relevance.query import prepare
 from foveate.relevance.scoring import join_confidences
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.allocation.allocation import BEST, Allocation, Budget
+from foveate.allocation.policies import Policy
 from foveate.channels.build import VISUAL, build_planes
 from foveate.channels.change import CHANGED, describe_cells
 from foveate.channels.segments import mark_borders
@@ -30,12 +32,10 @@ from foveate.core.image import Picture
 from foveate.core.layout import native_shape
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
+from foveate.language.negatives import query_metric_of
 from foveate.pipeline import build_texture, score
 from foveate.reading.protocol import WordReader
 from foveate.reading.words import Words
-from foveate.relevance.allocation import BEST, Allocation, Budget
-from foveate.relevance.negatives import query_metric_of
-from foveate.relevance.policies import Policy
 from foveate.relevance.presets import PresetName, fill, find_preset, remember_preset
 from foveate.relevance.value import Relevance, Relevances
 from foveate.texture.basis import Basis, Metric, extended, inward, rounded_up

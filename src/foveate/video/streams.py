@@ -20,6 +20,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from foveate.allocation.allocation import BEST, Budget, check_floor
+from foveate.allocation.policies import Policy
 from foveate.channels.build import ChannelSet, select_channels
 from foveate.channels.change import CHANGED
 from foveate.core.checks import check_choice, check_int, check_number, check_type
@@ -28,11 +30,9 @@ from foveate.core.readonly import ReadOnly
 from foveate.core.threads import Ahead
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
+from foveate.language.query import prepare
 from foveate.reading.readers import ReadBy, choose_reader
-from foveate.relevance.allocation import BEST, Budget, check_floor
-from foveate.relevance.policies import Policy
 from foveate.relevance.presets import PresetName, fill, find_preset
-from foveate.relevance.query import prepare
 from foveate.video.decode import ClipSource, TimedPicture, VideoClip, open_clip
 from foveate.video.flow import Dis, FlowModel
 from foveate.video.refresh import Refresh

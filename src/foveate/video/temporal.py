@@ -22,13 +22,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.allocation.allocation import Allocation, Budget, resolve_budget
+from foveate.allocation.policies import Policy
 from foveate.channels.attention import make_gaze_plane
 from foveate.channels.change import CHANGED, measure_change
 from foveate.core.grid import Grid, reduce_plane, resize_map
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.pipeline import allocate
-from foveate.relevance.allocation import Allocation, Budget, resolve_budget
-from foveate.relevance.policies import Policy
 from foveate.relevance.value import Relevance
 from foveate.video.flow import Floats, View, resize_flow, warp
 from foveate.video.sight import Passage

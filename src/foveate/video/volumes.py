@@ -25,7 +25,7 @@ from foveate.core.layout import Layout
 from foveate.core.readonly import Frozen
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder
-from foveate.relevance.negatives import query_metric_of
+from foveate.language.negatives import query_metric_of
 from foveate.texture.basis import DEFAULT_RANK, Basis, compress, inward
 from foveate.texture.texture import Texture
 from foveate.video.state import Frame

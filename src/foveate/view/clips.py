@@ -22,11 +22,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from foveate.allocation.allocation import auto_budget
+from foveate.allocation.policies import Coverage, Policy, Proportional, TopK
 from foveate.core.checks import check_choice, check_int, check_number
 from foveate.core.errors import ImageNotFoundError, QueryError
 from foveate.core.image import Picture
-from foveate.relevance.allocation import auto_budget
-from foveate.relevance.policies import Coverage, Policy, Proportional, TopK
 from foveate.video.decode import VideoClip, open_clip
 from foveate.video.state import Frame
 from foveate.video.streams import Stream, stream

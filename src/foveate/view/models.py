@@ -25,7 +25,7 @@ from starlette.routing import Route
 
 from foveate.core.checks import check_int, check_type
 from foveate.core.errors import FoveateError, ModelError, OptionError
-from foveate.relevance.query import check_text
+from foveate.language.query import check_text
 from foveate.texture.texture import Texture
 from foveate.view.pictures import Pictures
 from foveate.view.reply import hide_paths, packed, read_body

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from foveate.core.grid import Grid
 from foveate.core.version import __version__
-from foveate.relevance.query import MAX_CHARACTERS
+from foveate.language.query import MAX_CHARACTERS
 from foveate.texture.sampling import MAX_LEVEL
 from foveate.view import clips, gallery
 from foveate.view.guard import LIMITS

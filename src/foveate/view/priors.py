@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from foveate.channels.attention import make_gaze_plane
 from foveate.core.errors import OptionError, QueryError
-from foveate.relevance.dialogue import GoesBack, refers_back
+from foveate.language.dialogue import GoesBack, refers_back
 from foveate.texture.texture import Texture
 from foveate.view.pictures import Pictures
 from foveate.view.reply import packed, read_body

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.allocation.allocation import auto_budget
+from foveate.allocation.policies import to_typical_distance
+from foveate.answers.match import read_question
 from foveate.core.checks import check_choice
 from foveate.core.grid import Grid, resize_map
-from foveate.relevance.allocation import auto_budget
-from foveate.relevance.policies import to_typical_distance
-from foveate.relevance.reading import read_question
 from foveate.relevance.scoring import empty_relevance
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture

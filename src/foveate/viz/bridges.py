@@ -11,10 +11,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.allocation.allocation import Allocation
 from foveate.core.checks import check_type
 from foveate.core.errors import MissingExtraError
 from foveate.core.grid import check_whole
-from foveate.relevance.allocation import Allocation
 from foveate.relevance.confidence import DETECTED
 from foveate.relevance.value import Relevance
 from foveate.viz.colours import QUESTIONS

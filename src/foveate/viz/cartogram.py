@@ -25,13 +25,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.allocation.allocation import Allocation
+from foveate.allocation.crops import Regions
 from foveate.core.checks import check_number, check_type
 from foveate.core.errors import ImageTooLargeError
 from foveate.core.grid import Grid
 from foveate.core.image import check_rgb
 from foveate.core.readonly import Frozen
-from foveate.relevance.allocation import Allocation
-from foveate.relevance.crops import Regions
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float64]

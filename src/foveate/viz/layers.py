@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from foveate.relevance.allocation import Allocation
+from foveate.allocation.allocation import Allocation
+from foveate.allocation.crops import Regions
 from foveate.relevance.confidence import DETECTED
-from foveate.relevance.crops import Regions
 from foveate.viz.colours import HEAT, PAPER, QUESTIONS, Colour
 
 Bytes = NDArray[np.uint8]

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from foveate.allocation.allocation import Allocation
+from foveate.allocation.crops import nearest_total, regions
 from foveate.core.checks import check_choice
 from foveate.core.errors import OptionError, StoreDamagedError, StoreKeyError
-from foveate.relevance.allocation import Allocation
-from foveate.relevance.crops import nearest_total, regions
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.viz import paper

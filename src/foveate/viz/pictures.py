@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
+from foveate.allocation.allocation import Allocation
+from foveate.allocation.crops import Regions
 from foveate.core.checks import check_array, check_int, check_type
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid, check_whole
 from foveate.core.image import ImageSource, load_image
-from foveate.relevance.allocation import Allocation
 from foveate.relevance.confidence import DETECTED, in_digits
-from foveate.relevance.crops import Regions
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.viz import paper

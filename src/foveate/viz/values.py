@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from foveate.allocation.allocation import Allocation
 from foveate.core.display import Drawable, check_how
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
-from foveate.relevance.allocation import Allocation
 from foveate.relevance.value import Relevance, Relevances
 from foveate.texture.texture import Texture
 from foveate.viz import paper

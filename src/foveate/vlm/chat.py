@@ -9,7 +9,7 @@
 * What rounds found is kept as planes: `history`, what earlier questions were about, with decay (`shared_map`); and, of
   models that return their attention, `attention_prev` and `attention_now`: where the last answer looked, in two layers.
 * A question that refers back ("is it open?", "and its wheels?") takes the history as a prior; one that names a thing
-  of its own does not (relevance/dialogue.py). Where a preset has a prior ("gaze"), that stays, and only a question that
+  of its own does not (language/dialogue.py). Where a preset has a prior ("gaze"), that stays, and only a question that
   names nothing goes by the history: a gaze is no answer to what "it" is.
 * A chat is the one thing here that changes with time, as `video.Stream` is; each round is computed from values. It
   holds texts and planes only, and a round that fails leaves it as it was. Use one from one thread at a time.
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from foveate.channels.attention import accumulate
 from foveate.core.checks import check_choice, check_int, check_number
 from foveate.core.errors import OptionError
-from foveate.relevance.dialogue import PRIOR_WEIGHTS, refers_back
+from foveate.language.dialogue import PRIOR_WEIGHTS, refers_back
 from foveate.relevance.passes import DECAY as DECAY
 from foveate.relevance.passes import HISTORY as HISTORY
 from foveate.relevance.passes import shared_map

@@ -7,7 +7,7 @@
     gaze_weight   share of the gaze in a map, 0 to 1
     earlier       the questions of earlier rounds, the oldest first
 
-The rules are those of `foveate.vlm.Chat`: a question that goes back (relevance/dialogue.py) takes the dialogue as a
+The rules are those of `foveate.vlm.Chat`: a question that goes back (language/dialogue.py) takes the dialogue as a
 prior, any other takes the gaze. Where there is a gaze, only a question that names nothing goes by the dialogue.
 """
 
@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from foveate.channels.attention import make_gaze_plane
 from foveate.core.checks import check_array, check_number, check_type
 from foveate.core.errors import OptionError, QueryError
+from foveate.language.dialogue import PRIOR_WEIGHTS, GoesBack, refers_back
+from foveate.language.query import check_text
 from foveate.pipeline import score
-from foveate.relevance.dialogue import PRIOR_WEIGHTS, GoesBack, refers_back
 from foveate.relevance.fusion import Scoring, parse_options
 from foveate.relevance.passes import HISTORY, add_dialogue
-from foveate.relevance.query import check_text
 from foveate.relevance.scoring import score_nothing
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture

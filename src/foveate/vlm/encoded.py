@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal, NoReturn, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.allocation.crops import Regions
 from foveate.core.display import Drawable
 from foveate.core.errors import SceneError
 from foveate.core.readonly import OwnCopy
-from foveate.relevance.crops import Regions
-from foveate.relevance.query import quoted
+from foveate.language.query import quoted
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.vlm.families.family import Family, VisualFeatures

@@ -28,14 +28,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foveate.allocation.allocation import BEST, Allocation
+from foveate.allocation.policies import Policy
 from foveate.core.checks import check_choice, check_int, check_type
 from foveate.core.errors import BudgetError, BudgetWarning, OptionError, PromptError, QueryError, SceneError, warn
 from foveate.core.image import ImageSource
 from foveate.core.readonly import ReadOnly
 from foveate.pipeline import score
-from foveate.relevance.allocation import BEST, Allocation
 from foveate.relevance.fusion import Combining, Scoring, parse_options
-from foveate.relevance.policies import Policy
 from foveate.relevance.presets import PresetName, preset_of
 from foveate.relevance.scoring import given_relevance, score_nothing
 from foveate.relevance.value import Relevance

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
+from foveate.allocation.allocation import Allocation
 from foveate.cli.evaluate.agreement import SEED
-from foveate.relevance.allocation import Allocation
 from foveate.viz import paper
 from foveate.viz.layers import lay_boxes, lay_heat, lay_kept, scale_to
 from foveate.viz.pictures import Tile, arrange

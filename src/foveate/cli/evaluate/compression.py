@@ -32,10 +32,10 @@ from foveate.cli.evaluate.relevance import question
 from foveate.core.errors import OptionError, QueryError
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Encoder
+from foveate.language.negatives import query_metric_of
+from foveate.language.phrase import Phrase
+from foveate.language.query import Query, prepare
 from foveate.pipeline import encode, score
-from foveate.relevance.negatives import query_metric_of
-from foveate.relevance.phrase import Phrase
-from foveate.relevance.query import Query, prepare
 from foveate.store.basis_check import likeness
 from foveate.texture.basis import Metric, compress, principal
 from foveate.texture.covariance import Moments

@@ -46,8 +46,8 @@ from foveate.cli.evaluate.relevance import NOTHING, Floats, Pair, ignorant_maps,
 from foveate.core.errors import OptionError, QueryError
 from foveate.core.grid import resize_map
 from foveate.encoders.load import load_encoder
+from foveate.language.query import parse
 from foveate.pipeline import encode, score
-from foveate.relevance.query import parse
 from foveate.texture.texture import Texture
 
 OTHER_QUESTION, NOUN = "another question", "its noun alone"

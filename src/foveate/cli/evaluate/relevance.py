@@ -32,6 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from foveate.allocation.allocation import Allocation, allocate_map, even_order
+from foveate.allocation.overlaps import cells_of, overlap
 from foveate.cli.evaluate.agreement import (
     RESAMPLES,
     SEED,
@@ -48,11 +50,9 @@ from foveate.cli.evaluate.coco import Folder
 from foveate.core.errors import OptionError, QueryError
 from foveate.core.grid import resize_map
 from foveate.encoders.load import load_encoder
+from foveate.language.query import prepare
 from foveate.pipeline import allocate, encode, score
-from foveate.relevance.allocation import Allocation, allocate_map, even_order
 from foveate.relevance.confidence import DETECTED
-from foveate.relevance.overlaps import cells_of, overlap
-from foveate.relevance.query import prepare
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 

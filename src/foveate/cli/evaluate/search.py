@@ -38,9 +38,9 @@ from foveate.core.checks import check_int
 from foveate.core.errors import ImageError, ImageNotFoundError, MissingExtraError, QueryError, ReadingWarning
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
+from foveate.language.negatives import negatives_of, nouns, query_metric_of
+from foveate.language.query import Query, prepare
 from foveate.relevance.confidence import DETECTED
-from foveate.relevance.negatives import negatives_of, nouns, query_metric_of
-from foveate.relevance.query import Query, prepare
 from foveate.relevance.scoring import peak_confidences
 from foveate.store import Store
 from foveate.store.ann import Ann

@@ -29,7 +29,7 @@ from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.checks import check_choice, check_int, check_number
 from foveate.core.errors import ModelError, OptionError
 from foveate.core.image import Picture
-from foveate.relevance.negatives import nouns
+from foveate.language.negatives import nouns
 from foveate.vlm.encoded import EncodedImage, Mode, Prepared
 from foveate.vlm.inputs.prompt import adds_special_tokens, prompt_text
 from foveate.vlm.loader import libraries

@@ -1,5 +1,5 @@
 // `foveate.allocate`, cell by cell as Python has it: the same numbers in float32, in the same order.
-// Pure functions; nothing of the page. relevance/allocation.py and policies.py have the reasons and the sources.
+// Pure functions; nothing of the page. allocation/allocation.py and policies.py have the reasons and the sources.
 const float = Math.fround;
 const ABSENT_FLOOR = 0.5;
 const ROUNDING = 1e-9;

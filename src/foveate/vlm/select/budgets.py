@@ -19,14 +19,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.allocation.allocation import Allocation, auto_budget, nearest_budget
+from foveate.allocation.policies import Policy
+from foveate.allocation.windows import cut_windows
 from foveate.core.checks import check_int
 from foveate.core.errors import BudgetError, BudgetWarning, OptionError, warn
 from foveate.core.readonly import ReadOnly
 from foveate.pipeline import allocate
-from foveate.relevance.allocation import Allocation, auto_budget, nearest_budget
-from foveate.relevance.policies import Policy
 from foveate.relevance.value import Relevance
-from foveate.relevance.windows import cut_windows
 from foveate.vlm.families.token_layout import TokenLayout
 
 Budget = int | Literal["auto"] | None | tuple[int, ...]

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from foveate.allocation.crops import Regions, regions
 from foveate.core.checks import check_int
 from foveate.core.errors import BudgetError
+from foveate.language.cues import plane_of
 from foveate.reading.words import Word, Words
-from foveate.relevance.crops import Regions, regions
-from foveate.relevance.cues import plane_of
 from foveate.relevance.fusion import parse_options
 from foveate.relevance.presets import preset_of
 from foveate.relevance.scoring import given_relevance

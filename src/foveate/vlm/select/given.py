@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.allocation.allocation import Allocation
 from foveate.core.errors import OptionError
-from foveate.relevance.allocation import Allocation
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout
 from foveate.vlm.select.methods import Choice
 

@@ -28,11 +28,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.allocation.allocation import ABSENT_FLOOR, BEST, Allocation, even_order
+from foveate.allocation.policies import Coverage, Policy, Proportional, TopK, apportion, top_cells
 from foveate.channels.change import CHANGED, describe_cells, measure_change
 from foveate.core.checks import check_choice
 from foveate.pipeline import allocate
-from foveate.relevance.allocation import ABSENT_FLOOR, BEST, Allocation, even_order
-from foveate.relevance.policies import Coverage, Policy, Proportional, TopK, apportion, top_cells
 from foveate.relevance.value import Relevance
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, project, project_mask
 from foveate.vlm.select.budgets import allocate_windows_first

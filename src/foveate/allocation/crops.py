@@ -27,11 +27,11 @@ import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foveate.allocation.policies import apportion
 from foveate.core.checks import check_array, check_int, check_pair
 from foveate.core.errors import BudgetError, ImageArrayError
 from foveate.core.grid import Grid
 from foveate.core.readonly import Frozen
-from foveate.relevance.policies import apportion
 
 Indices = NDArray[np.int64]
 Box = tuple[int, int, int, int]

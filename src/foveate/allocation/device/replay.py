@@ -21,19 +21,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foveate.allocation.allocation import check_floor
+from foveate.allocation.device.fused import How, KeptRows, as_vectors, ask_tensors, check_vectors, select
+from foveate.allocation.device.keeping import rank_of
+from foveate.allocation.device.results import trust_of
+from foveate.allocation.device.scoring import check_supported, maps_of
 from foveate.core.checks import check_choice, check_int
 from foveate.core.devices import captured, counting, working_on
 from foveate.core.errors import BudgetError, DeviceError, OptionError
 from foveate.core.failures import explain_device
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder
-from foveate.relevance.allocation import check_floor
-from foveate.relevance.device.fused import How, KeptRows, as_vectors, ask_tensors, check_vectors, select
-from foveate.relevance.device.keeping import rank_of
-from foveate.relevance.device.results import trust_of
-from foveate.relevance.device.scoring import check_supported, maps_of
+from foveate.language.query import prepare
 from foveate.relevance.fusion import parse_options
-from foveate.relevance.query import prepare
 from foveate.texture.tensors import FEWER, OnDevice, check_texture
 
 Rule = Literal["allocate", "scores"]

@@ -23,12 +23,10 @@ from PIL import Image
 
 from foveate.core.errors import ChannelError, ImageError, ImageTooLargeError, ModelError, OptionError, SceneError
 from foveate.core.image import MAX_PIXELS, load_image
-from foveate.relevance.query import MAX_CHARACTERS
-from foveate.texture.cache import TextureCache
-from foveate.texture.texture import Texture
-from foveate.vlm.serving import metrics
-from foveate.vlm.serving.features import FEATURES, FEATURES_MB
-from foveate.vlm.serving.fields import (
+from foveate.language.query import MAX_CHARACTERS
+from foveate.serving import metrics
+from foveate.serving.features import FEATURES, FEATURES_MB
+from foveate.serving.fields import (
     COUNT,
     DIGEST,
     LENGTHS,
@@ -40,9 +38,9 @@ from foveate.vlm.serving.fields import (
     choose_places,
     is_pixels,
 )
-from foveate.vlm.serving.flat import count_positions
-from foveate.vlm.serving.question import TurnMarks, find_marks, find_question
-from foveate.vlm.serving.request import (
+from foveate.serving.flat import count_positions
+from foveate.serving.question import TurnMarks, find_marks, find_question
+from foveate.serving.request import (
     Request,
     check_others,
     parse_request,
@@ -50,7 +48,9 @@ from foveate.vlm.serving.request import (
     split_keywords,
     usual_request,
 )
-from foveate.vlm.serving.selection import digest_image, find_texture, select_rows
+from foveate.serving.selection import digest_image, find_texture, select_rows
+from foveate.texture.cache import TextureCache
+from foveate.texture.texture import Texture
 
 CHOSEN = "foveate_chosen"  # the choice, among the keywords of the calls below `apply`
 NAMED = "-foveate-"  # between vLLM's name for an image and ours for what is kept of it, in vLLM's caches

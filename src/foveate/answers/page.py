@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.answers.fields import LABEL_WORDS
+from foveate.answers.types import find_types, weigh_address, weigh_company
 from foveate.core.readonly import Frozen, ReadOnly
+from foveate.language.spelling import skeleton, spell, split_words, tokens
 from foveate.reading.order import stand_upright
 from foveate.reading.words import Words
-from foveate.relevance.answer_types import find_types, weigh_address, weigh_company
-from foveate.relevance.fields import LABEL_WORDS
-from foveate.relevance.spelling import skeleton, spell, split_words, tokens
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]

@@ -31,10 +31,10 @@ from foveate.core.errors import QueryError, QueryLanguageWarning, warn
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import BUILT_IN
 from foveate.encoders.protocol import ASK_IN_ENGLISH, Encoder, encode_texts
-from foveate.relevance.composition import is_plain, words_of
-from foveate.relevance.cues import COLOUR_OF, COLOURS, SPELLED, WORDS, Cue, find_cues, is_measured
-from foveate.relevance.language import other_language
-from foveate.relevance.phrase import Phrase, Place, Span, is_state, structure
+from foveate.language.cues import COLOUR_OF, COLOURS, SPELLED, WORDS, Cue, find_cues, is_measured
+from foveate.language.foreign import other_language
+from foveate.language.frames import is_plain, words_of
+from foveate.language.phrase import Phrase, Place, Span, is_state, structure
 
 MAX_CHARACTERS = 1000
 SHOWN = 60  # characters of a text in the repr of what was made of it

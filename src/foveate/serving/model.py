@@ -18,10 +18,10 @@ from typing import Any
 import torch
 
 from foveate.core.errors import ModelError
-from foveate.vlm.serving import metrics
-from foveate.vlm.serving.features import FEATURES, FEATURES_MB, FeaturePool
-from foveate.vlm.serving.fields import COUNT, DIGEST, FIELDS, PLACES, ROWS, SPAN, is_pixels
-from foveate.vlm.serving.request import read_megabytes
+from foveate.serving import metrics
+from foveate.serving.features import FEATURES, FEATURES_MB, FeaturePool
+from foveate.serving.fields import COUNT, DIGEST, FIELDS, PLACES, ROWS, SPAN, is_pixels
+from foveate.serving.request import read_megabytes
 
 
 class ChosenRows:

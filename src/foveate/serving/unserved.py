@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from foveate.core.errors import ModelError
-from foveate.vlm.serving.families import FAMILIES
-from foveate.vlm.serving.hooks import REFUSING
-from foveate.vlm.serving.request import check_others, parse_request, split_keywords, usual_request
-from foveate.vlm.serving.stock import find_stock, with_processor
+from foveate.serving.families import FAMILIES
+from foveate.serving.hooks import REFUSING
+from foveate.serving.request import check_others, parse_request, split_keywords, usual_request
+from foveate.serving.stock import find_stock, with_processor
 
 
 class RefusingProcessor:

@@ -22,8 +22,8 @@ from typing import Literal
 
 from foveate.core.errors import QueryError
 from foveate.core.readonly import ReadOnly
-from foveate.relevance.phrase import Span, is_state
-from foveate.relevance.query import check_text, find_phrases
+from foveate.language.phrase import Span, is_state
+from foveate.language.query import check_text, find_phrases
 
 GoesBack = Literal["wholly", "partly", "not"]
 PRIOR_WEIGHTS: Mapping[GoesBack, float] = ReadOnly(

@@ -26,15 +26,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foveate.allocation.policies import Policy, TopK, top_cells
+from foveate.allocation.windows import Windows, cut_windows
 from foveate.core.arrays import AsArray
 from foveate.core.checks import check_array, check_int, check_number
 from foveate.core.display import Drawable
 from foveate.core.errors import BudgetError, OptionError
 from foveate.core.grid import Grid
 from foveate.core.readonly import Frozen, ReadOnly
-from foveate.relevance.policies import Policy, TopK, top_cells
 from foveate.relevance.value import Found, Relevance
-from foveate.relevance.windows import Windows, cut_windows
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]

@@ -34,12 +34,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from foveate.answers.page import BELOW_OF, LEFT_OF, Floats, Ints, ReadWords, prepare_words
+from foveate.answers.question import ReadingQuestion, Term, read_question
 from foveate.core.grid import Grid
 from foveate.core.readonly import Frozen
+from foveate.language.spelling import RATIO, alike, fold, forms, skeleton, spell, split_words
 from foveate.reading.words import Words
-from foveate.relevance.reading_page import BELOW_OF, LEFT_OF, Floats, Ints, ReadWords, prepare_words
-from foveate.relevance.reading_question import ReadingQuestion, Term, read_question
-from foveate.relevance.spelling import RATIO, alike, fold, forms, skeleton, spell, split_words
 
 __all__ = [
     "ReadWords", "ReadingQuestion", "WordCells", "WordScores", "paint_words", "place_words", "prepare_words",

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from foveate.core.errors import ModelError
+from foveate.serving.fields import ImageTokens
 from foveate.vlm.families.anyres import packed_layout, tiled_layout
 from foveate.vlm.families.llava import visible_box
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, one_grid
-from foveate.vlm.serving.fields import ImageTokens
 
 Size = tuple[int, int]
 Keywords = Mapping[str, object]

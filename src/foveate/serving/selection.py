@@ -17,13 +17,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.allocation.policies import apportion
 from foveate.core.errors import BudgetError, QueryError, ResolutionHint
 from foveate.pipeline import encode, score
 from foveate.relevance.fusion import parse_options
-from foveate.relevance.policies import apportion
 from foveate.relevance.presets import PresetName, remember_preset
 from foveate.relevance.scoring import score_nothing
 from foveate.relevance.value import Relevance
+from foveate.serving.request import Budget
 from foveate.texture.cache import TextureCache
 from foveate.texture.texture import Texture
 from foveate.vlm.families.token_layout import TokenLayout
@@ -31,7 +32,6 @@ from foveate.vlm.images import encoding_keywords
 from foveate.vlm.select.budgets import count_tokens
 from foveate.vlm.select.methods import Candidates, choose, share_budget
 from foveate.vlm.select.words import choose_spread
-from foveate.vlm.serving.request import Budget
 
 Indices = NDArray[np.int64]
 Pixels = NDArray[np.uint8]

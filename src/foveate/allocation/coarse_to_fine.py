@@ -21,12 +21,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.allocation.allocation import Allocation, check_budget
+from foveate.allocation.policies import top_cells
 from foveate.core.checks import check_number, check_type
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid, resize_map
-from foveate.relevance.allocation import Allocation, check_budget
-from foveate.relevance.policies import top_cells
-from foveate.relevance.query import Query
+from foveate.language.query import Query
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]

@@ -1,4 +1,4 @@
-"""`foveate.allocate` on tensors: the same cells, in the same order, ties included (relevance/allocation.py).
+"""`foveate.allocate` on tensors: the same cells, in the same order, ties included (allocation/allocation.py).
 
 Top-K, the floor, what a map that is not trusted gives to saliency and an even spread, protected cells, transparency.
 `rank_of` and the selection wait for nothing, so a graph can capture them. Not here, and refused by name: other
@@ -13,10 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foveate.core.devices import check_same
-from foveate.core.errors import BudgetError, DeviceError, OptionError
-from foveate.core.readonly import ReadOnly
-from foveate.relevance.allocation import (
+from foveate.allocation.allocation import (
     ABSENT_FLOOR,
     BEST,
     Budget,
@@ -26,9 +23,12 @@ from foveate.relevance.allocation import (
     check_protected,
     spread_order,
 )
-from foveate.relevance.device.fused import select
-from foveate.relevance.device.results import DeviceAllocation, DeviceRelevance
-from foveate.relevance.policies import TopK
+from foveate.allocation.device.fused import select
+from foveate.allocation.device.results import DeviceAllocation, DeviceRelevance
+from foveate.allocation.policies import TopK
+from foveate.core.devices import check_same
+from foveate.core.errors import BudgetError, DeviceError, OptionError
+from foveate.core.readonly import ReadOnly
 from foveate.texture.tensors import OnDevice
 
 

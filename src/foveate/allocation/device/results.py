@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foveate.allocation.allocation import Allocation
 from foveate.core.arrays import AsArray
 from foveate.core.devices import import_torch
 from foveate.core.grid import Grid
 from foveate.core.readonly import Counted, OwnCopy, ReadOnly
-from foveate.relevance.allocation import Allocation
+from foveate.language.query import quoted
 from foveate.relevance.confidence import DETECTED, in_digits
-from foveate.relevance.query import quoted
 from foveate.relevance.value import Relevance, Relevances
 from foveate.texture.tensors import DeviceTexture
 

@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeAlias
 
 from foveate.core.checks import check_int, check_number
 from foveate.core.errors import BudgetError, OptionError, QueryError
+from foveate.language.query import MAX_CHARACTERS
 from foveate.relevance.presets import PresetName, find_preset
-from foveate.relevance.query import MAX_CHARACTERS
 
 PREFIX = "foveate_"
 KEYS = ("foveate_budget", "foveate_question", "foveate_preset", "foveate_floor")

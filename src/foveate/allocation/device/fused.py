@@ -18,12 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foveate.allocation.device.selection import cleaned, top_indices
+from foveate.allocation.policies import top_cells
 from foveate.core.checks import check_array, check_choice, check_int
 from foveate.core.devices import check_same, working_on
 from foveate.core.errors import BudgetError, DeviceError, OptionError
 from foveate.core.failures import explain_device
-from foveate.relevance.device.selection import cleaned, top_indices
-from foveate.relevance.policies import top_cells
 from foveate.texture.tensors import FEWER, OnDevice, check_texture
 
 How = Literal["auto", "triton", "torch"]
@@ -55,7 +55,7 @@ def ask(
 
     Args:
         texture: DeviceTexture, or several in DeviceTextures.
-        vectors: text vectors [q, D], `foveate.relevance.prepare(encoder, text).vectors`; a tensor on the texture's
+        vectors: text vectors [q, D], `foveate.language.prepare(encoder, text).vectors`; a tensor on the texture's
             device, or NumPy's, which is sent there.
         budget: K.
         bias: float32 [b, n] or [b, q, n], on the texture's device; added to the scores.
@@ -185,7 +185,7 @@ def launch(
         bias: float32 [b, n] or [b, q, n], contiguous along n.
         table: float16 [b, n, columns], contiguous, columns a multiple of 4; None for no rows.
     """
-    from foveate.relevance.device import kernel
+    from foveate.allocation.device import kernel
 
     if z is not None and weights is not None:
         (images, cells, rank), questions = z.shape, weights.shape[1]
@@ -256,7 +256,7 @@ def _interpreted() -> bool:
     """Whether Triton's kernels run in its interpreter, which takes tensors of the CPU."""
     from triton import JITFunction
 
-    from foveate.relevance.device.kernel import ask_kernel
+    from foveate.allocation.device.kernel import ask_kernel
 
     return not isinstance(ask_kernel, JITFunction)
 

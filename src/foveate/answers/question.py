@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
-from foveate.relevance.fields import FIELDS, SHORT, FieldNames
-from foveate.relevance.spelling import fold, split_words
+from foveate.answers.fields import FIELDS, SHORT, FieldNames
+from foveate.language.spelling import fold, split_words
 
 REMEMBERED = 1024
 NAME, OTHER_NAME, ASKED, ABBREVIATED = 1.0, 0.9, 0.8, 0.95  # what phrases count as evidence for a term

@@ -21,18 +21,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foveate.allocation.device.fused import as_vectors, project
+from foveate.allocation.device.results import DeviceRelevance
 from foveate.core.devices import check_same
 from foveate.core.errors import DeviceError, OptionError
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Calibration
+from foveate.language.cues import Cue, evidence_of, follow, plane_of
+from foveate.language.negatives import CHUNK, Negatives
+from foveate.language.query import Query
 from foveate.relevance.composition import compose
 from foveate.relevance.confidence import MOST, PEAK_SHARE
-from foveate.relevance.cues import Cue, evidence_of, follow, plane_of
-from foveate.relevance.device.fused import as_vectors, project
-from foveate.relevance.device.results import DeviceRelevance
 from foveate.relevance.fusion import Participation, ScoreOptions
-from foveate.relevance.negatives import CHUNK, Negatives
-from foveate.relevance.query import Query
 from foveate.relevance.scoring import OF_THE_QUESTION, Floats
 from foveate.relevance.written import page_of
 from foveate.texture.tensors import DeviceTexture, OnDevice

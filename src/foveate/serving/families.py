@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from foveate.vlm.serving import layouts
-from foveate.vlm.serving.flat import FlatPositions
-from foveate.vlm.serving.hooks import FLAT_MODEL, MODEL, PROCESSOR, check_hooks, check_version
-from foveate.vlm.serving.model import ChosenRows
-from foveate.vlm.serving.processor import ChoosingProcessor
-from foveate.vlm.serving.stock import find_stock, with_processor
+from foveate.serving import layouts
+from foveate.serving.flat import FlatPositions
+from foveate.serving.hooks import FLAT_MODEL, MODEL, PROCESSOR, check_hooks, check_version
+from foveate.serving.model import ChosenRows
+from foveate.serving.processor import ChoosingProcessor
+from foveate.serving.stock import find_stock, with_processor
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ FAMILIES: dict[str, ServedFamily] = {
 
 
 def __getattr__(name: str) -> Any:
-    """The class of an architecture, as plugin.py names it: `foveate.vlm.serving.families:NAME__VERSION`, of vLLM."""
+    """The class of an architecture, as plugin.py names it: `foveate.serving.families:NAME__VERSION`, of vLLM."""
     architecture = name.partition("__")[0]
     if architecture not in FAMILIES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

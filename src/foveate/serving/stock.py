@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from foveate.vlm.serving.hooks import Hooks, check_hooks, is_known
+from foveate.serving.hooks import Hooks, check_hooks, is_known
 
 
 def find_stock(architecture: str) -> type[Any]:

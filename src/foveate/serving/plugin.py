@@ -12,10 +12,10 @@ def register() -> None:
     from vllm import ModelRegistry, __version__
     from vllm.model_executor.models.config import MODELS_CONFIG_MAP
 
-    from foveate.vlm.serving.families import FAMILIES
-    from foveate.vlm.serving.flat import SectionDeclared
-    from foveate.vlm.serving.metrics import open_folder
-    from foveate.vlm.serving.stock import other_architectures
+    from foveate.serving.families import FAMILIES
+    from foveate.serving.flat import SectionDeclared
+    from foveate.serving.metrics import open_folder
+    from foveate.serving.stock import other_architectures
 
     open_folder()
     # vLLM keeps on disk what it learned of a class, by its name and this module's text: so the name has the version
@@ -23,6 +23,6 @@ def register() -> None:
     for name, family in FAMILIES.items():
         if family.flat:
             MODELS_CONFIG_MAP[name] = SectionDeclared
-        ModelRegistry.register_model(name, f"foveate.vlm.serving.families:{name}{version}")
+        ModelRegistry.register_model(name, f"foveate.serving.families:{name}{version}")
     for name in other_architectures(FAMILIES):
-        ModelRegistry.register_model(name, f"foveate.vlm.serving.unserved:{name}{version}")
+        ModelRegistry.register_model(name, f"foveate.serving.unserved:{name}{version}")
