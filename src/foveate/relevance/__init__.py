@@ -11,6 +11,7 @@
 * passes: maps kept as planes for later questions.
 """
 
+from foveate.core.gone import gone_from
 from foveate.relevance.fusion import Fusion, Linear, Participation, ScorerWeights, Tensions
 from foveate.relevance.passes import add_dialogue, add_map, add_phrases, add_word_maps
 from foveate.relevance.value import Relevance, Relevances
@@ -19,3 +20,4 @@ __all__ = [
     "Fusion", "Linear", "Participation", "Relevance", "Relevances", "ScorerWeights", "Tensions", "add_dialogue",
     "add_map", "add_phrases", "add_word_maps",
 ]  # fmt: skip
+__getattr__ = gone_from("foveate.relevance")

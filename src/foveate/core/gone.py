@@ -1,0 +1,62 @@
+"""What went in this release, and what to write instead: one table, for one release. Then it is emptied.
+
+A name is looked up by the room that lost it (`__getattr__ = gone_from("foveate.relevance")` in its `__init__`), a
+keyword by the function that lost it (`@without("encode")`): both answer with the line of this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from foveate.core.errors import OptionError
+
+P, R = ParamSpec("P"), TypeVar("R")
+
+NAMES: dict[str, str] = {
+    **{
+        f"foveate.relevance.{name}": f"foveate.allocation.{name}"
+        for name in (
+            "Allocation", "allocate_map", "Coverage", "Overlap", "Policy", "Proportional", "Regions", "TopK",
+            "cells_of", "overlap", "regions",
+        )
+    },
+    **{
+        f"foveate.relevance.{name}": f"foveate.language.{name}"
+        for name in ("Query", "channel_weights", "noun_phrases", "prepare")
+    },
+}  # fmt: skip
+
+KEYWORDS: dict[str, dict[str, str]] = {}  # of a function: each keyword that it lost, and what to write instead
+
+
+def gone_from(room: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a room's `__init__`: an AttributeError that says where a name went."""
+
+    def find(name: str) -> Any:
+        instead = NAMES.get(f"{room}.{name}")
+        raise AttributeError(
+            f"module {room!r} has no attribute {name!r}" + (f" any more; use {instead}" if instead else "")
+        )
+
+    return find
+
+
+def without(function: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A function that answers keywords which it lost with what to write instead. Raises OptionError then."""
+    gone = KEYWORDS.get(function, {})
+
+    def wrap(call: Callable[P, R]) -> Callable[P, R]:
+        @wraps(call)
+        def checked(*args: P.args, **how: P.kwargs) -> R:
+            for name in how:
+                if name in gone:
+                    raise OptionError(
+                        f"{function}({name}=...)", expected="a keyword that it still has", fix=f"write {gone[name]}"
+                    )
+            return call(*args, **how)
+
+        return checked
+
+    return wrap
