@@ -12,7 +12,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from foveate.core.errors import OptionError
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 NAMES: dict[str, str] = {
     **{
