@@ -51,7 +51,6 @@ EXTRAS = (
     "pypdfium2",
     "tifffile",
     "imagecodecs",
-    "sklearn",
     "nbclient",
     "nbformat",
     "starlette",

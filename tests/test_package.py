@@ -12,6 +12,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 from PIL import Image
 
@@ -33,13 +34,26 @@ def run(*command: object, cwd: Path) -> str:
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """(sdist, wheel); the wheel is made from the sdist."""
     out = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT, cwd=out)
-    (sdist,), (wheel,) = out.glob("*.tar.gz"), out.glob("*.whl")
+    run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", out, cwd=ROOT)
+    (sdist,) = out.glob("*.tar.gz")
+    with tarfile.open(sdist) as tar:
+        tar.extractall(out, filter="data")
+    (unpacked,) = (path for path in out.iterdir() if path.is_dir())
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", out, cwd=unpacked)
+    (wheel,) = out.glob("*.whl")
     return sdist, wheel
 
 
-def test_the_index_would_take_them(built: tuple[Path, Path], tmp_path: Path) -> None:
-    assert "PASSED" in run(sys.executable, "-m", "twine", "check", "--strict", *built, cwd=tmp_path)
+def test_the_index_would_take_them(built: tuple[Path, Path]) -> None:
+    with tarfile.open(built[0]) as tar, zipfile.ZipFile(built[1]) as archive:
+        described = [tar.extractfile(name) for name in tar.getnames() if name.count("/") == 1 and "PKG-INFO" in name]
+        texts = [file.read() for file in described if file]
+        texts += [archive.read(name) for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+    assert len(texts) == 2
+    for text in texts:
+        found = Metadata.from_email(text, validate=True)  # raises what the index would refuse
+        assert (found.name, found.description_content_type) == ("foveate", "text/markdown")
+        assert found.description == (ROOT / "README.md").read_text("utf-8")
 
 
 def test_every_module_and_asset_is_in_both(built: tuple[Path, Path]) -> None:

@@ -2,7 +2,7 @@
 
 Of any number of features x only their number, sum x and sum x x^T are kept, in float64: 2 MB for 512 numbers a feature,
 however many images. Moments of parts of a folder add up to those of the whole, which is all that fitting on several
-machines needs. No incremental approximation is made; scikit-learn's IncrementalPCA is what the tests compare with.
+machines needs. No incremental approximation is made.
 """
 
 from __future__ import annotations
