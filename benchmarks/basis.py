@@ -23,7 +23,7 @@ FIT = """
 import json, sys, time
 import numpy as np
 from foveate.texture.basis import principal
-from foveate.texture.covariance import Moments
+from foveate.texture.basis import Moments
 features, width, chunk = int(sys.argv[1]), int(sys.argv[2]), 8192
 rng, moments, summing = np.random.default_rng(0), Moments.nothing(width), 0.0
 for start in range(0, features, chunk):

@@ -22,8 +22,8 @@ import typer
 from benchmarks.common import KEPT, PHOTO, Repeats, crop_square, print_json, show, time_each, time_once, time_row
 from foveate.allocation.policies import top_cells
 from foveate.cli.evaluate.circumstances import circumstances
-from foveate.core.blas import products_in_one_thread
 from foveate.core.checks import check_int
+from foveate.core.threads import products_in_one_thread
 from foveate.language.negatives import nouns
 from foveate.pipeline import allocate, encode, score
 from foveate.texture.texture import Texture

@@ -1,4 +1,4 @@
-"""Values are arrays to NumPy and torch."""
+"""Values are arrays to NumPy and torch; float16 is NumPy's, bit for bit; the largest numbers are those of a sort."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as random_arrays
 
 import foveate
 from foveate import Allocation, Relevance, Relevances, Texture
+from foveate.core.arrays import LEAST_FOLD, LEAST_GROUPS, largest, to_half, to_single
 from foveate.core.errors import MissingExtraError, OptionError
+from foveate.relevance.confidence import peak
 
+SHORT = LEAST_GROUPS * LEAST_FOLD  # from here on groups come first
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 
 
@@ -90,3 +96,88 @@ def test_without_torch(one: Relevance, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtraError, match=r"foveate\[torch\]"):
         one.torch()
+
+
+def as_numpy(values: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return values.astype(np.float16)
+
+
+def test_every_half_comes_back_and_its_neighbours_round_to_even() -> None:
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    every = every[~np.isnan(every)]
+    single = to_single(every)
+    assert single.dtype == np.float32
+    np.testing.assert_array_equal(single.view(np.uint32), every.astype(np.float32).view(np.uint32))
+    np.testing.assert_array_equal(to_half(single).view(np.uint16), every.view(np.uint16))
+    with np.errstate(over="ignore", invalid="ignore"):
+        between = (single[:-1] + single[1:]) / 2  # ties among them
+    between = np.concatenate([np.nextafter(between, np.float32(way)) for way in (-1e9, 0, 1e9)] + [between])
+    between = between[~np.isnan(between)]
+    np.testing.assert_array_equal(to_half(between).view(np.uint16), as_numpy(between).view(np.uint16))
+
+
+@given(random_arrays.arrays(np.float32, random_arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5),
+                     elements=st.floats(width=32, allow_nan=False)))  # fmt: skip
+def test_any_shape(values: np.ndarray) -> None:
+    for each in (values, values.T, values[..., ::2] if values.ndim else values):
+        found = to_half(each)
+        assert found.shape == each.shape
+        np.testing.assert_array_equal(found.view(np.uint16), as_numpy(each).view(np.uint16))
+        assert to_single(found).shape == each.shape
+
+
+def test_what_is_no_number_stays_none_and_other_kinds_are_numpys() -> None:
+    assert np.isnan(to_half(np.array([np.nan], np.float32))).all()
+    assert to_half(np.array([1e-7, 1e9])).tolist() == as_numpy(np.array([1e-7, 1e9])).tolist()
+    assert to_single(np.array([3], np.int8)).dtype == np.float32
+
+
+def test_without_an_opencv_that_can_it_is_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foveate.core.arrays._opencv_converts", lambda: False)
+    values = np.array([1e-7, 0.1, -0.0, 7e4], np.float32)
+    np.testing.assert_array_equal(to_half(values).view(np.uint16), as_numpy(values).view(np.uint16))
+    assert to_single(to_half(values)).dtype == np.float32
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3 * SHORT), st.integers(1, 400), st.sampled_from([2, 7, 10**6]))
+def test_they_are_those_of_a_sort(seed: int, count: int, k: int, kinds: int) -> None:
+    values = np.random.default_rng(seed).integers(0, kinds, count).astype(np.float32)
+    k = min(k, count)
+    found = largest(values, k)
+    assert found[0] == found.min()
+    assert np.array_equal(np.sort(found), np.sort(values)[count - k :])
+
+
+@pytest.mark.parametrize("shape", ["rising", "falling", "equal", "in every group", "infinite", "one group"])
+def test_any_order_of_the_numbers(shape: str) -> None:
+    n, k = 4 * SHORT + 5, 100
+    values = np.arange(n, dtype=np.float64)
+    if shape == "falling":
+        values = values[::-1]
+    elif shape == "equal":
+        values = np.zeros(n)
+    elif shape == "in every group":
+        values %= LEAST_GROUPS
+    elif shape == "infinite":
+        values[:7], values[-7:] = np.inf, -np.inf
+    elif shape == "one group":
+        values = np.where(np.arange(n) % LEAST_GROUPS == 3, values, 0)
+    assert np.array_equal(np.sort(largest(values, k)), np.sort(values)[n - k :])
+
+
+@pytest.mark.parametrize("few", [1, 90, 110, 4 * SHORT])
+def test_no_number_is_above_all_of_them_as_for_numpy(few: int) -> None:
+    n, k, random = 4 * SHORT, 100, np.random.default_rng(0)
+    values = random.random(n, dtype=np.float32)
+    values[random.permutation(n)[:few]] = np.nan
+    np.testing.assert_array_equal(np.sort(largest(values, k)), np.sort(values)[n - k :])
+    np.testing.assert_array_equal(largest(values, k)[0], np.partition(values, n - k)[n - k])
+    assert np.isnan(peak(values))
+
+
+def test_a_peak_does_not_depend_on_the_order_of_the_cells() -> None:
+    random = np.random.default_rng(0)
+    cells = random.random(4096, dtype=np.float32)
+    assert len({peak(random.permutation(cells)) for _ in range(20)}) == 1
+    assert peak(cells) == pytest.approx(np.sort(cells)[-16:].mean(dtype=np.float64), rel=1e-7)  # float32

@@ -27,8 +27,8 @@ from foveate.core.errors import (
 from foveate.core.grid import Grid
 from foveate.reading import Line, Word, WordReader, Words
 from foveate.reading import readers as reading
-from foveate.reading.letters import Letters, cut_words
 from foveate.reading.order import arrange, find_rows, order_lines, stand_upright
+from foveate.reading.rapid import Letters, cut_words
 from foveate.reading.readers import find_reader, read_words
 from foveate.reading.tesseract import TesseractReader, parse_table, turn_of
 from foveate.reading.words import LETTERS, printable

@@ -21,9 +21,9 @@ import foveate
 from foveate.core.errors import ModelFilesError, OptionError
 from foveate.core.grid import Grid
 from foveate.reading import rapid
-from foveate.reading.letters import Letters
 from foveate.reading.rapid import (
     PIXELS,
+    Letters,
     RapidReader,
     certainty,
     crop_of,

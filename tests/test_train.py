@@ -32,8 +32,7 @@ from foveate.pipeline import encode
 from foveate.store import Store
 from foveate.store.basis_check import Checked, Kept, Limits, as_file, as_record, check, compare, overlap_nearest
 from foveate.store.shared_basis import FittedBasis, Gathered, SumBatch, fit, gather, images_in, merge
-from foveate.texture.basis import Basis, compress, inward
-from foveate.texture.covariance import Moments
+from foveate.texture.basis import Basis, Moments, compress, inward
 from foveate.texture.texture import EncoderStamp
 from foveate.viz.basis_page import page
 from tests.conftest import PHOTOS

@@ -22,7 +22,7 @@ from foveate.channels.build import ChannelSet, build_planes, select_channels
 from foveate.channels.depth import DepthModel
 from foveate.channels.segments import Provider
 from foveate.channels.text import Detector
-from foveate.core.blas import products_in_one_thread
+from foveate.core.arrays import to_half
 from foveate.core.checks import check_choice, check_int, check_type
 from foveate.core.devices import counting
 from foveate.core.errors import (
@@ -36,19 +36,16 @@ from foveate.core.errors import (
 )
 from foveate.core.failures import explain_device
 from foveate.core.grid import Grid
-from foveate.core.half import to_half
 from foveate.core.image import ImageSource, Picture, is_one_colour, load_image
-from foveate.core.several import attempt, complete, is_several
-from foveate.core.threads import map_in_order, usual_threads
+from foveate.core.threads import attempt, complete, is_several, map_in_order, products_in_one_thread, usual_threads
 from foveate.encoders.load import match_encoder, resolve_encoder
 from foveate.encoders.native import RANK, encode_native
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images, gpu_of
 from foveate.language.negatives import negatives_of, query_metric_of
 from foveate.language.query import Query, prepare, without_things
 from foveate.reading.pdf import PdfPage, is_pdf, load_page
-from foveate.reading.protocol import WordReader
 from foveate.reading.readers import ReadBy, choose_reader, read_words
-from foveate.reading.words import Words
+from foveate.reading.words import WordReader, Words
 from foveate.relevance.fusion import DEFAULTS, Scoring, parse_options
 from foveate.relevance.presets import PresetName, fill, find_preset, remember_preset
 from foveate.relevance.scoring import score_query

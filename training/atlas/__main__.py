@@ -19,7 +19,7 @@ from foveate.allocation.device.fused import ask
 from foveate.allocation.device.replay import Replay
 from foveate.allocation.device.selection import top_indices
 from foveate.allocation.policies import top_cells
-from foveate.core.blas import products_in_one_thread
+from foveate.core.threads import products_in_one_thread
 from foveate.encoders.load import load_encoder
 from foveate.language.query import prepare
 from foveate.relevance.written import page_of

@@ -16,8 +16,8 @@ from tqdm import tqdm
 import training.vocabulary
 from foveate.cli.evaluate.agreement import mean_estimate
 from foveate.cli.evaluate.search import recall
-from foveate.core.blas import products_in_one_thread
 from foveate.core.errors import QueryError
+from foveate.core.threads import products_in_one_thread
 from foveate.encoders.load import load_encoder
 from foveate.language.negatives import query_metric_of
 from foveate.language.query import Query, prepare

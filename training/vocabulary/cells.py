@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from foveate.core.grid import resize_map
-from foveate.texture.basis import Metric, principal
-from foveate.texture.covariance import Moments
+from foveate.texture.basis import Metric, Moments, principal
 from foveate.texture.texture import Texture
 from training.examples import Example
 

@@ -30,10 +30,10 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foveate.core.arrays import largest
 from foveate.core.checks import check_array, check_int, check_number
 from foveate.core.errors import BudgetError, OptionError
 from foveate.core.grid import Grid
-from foveate.core.ranking import largest
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]

@@ -1,22 +1,32 @@
-"""The same function on many items, in threads, the results in their order; items made ahead of the one that is taken,
-calls made behind the one who asks for them; and what all threads load only once."""
+"""Work in threads: a function on many items in their order, work ahead of its reader or behind its caller.
+
+Also: what threads load only once (`once`), NumPy's products in one thread (`products_in_one_thread`), and several
+images of which some are bad (`is_several`, `attempt`, `complete`).
+"""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import lru_cache, update_wrapper
+from itertools import islice
 from typing import Any, Generic, ParamSpec, TypeVar
+
+from PIL.Image import Image
+from threadpoolctl import OpenBLASController, ThreadpoolController
+
+from foveate.core.errors import BadImagesError, ImageArrayError, ImageError
 
 A = TypeVar("A")
 B = TypeVar("B")
 P = ParamSpec("P")
-MOST_THREADS = 16  # by default: each holds a decoded image
-AHEAD = 2  # results a thread that wait to be taken; without a bound, they pile up where they are taken slowly
+MOST_THREADS = 16  # by default, chosen by hand: each holds a decoded image
+AHEAD = 2  # results for each thread that may wait to be taken: a bound on memory
+MOST_LISTED = 3  # bad images in a message
 
 
 def usual_threads() -> int:
@@ -30,8 +40,8 @@ def map_in_order(function: Callable[[A], B], items: Iterable[A], threads: int) -
     >>> list(map_in_order(abs, [-3, 1, -2], 2))
     [3, 1, 2]
 
-    What `function` raises is raised in its place in the order, and so is what taking an item raises. Then, and when the
-    caller stops, what has not begun never does.
+    An exception of `function`, or of taking an item, is raised in its place in the order; work that has not begun by
+    then, or when the caller stops, is dropped. (`Executor.map` takes all items at once before Python 3.14.)
     """
     waiting: deque[Future[B]] = deque()
     pool = ThreadPoolExecutor(threads, "foveate")
@@ -61,9 +71,8 @@ class Ahead(Iterator[A]):
     >>> list(Ahead(iter("abc"), 2))
     ['a', 'b', 'c']
 
-    Nothing is made before the first is asked for. What making one raises is raised in its place, and is the end. The
-    thread never waits for its items to be taken: it ends with the last of them, with `close`, with the last reference
-    and with the program.
+    Nothing is made before the first is asked for. An exception is raised in its place, and ends the items. The thread
+    ends with the last item, with `close`, with the last reference to this object and with the program.
     """
 
     def __init__(self, items: Iterator[A], most: int) -> None:
@@ -99,8 +108,10 @@ class Ahead(Iterator[A]):
         return item
 
     def close(self) -> None:
-        """Make no more, and close what makes them if that can be closed; the item that is being made is waited for.
-        From any thread, and more than once."""
+        """Make no more, and close the source if it can be closed; waits for the item that is being made.
+
+        From any thread, and more than once.
+        """
         self._closed = True
         self._pool.shutdown(cancel_futures=True)
         with self._closing:
@@ -116,8 +127,8 @@ class Behind(AbstractContextManager["Behind"]):
     a
     b
 
-    What a call raises is raised by a later one, or at the end of the block. A block that ends by an exception drops the
-    calls that have not begun. Either way none is under way after it.
+    An exception of a call is raised by a later one, or at the end of the block. A block that ends by an exception drops
+    the calls that have not begun.
     """
 
     def __init__(self, most: int) -> None:
@@ -158,3 +169,110 @@ def once(most: int = 1) -> Callable[[Callable[P, B]], Once[P, B]]:
     [None, None]
     """
     return lambda make: Once(make, most)
+
+
+class _OneThread:
+    """The limit on the threads of NumPy's products: set by the first thread that wants it, lifted by the last.
+
+    There is one number for the whole process, so there is one of these. threadpoolctl alone would let a block that
+    begins within another one and ends later put back the other's 1.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._within = threading.Lock(), set[object]()
+        self._limit: Any = None
+        self._controller = once()(lambda: ThreadpoolController().select(user_api="blas"))  # 10 ms to find the libraries
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    def enter(self, who: object) -> None:
+        with self._lock:
+            if not self._within:
+                OpenBLASController.clear_controlling_thread(force=True)  # else another thread's limit is ignored
+                self._limit = self._controller().limit(limits=1)
+            self._within.add(who)
+
+    def leave(self, who: object) -> None:
+        with self._lock:
+            self._within.discard(who)
+            if not self._within:
+                self._lift()
+
+    def _lift(self) -> None:
+        if self._limit is not None:
+            OpenBLASController.clear_controlling_thread(force=True)
+            self._limit.restore_original_limits()
+            OpenBLASController.clear_controlling_thread(force=True)
+            self._limit = None
+
+    def _after_fork(self) -> None:
+        """The threads that were within are not in the child process, and never leave."""
+        self._lock = threading.Lock()
+        self._within.clear()
+        self._lift()
+
+
+_one_thread = _OneThread()
+
+
+@contextmanager
+def products_in_one_thread() -> Generator[None]:
+    """NumPy's products within this block take one thread; afterwards the number is what it was before.
+
+    For small products with other work between: NumPy's threads wait for the next product by spinning, about 25 ms, and
+    take the cores from that work. Meanwhile products elsewhere in the process take one thread, too. Blocks may be
+    nested, and overlap in any number of threads. Entering and leaving takes about 20 microseconds.
+    """
+    who = object()
+    try:
+        _one_thread.enter(who)
+        yield
+    finally:
+        _one_thread.leave(who)
+
+
+def is_several(image: Any) -> bool:
+    """Whether what was given as an image is a list of them. Raises ImageArrayError for what only yields images."""
+    if isinstance(image, str | bytes | bytearray | memoryview | os.PathLike | Image) or hasattr(image, "__array__"):
+        return False
+    if isinstance(image, Iterable) and not isinstance(image, Sequence) and not hasattr(image, "read"):
+        raise ImageArrayError(
+            f"images given as {type(image).__name__}",
+            expected="an image, or a list of images",
+            fix="encode(list(images)) keeps all textures in memory; for thousands take slices of the list, or "
+            "foveate.Store(folder).add(paths), which keeps them on disk",
+        )
+    return isinstance(image, Sequence)
+
+
+def attempt(function: Callable[[A], B]) -> Callable[[A | ImageError], B | ImageError]:
+    """The function, but an ImageError is returned instead of raised; given one, it returns it."""
+
+    def tried(item: A | ImageError) -> B | ImageError:
+        if isinstance(item, ImageError):
+            return item
+        try:
+            return function(item)
+        except ImageError as error:
+            return error
+
+    return tried
+
+
+def complete(results: Iterable[tuple[A, B] | ImageError]) -> list[tuple[A, B]]:
+    """(texture, note) of several images. Raises BadImagesError where one is bad, with the textures of the others."""
+    found = list(results)
+    bad = {place: each for place, each in enumerate(found) if isinstance(each, ImageError)}
+    good = [each for each in found if not isinstance(each, ImageError)]
+    if not bad:
+        return good
+    listed = "; ".join(f"images[{place}]: {error.received}" for place, error in islice(bad.items(), MOST_LISTED))
+    first = next(iter(bad.values()))
+    rest = f"; the other {len(good)} were encoded and are in the error's `textures`, with None for a bad one"
+    raise BadImagesError(
+        f"{len(bad)} of {len(found)} images: {listed}" + ("; ..." if len(bad) > MOST_LISTED else ""),
+        expected=first.expected,
+        fix=first.fix + (rest if good else ""),
+        textures=[None if isinstance(each, ImageError) else each[0] for each in found],
+        errors=bad,
+    ) from first

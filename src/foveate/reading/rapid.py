@@ -14,18 +14,18 @@ stand beside the wrong texts, and what follows is done here:
 from __future__ import annotations
 
 import math
+import re
 import threading
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.errors import MissingExtraError, ModelFilesError
-from foveate.reading.letters import Letters, cut_words
 from foveate.reading.order import order_lines
 from foveate.reading.words import Word, Words
 
@@ -45,6 +45,17 @@ TALL = 1.5  # times its width that the box of a line on end is high
 SURE, SURE_SHORT = 0.5, 0.75  # mean confidence of a line's letters, at least; of one or two letters
 SURE_ALONE, WHOLE = 0.95, 0.8  # the same of one or two letters whose box is so much of the image in both directions
 VOTERS, DOUBTFUL = 6, 0.85  # lines that say whether a page stands on its head; asked where they are less sure
+
+GAP = 2.6  # a step of so many usual ones is a gap; pairs of letters have 0.5 to 2
+GAP_OF_KINDS = 1.5  # the same where a letter meets a digit
+HALF = 0.8  # of a usual step, from a letter's centre to its end: M and W are wide, and centres are known roughly
+LOST = re.compile(
+    r"(?<=[^\W\d_]{2}:)(?=\w)"  # Date:23/01/2018, not 3:28
+    r"|(?<=\w,)(?=[^\W\d_])|(?<=[^\W\d_],)(?=\d)"  # 84600,PAGOH, not 1,340
+    r"|(?<=[^\W\d_]{2})(?=\([^)]{3})"  # SB(306295-X), not Brand(s)
+    r"|(?<=[a-z]{4})(?=\d{3,}\b)"  # number4711, not B166
+    r"|(?<=[A-Z]{3})(?=\d{1,4}[/.:-]\d)"  # DATE11/4/93, TOTAL12.50; not MP3, B166
+)
 
 
 class RapidReader:
@@ -325,6 +336,66 @@ def part_of(quad: Quads, start: float, end: float) -> Quads:
     """The part of a line between two places along it, from 0 to 1."""
     (a, b, c, d), t = quad, np.array([[start], [end]])
     return np.concatenate([a + t * (b - a), d + t * (c - d)])
+
+
+# --- letters -> words -------------------------------------------------------------------------------------------------
+
+
+class Letters(NamedTuple):
+    """A line as it was recognised.
+
+    Attributes:
+        text: with its spaces.
+        centres: float64 [n], of each character of the text along the line, from 0 to 1, ascending.
+        confidences: float64 [n], in [0, 1].
+    """
+
+    text: str
+    centres: NDArray[np.float64]
+    confidences: NDArray[np.float64]
+
+    @classmethod
+    def even(cls, text: str, confidence: float) -> Letters:
+        """A line whose letters stand at equal steps, for lack of anything better."""
+        n = len(text)
+        return cls(text, (np.arange(n) + 0.5) / max(n, 1), np.full(n, confidence))
+
+
+class Piece(NamedTuple):
+    """A word of a line: its text, its ends along the line from 0 to 1, its confidence."""
+
+    text: str
+    start: float
+    end: float
+    confidence: float
+
+
+def cut_words(line: Letters) -> list[Piece]:
+    """The words of a line, in order.
+
+    >>> [piece.text for piece in cut_words(Letters.even("DATE11/4/93 Date:23/01/2018", 0.9))]
+    ['DATE', '11/4/93', 'Date:', '23/01/2018']
+    """
+    shown = np.array([i for i, letter in enumerate(line.text) if not letter.isspace()], int)
+    if not len(shown):
+        return []
+    text, centres = "".join(line.text[i] for i in shown), line.centres[shown]
+    steps, touching = np.diff(centres), np.diff(shown) == 1
+    usual = float(np.median(steps[touching])) if touching.any() else 1 / len(line.text)
+    kinds = np.array([(a.isalpha() and b.isdigit()) or (a.isdigit() and b.isalpha()) for a, b in pairwise(text)], bool)
+    cuts = ~touching | (steps > np.where(kinds, GAP_OF_KINDS, GAP) * usual)
+    cuts |= np.isin(shown[1:], [found.start() for found in LOST.finditer(line.text)])
+    edges = [0, *(np.flatnonzero(cuts) + 1).tolist(), len(shown)]
+    middles = np.concatenate([[0.0], (centres[1:] + centres[:-1]) / 2, [1.0]])  # no word reaches into the next
+    return [
+        Piece(
+            text[first:end],
+            float(max(middles[first], centres[first] - HALF * usual)),
+            float(min(middles[end], centres[end - 1] + HALF * usual)),
+            float(line.confidences[shown[first:end]].mean()),
+        )
+        for first, end in pairwise(edges)
+    ]
 
 
 # --- RapidOCR ---------------------------------------------------------------------------------------------------------

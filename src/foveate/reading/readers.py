@@ -25,10 +25,9 @@ from numpy.typing import NDArray
 
 from foveate.core.errors import FoveateError, OptionError
 from foveate.core.image import check_rgb
-from foveate.reading.protocol import WordReader
 from foveate.reading.rapid import RapidReader
 from foveate.reading.tesseract import PROGRAM, TesseractReader
-from foveate.reading.words import Word, Words, printable
+from foveate.reading.words import Word, WordReader, Words, printable
 
 ReadBy = str | WordReader | Callable[[NDArray[np.uint8]], Sequence[Word]]
 NAMES = ("auto", "rapidocr", "tesseract")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, overload
+from typing import NamedTuple, Protocol, overload, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,6 +176,20 @@ class Words(Frozen, Sequence[Word]):
         """Bytes of texts (UTF-8) and arrays."""
         arrays = (self.boxes, self.confidences, self.line_numbers)
         return sum(array.nbytes for array in arrays) + sum(len(text.encode()) for text in self.texts)
+
+
+@runtime_checkable
+class WordReader(Protocol):
+    """What recognises writing in an image: an object of any class with these two members."""
+
+    @property
+    def name(self) -> str:
+        """With its version, for messages and files ("rapidocr 3.10.0")."""
+        ...
+
+    def read(self, rgb: NDArray[np.uint8]) -> Sequence[Word]:
+        """uint8 [H, W, 3] -> its words in reading order; an empty sequence where nothing is written."""
+        ...
 
 
 def printable(text: str) -> str:

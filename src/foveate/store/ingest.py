@@ -32,7 +32,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.blas import products_in_one_thread
 from foveate.core.checks import check_int
 from foveate.core.errors import (
     EngineError,
@@ -45,13 +44,13 @@ from foveate.core.errors import (
 )
 from foveate.core.failures import explain_device
 from foveate.core.image import Picture, load_image
-from foveate.core.threads import map_in_order
+from foveate.core.threads import map_in_order, products_in_one_thread
 from foveate.encoders.load import check_place, resolve_encoder
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images, gpu_of
 from foveate.language.negatives import query_metric_of
-from foveate.reading.protocol import WordReader
 from foveate.reading.readers import ReadBy, choose_reader, find_reader, read_words
 from foveate.reading.tesseract import TesseractReader
+from foveate.reading.words import WordReader
 from foveate.store.disk import Disk
 from foveate.store.engine import Engine, Ray, column, engine_named
 from foveate.store.format import Draft, Identity, Name, Record, Space, check_basis, parse_record, sha256

@@ -75,8 +75,7 @@ from foveate.store.sources import (
     refuse_hidden,
     to_column,
 )
-from foveate.texture.basis import Basis, Metric, inward, principal
-from foveate.texture.covariance import Moments
+from foveate.texture.basis import Basis, Metric, Moments, inward, principal
 from foveate.texture.texture import EncoderStamp
 
 Floats = NDArray[np.float32]

@@ -2,7 +2,7 @@
 
 * `texture`: the value. Begin here.
 * `sampling`: one channel at any position and level. `computed`: channels that follow from coordinates or pixels.
-* `basis`: compression of the embedding that keeps scores. `covariance`: the sums from which a basis is fitted.
+* `basis`: compression of the embedding that keeps scores, and the sums from which a basis is fitted.
 * `cache`: textures in memory, bounded by bytes.
 * `file`: the bytes of a texture (docs/format.md).
 """

@@ -18,11 +18,14 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.arrays import to_half, to_single
 from foveate.core.checks import check_int, check_number
-from foveate.core.half import to_half, to_single
+from foveate.core.errors import OptionError
 from foveate.core.readonly import Frozen
 
 Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+CHUNK = 8192  # features at a time: what is copied to float64
 DEFAULT_RANK = 24
 SPARE, TURNS = 16, 4  # directions beyond those wanted, and iterations: scores as good as with exact eigenvectors
 ROWS = 512  # cells that are worked on at a time: what is in between stays in the processor's cache
@@ -260,3 +263,47 @@ def _rank_for(values: NDArray[np.float64], error: float) -> int:
         return 1
     left = 1 - np.cumsum(values) / total  # share of the squared score error after 1, 2, ... directions
     return int(np.argmax(left <= error**2)) + 1 if (left <= error**2).any() else len(values)
+
+
+@dataclass(frozen=True, eq=False)
+class Moments(Frozen):
+    """Of `count` features: first = sum x, float64 [D]; second = sum x x^T, float64 [D, D]."""
+
+    count: int
+    first: Doubles
+    second: Doubles
+
+    @classmethod
+    def nothing(cls, width: int) -> Moments:
+        return cls(0, np.zeros(width), np.zeros((width, width)))
+
+    @property
+    def width(self) -> int:
+        return len(self.first)
+
+    def __add__(self, other: Moments) -> Moments:
+        if self.width != other.width:
+            raise OptionError(
+                f"moments of features of {self.width} and of {other.width} numbers",
+                expected="one encoder",
+                fix="add up only what one encoder made",
+            )
+        return Moments(self.count + other.count, self.first + other.first, self.second + other.second)
+
+    def with_features(self, features: NDArray[np.floating]) -> Moments:
+        """And those of some more features [n, D]."""
+        first, second = self.first.copy(), self.second.copy()
+        for start in range(0, len(features), CHUNK):
+            x = features[start : start + CHUNK].astype(np.float64)
+            first += x.sum(0)
+            second += x.T @ x
+        return Moments(self.count + len(features), first, second)
+
+    @property
+    def mean(self) -> Doubles:
+        return self.first / max(self.count, 1)
+
+    @property
+    def covariance(self) -> Doubles:
+        """Float64 [D, D]: second / count - mean mean^T."""
+        return self.second / max(self.count, 1) - np.outer(self.mean, self.mean)

@@ -23,19 +23,18 @@ from foveate.channels.build import VISUAL, build_planes
 from foveate.channels.change import CHANGED, describe_cells
 from foveate.channels.segments import mark_borders
 from foveate.channels.visual import compute_visual_planes
-from foveate.core.blas import products_in_one_thread
+from foveate.core.arrays import to_half, to_single
 from foveate.core.display import Drawable
 from foveate.core.errors import OptionError
 from foveate.core.grid import Box, Grid, resize_map
-from foveate.core.half import to_half, to_single
 from foveate.core.image import Picture
 from foveate.core.layout import native_shape
 from foveate.core.readonly import Frozen, ReadOnly
+from foveate.core.threads import products_in_one_thread
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
 from foveate.language.negatives import query_metric_of
 from foveate.pipeline import build_texture, score
-from foveate.reading.protocol import WordReader
-from foveate.reading.words import Words
+from foveate.reading.words import WordReader, Words
 from foveate.relevance.presets import PresetName, fill, find_preset, remember_preset
 from foveate.relevance.value import Relevance, Relevances
 from foveate.texture.basis import Basis, Metric, extended, inward, rounded_up

@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 
 from foveate.core.errors import OptionError
 from foveate.core.readonly import Frozen
-from foveate.reading.protocol import WordReader
 from foveate.reading.readers import read_words
-from foveate.reading.words import Word, Words
+from foveate.reading.words import Word, WordReader, Words
 from foveate.video.flow import Floats, Luma
 
 LONG_SIDE = 640  # pixels in which corners are followed

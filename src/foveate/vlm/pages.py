@@ -17,8 +17,8 @@ from foveate.channels.build import CHANNEL_SETS
 from foveate.channels.change import CHANGED, describe_cells, measure_change
 from foveate.core.errors import MissingExtraError, ModelFilesError, OptionError, ReadingWarning, warn
 from foveate.reading.pdf import PdfPage
-from foveate.reading.protocol import WordReader
 from foveate.reading.readers import ReadBy, can_read, choose_reader
+from foveate.reading.words import WordReader
 from foveate.relevance.written import page_of
 from foveate.texture.texture import Texture
 

@@ -37,8 +37,7 @@ from foveate.language.phrase import Phrase
 from foveate.language.query import Query, prepare
 from foveate.pipeline import encode, score
 from foveate.store.basis_check import likeness
-from foveate.texture.basis import Metric, compress, principal
-from foveate.texture.covariance import Moments
+from foveate.texture.basis import Metric, Moments, compress, principal
 from foveate.texture.texture import Texture
 
 RANKS = (4, 8, 16, 24, 32, 48, 64)
