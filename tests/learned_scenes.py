@@ -1,12 +1,12 @@
-"""Scenes of training/collage without pictures, for tests of what is learned on them."""
+"""Scenes of training/judges/collage without pictures, for tests of what is learned on them."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from training.collage.features import NANO, Made
-from training.collage.scenes import CELLS, COLUMNS, ROWS, SIDE, Scene, Thing, questions_of
-from training.micro_vlm.scenes import COLOURS
+from training.judges.collage.features import NANO, Made
+from training.judges.collage.scenes import CELLS, COLUMNS, ROWS, SIDE, Scene, Thing, questions_of
+from training.judges.micro_vlm.scenes import COLOURS
 
 
 def made(count: int) -> Made:

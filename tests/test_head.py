@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
+from training.nano import evidence, labels, thresholds  # noqa: E402
+from training.nano import train as train_head  # noqa: E402
+
 TRAINING = Path(__file__).parents[1] / "training"
-sys.path.insert(0, str(TRAINING))
-labels, evidence, calibrate_head, train_head = (
-    import_module(name) for name in ("labels", "evidence", "calibrate_head", "train_head")
-)
 
 
 def test_a_label_counts_for_every_name_that_includes_it() -> None:
@@ -29,7 +26,7 @@ def test_a_label_counts_for_every_name_that_includes_it() -> None:
 def test_the_labels_drawn_by_eye_can_be_read() -> None:
     known = set(labels.Names().of)
     shapes = 0
-    for file in (TRAINING / "labels").glob("*.json"):
+    for file in (TRAINING / "nano" / "labels").glob("*.json"):
         sheet = json.loads(file.read_text())
         assert sheet["names"]
         for entry in sheet["photographs"].values():
@@ -65,11 +62,11 @@ def test_a_threshold_parts_presence_from_absence() -> None:
     there, known = draw.random((300, 2)) < 0.4, np.ones((300, 2), bool)
     there[:, 1] = False  # of the second name no photograph was held out
     peaks = np.where(there, 2.0, -2.0) + draw.normal(0, 0.3, there.shape)
-    gain, shift, above = calibrate_head.calibrate(peaks, there, known)
+    gain, shift, above = thresholds.calibrate(peaks, there, known)
     logits = peaks * gain + shift
     assert ((logits[:, 0] > 0) == there[:, 0]).mean() > 0.99
     assert above[0] == 1
-    assert above[1] == pytest.approx(calibrate_head.LEAST)
+    assert above[1] == pytest.approx(thresholds.LEAST)
     assert shift[1] / gain[1] == pytest.approx(shift[0] / gain[0], rel=0.1)  # the usual threshold
 
 

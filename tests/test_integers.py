@@ -1,13 +1,9 @@
 """The shipped nano (training/): segmenters in integers, a head in parts; each against its slow twin.
 
-That onnxruntime counts as torch does is checked at each export (training/export_evidence.py): it needs onnx.
+That onnxruntime counts as torch does is checked at each export (training/nano/export.py): it needs onnx.
 """
 
 from __future__ import annotations
-
-import sys
-from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,10 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
-integers, head, trunks, tower, evidence, agreement = map(
-    import_module, ("integers", "head", "trunks", "tower", "evidence", "agreement")
-)
+from training.nano import agreement, detector, evidence, head, integers, trunks  # noqa: E402
 
 
 @settings(deadline=None, max_examples=30)
@@ -69,7 +62,7 @@ def test_the_parts_are_what_the_head_was_made_for() -> None:
 
 def test_the_stem_as_one_convolution_is_the_detectors() -> None:
     torch.manual_seed(0)
-    focus, rgb = tower.Focus(3, 16), torch.rand(2, 3, 64, 96) * 255
+    focus, rgb = detector.Focus(3, 16), torch.rand(2, 3, 64, 96) * 255
     stem = trunks.Stem(focus.conv.conv)
     torch.testing.assert_close(stem(rgb), focus(rgb.flip(1)), atol=1e-3, rtol=1e-4)
 

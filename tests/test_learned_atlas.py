@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from foveate.allocation.policies import top_cells
-from training.atlas.__main__ import medians, time_table
-from training.atlas.pages import (
+from training.experiments.atlas.__main__ import medians, time_table
+from training.experiments.atlas.pages import (
     Bases,
     Pages,
     Ragged,

@@ -11,17 +11,17 @@ import torch
 
 from foveate.relevance.fusion import FUSIONS, Fusion, Linear, Tensions
 from tests.learned_scenes import made
-from training.balance import judging
-from training.balance.__main__ import by_masks, fixed, learned, numbers
-from training.balance.forms import FORMS, LEAST, Learned, hard_top, learn, overlap_loss, soft_top
-from training.balance.judging import answered, by_answers, judged, searched, shown
-from training.balance.photographs import maps, small
-from training.balance.reader import Reader, ids_of, looking_loss
-from training.balance.scenes import Asked, gathered, questions
-from training.balance.train_reader import NUMBERS, labels, learned_reader
-from training.collage.tower import PLANES
-from training.examples import Asked as Asking
-from training.examples import Example
+from training.experiments.balance import judging
+from training.experiments.balance.__main__ import by_masks, fixed, learned, numbers
+from training.experiments.balance.forms import FORMS, LEAST, Learned, hard_top, learn, overlap_loss, soft_top
+from training.experiments.balance.judging import answered, by_answers, judged, searched, shown
+from training.experiments.balance.photographs import maps, small
+from training.experiments.balance.reader import Reader, ids_of, looking_loss
+from training.experiments.balance.scenes import Asked, gathered, questions
+from training.experiments.balance.train_reader import NUMBERS, labels, learned_reader
+from training.experiments.examples import Asked as Asking
+from training.experiments.examples import Example
+from training.judges.collage.tower import PLANES
 
 K, CELLS = 16, 64
 
@@ -167,7 +167,7 @@ def test_the_loss_of_looking_is_minus_the_log_of_the_share() -> None:
 
 
 def test_the_reader_learns_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.balance.train_reader.load", lambda folder, side: made(6))
+    monkeypatch.setattr("training.experiments.balance.train_reader.load", lambda folder, side: made(6))
     once = learned_reader(tmp_path, tmp_path / "once.pt", 4, 16)
     learned_reader(tmp_path, tmp_path / "twice.pt", 4, 16)
     for state in ("once.pt", "twice.pt"):
@@ -203,7 +203,7 @@ def test_answers_teach_which_plane_shows_what_they_need(
     asked = some_asked(1)  # so that a question's words say which row it is
     asked.planes[:, plane] = 0.5 * asked.planes[:, plane] + 0.5 * asked.masks
     reader, budget = Counting(asked), 12
-    monkeypatch.setattr("training.balance.__main__.FORMS", {"weights": FORMS["weights"]})
+    monkeypatch.setattr("training.experiments.balance.__main__.FORMS", {"weights": FORMS["weights"]})
     found = learned("answers", by_answers(reader, asked, budget), len(asked.scene), tmp_path, 40)["weights, by answers"]
     assert np.argmax(numbers(found)["logits"]) == plane
     assert np.argmax(searched(reader, asked, budget)) == plane

@@ -13,11 +13,11 @@ from foveate.core.layout import LAYOUTS
 from foveate.encoders.load import load_encoder
 from foveate.language.negatives import query_metric_of
 from foveate.texture.basis import compress
-from training.channel_budget import linear, quality
-from training.channel_budget.__main__ import ALL, embedding, forwards, quality_table, smallest
-from training.channel_budget.linear import Folds, Table, fit, pairs, precision, promise
-from training.channel_budget.quality import Full, Names, answers, holding, judge
-from training.examples import Asked, Example
+from training.experiments.channel_budget import linear, quality
+from training.experiments.channel_budget.__main__ import ALL, embedding, forwards, quality_table, smallest
+from training.experiments.channel_budget.linear import Folds, Table, fit, pairs, precision, promise
+from training.experiments.channel_budget.quality import Full, Names, answers, holding, judge
+from training.experiments.examples import Asked, Example
 
 SIZE = (96, 128)
 

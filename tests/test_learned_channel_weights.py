@@ -12,12 +12,12 @@ pytest.importorskip("torch")
 
 import torch
 
-from training.channel_weights import __main__ as command
-from training.channel_weights.__main__ import CHANNELS, ROWS, Recipe, learn, precision_of, vectors_of
-from training.channel_weights.model import LEAST, ChannelWeights, sparse
-from training.scorer.model import iou_loss
-from training.scorer.planes import ASKED, NAMES, Lessons
-from training.scorer.planes import CHANNELS as STUFFED
+from training.experiments.channel_weights import __main__ as command
+from training.experiments.channel_weights.__main__ import CHANNELS, ROWS, Recipe, learn, precision_of, vectors_of
+from training.experiments.channel_weights.model import LEAST, ChannelWeights, sparse
+from training.experiments.scorer.model import iou_loss
+from training.experiments.scorer.planes import ASKED, NAMES, Lessons
+from training.experiments.scorer.planes import CHANNELS as STUFFED
 
 torch.set_num_threads(1)
 TEXTS = ("the sky", "the road")
@@ -98,7 +98,7 @@ def test_a_price_makes_weights_few() -> None:
 
 
 def test_a_run_that_was_killed_ends_as_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.scorer.model.EVERY", 4)
+    monkeypatch.setattr("training.experiments.scorer.model.EVERY", 4)
     known = made_up(8)
     whole = learn(Recipe(), known, 10, None)
     calls = 0

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 torch = pytest.importorskip("torch")
 Floats = NDArray[np.float32]
 
-from training.learned_channels import __main__ as lc  # noqa: E402
-from training.saliency.arrays import SIDE, measure  # noqa: E402
-from training.saliency.model import divergence  # noqa: E402
+from training.experiments.learned_channels import __main__ as lc  # noqa: E402
+from training.experiments.saliency.arrays import SIDE, measure  # noqa: E402
+from training.experiments.saliency.model import divergence  # noqa: E402
 
 
 def _data(count: int = 24, seed: int = 0) -> lc.Data:

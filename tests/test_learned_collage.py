@@ -15,11 +15,11 @@ pytest.importorskip("transformers", minversion="5.18")
 
 from transformers import AttentionInterface  # noqa: E402
 
-from training.collage import cutouts, evaluate, features, model, scenes, tower, train  # noqa: E402
-from training.micro_vlm.evaluate import Item  # noqa: E402
-from training.micro_vlm.reference import first_words  # noqa: E402
-from training.micro_vlm.scenes import COLOURS, Question  # noqa: E402
-from training.micro_vlm.train import optimiser  # noqa: E402
+from training.judges.collage import cutouts, evaluate, features, model, scenes, tower, train  # noqa: E402
+from training.judges.micro_vlm.evaluate import Item  # noqa: E402
+from training.judges.micro_vlm.reference import first_words  # noqa: E402
+from training.judges.micro_vlm.scenes import COLOURS, Question  # noqa: E402
+from training.judges.micro_vlm.train import optimiser  # noqa: E402
 
 GROUND = np.full((60, 80, 3), 128, np.uint8)
 

@@ -18,9 +18,9 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor  # noqa: E402
 
-from training.compressed import blocks, embedding, learned, planes  # noqa: E402
-from training.compressed.__main__ import PAIRS_OF_EMBEDDING, PAIRS_OF_PLANES, pairs, remembered  # noqa: E402
-from training.compressed.learned import Autoencoder, from_integers, to_integers, train  # noqa: E402
+from training.experiments.compressed import blocks, embedding, learned, planes  # noqa: E402
+from training.experiments.compressed.__main__ import PAIRS_OF_EMBEDDING, PAIRS_OF_PLANES, pairs, remembered  # noqa: E402
+from training.experiments.compressed.learned import Autoencoder, from_integers, to_integers, train  # noqa: E402
 
 
 def noisy(h: int, w: int, seed: int = 0) -> np.ndarray:

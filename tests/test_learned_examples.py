@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from training import examples
-from training.arguments import WANTED, checked, command
-from training.examples import Example, compared, held_back, judge, learning, means, table
+from training.experiments import examples
+from training.experiments.arguments import WANTED, checked, command
+from training.experiments.examples import Example, compared, held_back, judge, learning, means, table
 
 SIZE = (96, 128)  # pixels, h and w
 BOX = (8, 16, 56, 80)  # y0, x0, y1, x1

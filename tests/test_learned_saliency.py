@@ -11,14 +11,14 @@ import pytest
 from numpy.typing import NDArray
 
 import foveate
-from training.examples import Asked
+from training.experiments.examples import Asked
 
 torch = pytest.importorskip("torch")
 
-from training.saliency import arrays as a  # noqa: E402
-from training.saliency.__main__ import weights_of_names  # noqa: E402
-from training.saliency.kept import kept_of_nothing, plane_of_names, with_saliency  # noqa: E402
-from training.saliency.model import (  # noqa: E402
+from training.experiments.saliency import arrays as a  # noqa: E402
+from training.experiments.saliency.__main__ import weights_of_names  # noqa: E402
+from training.experiments.saliency.kept import kept_of_nothing, plane_of_names, with_saliency  # noqa: E402
+from training.experiments.saliency.model import (  # noqa: E402
     Saliency,
     Shape,
     Taught,
@@ -53,7 +53,7 @@ def test_a_target_holds_things_by_weight_and_no_stuff() -> None:
 
 
 def test_often_drawn_labels_weigh_more() -> None:
-    from training.examples import Example
+    from training.experiments.examples import Example
 
     common, rare = _asked("the eye", slice(0, 2), slice(0, 2)), _asked("the anvil", slice(0, 2), slice(0, 2))
     examples = [Example(str(i), Path(), (common, rare) if i == 0 else (common,), lambda: None) for i in range(9)]  # type: ignore[arg-type, return-value]

@@ -14,12 +14,12 @@ import torch
 import foveate
 from foveate.cli.evaluate.coco import RASTER
 from foveate.core.grid import Grid
-from training.examples import Asked, Example
-from training.scorer.__main__ import like, map_of, once
-from training.scorer.judging import MEASURES, judge, measured, table
-from training.scorer.learn import WAYS, Recipe, Way, learn, precision_of
-from training.scorer.model import TextureScorer, fit, iou_loss, keep_softly
-from training.scorer.planes import (
+from training.experiments.examples import Asked, Example
+from training.experiments.scorer.__main__ import like, map_of, once
+from training.experiments.scorer.judging import MEASURES, judge, measured, table
+from training.experiments.scorer.learn import WAYS, Recipe, Way, learn, precision_of
+from training.experiments.scorer.model import TextureScorer, fit, iou_loss, keep_softly
+from training.experiments.scorer.planes import (
     ASKED,
     CHANNELS,
     LEARNED,
@@ -32,7 +32,7 @@ from training.scorer.planes import (
     lessons,
     logit,
 )
-from training.scorer.published import CANDIDATES, KEPT, Published, hard_loss, samples
+from training.experiments.scorer.published import CANDIDATES, KEPT, Published, hard_loss, samples
 
 torch.set_num_threads(1)
 
@@ -177,7 +177,7 @@ def test_a_channel_that_answers_is_learned() -> None:
 
 
 def test_a_run_that_was_killed_ends_as_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.scorer.model.EVERY", 5)
+    monkeypatch.setattr("training.experiments.scorer.model.EVERY", 5)
     known, every = made_up(), np.arange(12)
     whole, losses = learn(WAY, Recipe(), known, every, 12, None)
     again, _ = learn(WAY, Recipe(), known, every, 12, None)
@@ -195,10 +195,10 @@ def test_a_run_that_was_killed_ends_as_the_other(tmp_path: Path, monkeypatch: py
             raise KilledError
         return iou_loss(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("training.scorer.learn.iou_loss", dying)
+    monkeypatch.setattr("training.experiments.scorer.learn.iou_loss", dying)
     with pytest.raises(KilledError):
         learn(WAY, Recipe(), known, every, 12, tmp_path / "one.pt")
-    monkeypatch.setattr("training.scorer.learn.iou_loss", iou_loss)
+    monkeypatch.setattr("training.experiments.scorer.learn.iou_loss", iou_loss)
     resumed, found = learn(WAY, Recipe(), known, every, 12, tmp_path / "one.pt")
     assert np.allclose(found, losses)
     for p, q in zip(whole.parameters(), resumed.parameters(), strict=True):

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tests.learned_scenes import made
-from training.arguments import WANTED
-from training.balance.__main__ import main as learns_balances
-from training.balance.reader import Reader
-from training.balance.train_reader import NUMBERS
-from training.collage.features import Made
-from training.texture_attention import learn, speed
-from training.texture_attention.__main__ import main as learns_blocks
-from training.texture_attention.blocks import Attention, Convolution, size
+from training.experiments.arguments import WANTED
+from training.experiments.balance.__main__ import main as learns_balances
+from training.experiments.balance.reader import Reader
+from training.experiments.balance.train_reader import NUMBERS
+from training.experiments.texture_attention import learn, speed
+from training.experiments.texture_attention.__main__ import main as learns_blocks
+from training.experiments.texture_attention.blocks import Attention, Convolution, size
+from training.judges.collage.features import Made
 
 WIDTH, SIDE = 8, 6
 BLOCKS: dict[str, Callable[[], Convolution | Attention]] = {
@@ -225,7 +225,7 @@ def test_missing_scenes_are_said_with_the_command_that_makes_them(
         (tmp_path / "data" / part).mkdir(parents=True)
     monkeypatch.setattr("sys.argv", ["here", "--data", str(tmp_path / "data"), "--cache", str(tmp_path / "cache")])
     for main in (learns_blocks, learns_balances):
-        with pytest.raises(SystemExit, match=r"first run python -m training\.collage\.features"):
+        with pytest.raises(SystemExit, match=r"first run python -m training\.judges\.collage\.features"):
             main()
     assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
 

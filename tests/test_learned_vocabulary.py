@@ -17,13 +17,13 @@ from foveate.relevance.confidence import peak
 from foveate.relevance.scoring import sigmoid
 from foveate.store.record import plane_peaks
 from foveate.texture.texture import Texture
-from training.examples import Asked, Example
-from training.vocabulary import __main__ as command
-from training.vocabulary import fitting
-from training.vocabulary.cells import PARTS, Cells, Common, fit_common
-from training.vocabulary.codebooks import blocks_of, fit_codebook, grid_of, k_means, means_of, nearest
-from training.vocabulary.index import make_index, rank_by_entries, rank_by_planes, rank_exactly
-from training.vocabulary.kept import (
+from training.experiments.examples import Asked, Example
+from training.experiments.vocabulary import __main__ as command
+from training.experiments.vocabulary import fitting
+from training.experiments.vocabulary.cells import PARTS, Cells, Common, fit_common
+from training.experiments.vocabulary.codebooks import blocks_of, fit_codebook, grid_of, k_means, means_of, nearest
+from training.experiments.vocabulary.index import make_index, rank_by_entries, rank_by_planes, rank_exactly
+from training.experiments.vocabulary.kept import (
     BASELINE,
     as_encoded,
     blocks,
@@ -35,7 +35,7 @@ from training.vocabulary.kept import (
     unit,
     with_features,
 )
-from training.vocabulary.sharing import measure
+from training.experiments.vocabulary.sharing import measure
 
 WIDTH, KINDS = 12, 5
 CALIBRATION = Calibration(slope=18.0, offset=-9.0, contrast=0.0, temperature=1.0, synonym=1.0)
@@ -289,7 +289,7 @@ def test_purity_is_that_of_photographs_held_out() -> None:
 
 def test_a_run_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cells, _ = some_cells(photographs=8)
-    monkeypatch.setattr("training.vocabulary.cells.EACH", 64)
+    monkeypatch.setattr("training.experiments.vocabulary.cells.EACH", 64)
     monkeypatch.setattr(fitting, "STAGES", {"8 entries": (8,), "own mean + 6 entries": (6,), "3 x 4": (4, 4, 4)})
     monkeypatch.setattr(fitting, "BLOCKS", ())
     monkeypatch.setattr(fitting, "SHAPES", ())
@@ -304,7 +304,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
             raise KeyboardInterrupt
         return fit(points, count, *rest, **how)
 
-    monkeypatch.setattr("training.vocabulary.codebooks.k_means", stops)
+    monkeypatch.setattr("training.experiments.vocabulary.codebooks.k_means", stops)
     monkeypatch.setattr(fitting, "k_means", lambda points, count: fit(points, min(count, 5)))
     with pytest.raises(KeyboardInterrupt):
         fitting.fit_all(cells, tmp_path)
@@ -313,7 +313,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
     _, books, _ = fitting.fit_all(cells, tmp_path)
     assert made == [8, 6, 4, 4, 4, 4, 4]  # those that were finished are not made again
     (fresh := tmp_path / "fresh").mkdir()
-    monkeypatch.setattr("training.vocabulary.codebooks.k_means", fit)
+    monkeypatch.setattr("training.experiments.vocabulary.codebooks.k_means", fit)
     _, again, _ = fitting.fit_all(cells, fresh)
     for name, book in books.items():
         for key, array in book.arrays().items():

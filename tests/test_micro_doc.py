@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -17,11 +16,9 @@ from foveate.reading.words import Word, Words
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers", minversion="5.18")
-sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
-
 _NAMES = "attention batches evaluate fonts model pages train words".split()
 attention, batches, evaluate, fonts, model, pages, train, words = (
-    import_module(f"micro_doc.{name}") for name in _NAMES
+    import_module(f"training.judges.micro_doc.{name}") for name in _NAMES
 )
 
 KINDS = [False, True]

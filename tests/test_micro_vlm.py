@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,9 @@ from foveate.language.query import noun_phrases
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers", minversion="5.18")
-sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
-
 _NAMES = "batches evaluate follow_up model reference scenes selector train train_selector".split()
 batches, evaluate, follow_up, model, reference, scenes, selector, train, train_selector = (
-    import_module(f"micro_vlm.{name}") for name in _NAMES
+    import_module(f"training.judges.micro_vlm.{name}") for name in _NAMES
 )
 
 MANY = [scenes.scene_of(7, index) for index in range(150)]

@@ -1,10 +1,7 @@
-"""Painting the detector's scores over its boxes (training/paint.py): a NumPy twin, and what holds for any input."""
+"""The detector's scores painted over its boxes (training/nano/paint.py): a NumPy twin, and what holds for any input."""
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
-paint = import_module("paint")
+from training.nano import paint  # noqa: E402
 
 Floats = NDArray[np.float64]
 NAMES = 5

@@ -32,8 +32,8 @@ from foveate.texture.basis import Basis
 from foveate.vlm.projector import TextureProjector, encode_texture
 from foveate.vlm.rows import TextureRows
 from tests.vlm_models import FAMILIES, IDS, SPECIAL, VOCABULARY, pair, photo
-from training.projector.lessons import Lesson, lay_out
-from training.projector.train import accuracy, measure_loss, train
+from training.judges.projector.lessons import Lesson, lay_out
+from training.judges.projector.train import accuracy, measure_loss, train
 
 SIDE = 4
 LOOK: dict[str, Any] = {"long_side": 128, "channels": "fast", "encoder": "nano-fast", "rank": 16}

@@ -1,1 +1,1 @@
-"""How the shipped files were made, and how a projector is trained; not part of the wheel."""
+"""How the shipped files were made, models that judge, and experiments with a verdict; not part of the wheel."""

@@ -262,7 +262,7 @@ GRID13 = Layout(
      "colour_variance", "colour_mean"),
     shape=(32, 32),
 )  # fmt: skip
-LEAN = Layout("lean", (*COLOURS, "cluster_id", *_EMBEDDING, *_MORE))  # all that questions read: training/channel_budget
+LEAN = Layout("lean", (*COLOURS, "cluster_id", *_EMBEDDING, *_MORE))  # training/experiments/channel_budget
 LAYOUTS = ReadOnly({layout.name: layout for layout in (FULL40, FULL56, ROPE56, PART28, MVP13, GRID13, LEAN)})
 
 

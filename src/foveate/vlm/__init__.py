@@ -19,7 +19,7 @@ room needs the extra `[vlm]` (transformers from 5.18 on). Begin with model.py; e
 * images.py: images and videos -> EncodedImage. model.py: `see`, `prepare`, `ask`, `ask_many`, `chat`.
 * attachment.py: which model is of which family. loader.py: model and processor by name.
 * lmms.py: the plug-in for lmms-eval.
-* rows.py, projector.py: a texture in the place of the vision tower; how it is trained is in training/projector.
+* rows.py, projector.py: a texture in the place of the vision tower; how it is trained is in training/judges/projector.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From texture rows to the language model's width: what stands in the place of the vision tower.
 
     rows = TextureRows.fit(textures)                                    # 16 numbers a cell, and where it lies
-    projector = TextureProjector.for_model(model, rows)                 # trained by training/projector
+    projector = TextureProjector.for_model(model, rows)                 # trained by training/judges/projector
     vlm = foveate.vlm.attach(model, processor)
     vlm.ask(encode_texture(vlm, projector, texture), "what is on the plate?", budget=128)
 

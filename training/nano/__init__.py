@@ -1,0 +1,1 @@
+"""How the shipped networks and tables were made: `src/foveate/encoders/assets` and `src/foveate/channels/assets`."""
