@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.baselines import cascade
 from benchmarks.common import KEPT, PHOTO, Image, Repeats, crop_square, print_json, show, time_calls, time_row
 from foveate.allocation.allocation import allocate_map
-from foveate.allocation.coarse_to_fine import cascade
 from foveate.allocation.policies import Coverage, Proportional
 from foveate.channels.saliency import compute_saliency
 from foveate.channels.segments import segment_image

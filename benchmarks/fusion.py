@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.baselines import cascade
 from benchmarks.common import KEPT, CocoData, EncoderName, Limit, format_signed, measure_folder, print_json, show
-from foveate.allocation.coarse_to_fine import cascade
 from foveate.allocation.policies import top_cells
 from foveate.cli.evaluate.agreement import Agreement, agreement, mean_estimate
 from foveate.cli.evaluate.circumstances import circumstances
@@ -94,7 +94,7 @@ def measure(
             quick = cascade(texture, prepare(network, question(name)), budget)
             area = resize_map(mask.astype(np.float32), texture.grid.shape).ravel()
             total = max(float(area.sum()), 1e-9)
-            kept = quick.kept.indices
+            kept = quick.kept
             cascades.append(
                 (quick.looked.mean(), exact[kept].mean(), area[kept].sum() / total, area[exact].sum() / total)
             )

@@ -22,8 +22,8 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from benchmarks.baselines import cascade
 from benchmarks.common import KEPT, PHOTOS, Limit, format_signed, interval, print_json, show, time_once
-from foveate.allocation.coarse_to_fine import cascade
 from foveate.allocation.policies import top_cells
 from foveate.cli.evaluate.agreement import Agreement, agreement, mean_estimate
 from foveate.cli.evaluate.circumstances import circumstances
@@ -136,7 +136,7 @@ def ask(textures: Mapping[str, Texture], ratios: Mapping[str, float], asked: str
     def everything() -> NDArray[np.int64]:
         return top_cells(texture.scores(query.vectors).max(0).ravel(), KEPT)
 
-    quick = cascade(texture, query, KEPT).kept.indices
+    quick = cascade(texture, query, KEPT).kept
     same = share(quick, everything())
     told[CASCADE] = Answer(time_once(lambda: cascade(texture, query, KEPT)) / time_once(everything), same, None)
     return told

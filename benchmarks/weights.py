@@ -27,6 +27,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from benchmarks.baselines import colour_contrast, raise_within
 from benchmarks.clips import names_in, read_clip
 from benchmarks.common import format_signed, print_json, show
 from foveate.cli.evaluate.agreement import Agreement, agreement, mean_estimate
@@ -36,14 +37,14 @@ from foveate.cli.evaluate.questions import read_questions
 from foveate.core.errors import QueryError
 from foveate.core.grid import resize_map
 from foveate.encoders.nano import NanoEncoder
-from foveate.language.cues import CUES, WORDS, Cue, Rule, colour_contrast, follow, own_motion, plane_of
+from foveate.language.cues import CUES, WORDS, Cue, follow, own_motion, plane_of
 from foveate.language.negatives import nouns
 from foveate.language.query import channel_weights
 from foveate.pipeline import encode, score
 from foveate.video import stream
 
 Floats = NDArray[np.float32]
-RULES: tuple[Rule, ...] = ("raise", "within", "favour")
+RULES = ("raise", "within", "favour")
 LEVELS = (0.1, 0.3, 0.5, 0.8)
 EVERY = 3  # frames of a clip from one that is judged to the next
 METRICS = ("pointing", "precision", "coverage_10")
@@ -113,9 +114,7 @@ def measure(
     for case in cases(data, questions, clips):
         if half is not None and half_of(case.image) != half:
             continue
-        maps = {"none": case.map} | {
-            f"{rule} {w:g}": follow(case.map, Cue(case.channel, rule, w), case.plane) for rule in RULES for w in LEVELS
-        }
+        maps = {"none": case.map} | {f"{rule} {w:g}": _followed(case, rule, w) for rule in RULES for w in LEVELS}
         number = numbers.setdefault(case.image, len(numbers))
         for way, plane in maps.items():
             key = (case.kind, case.channel, way)
@@ -137,6 +136,12 @@ def measure(
         "rows": rows,
         **circumstances(),
     }
+
+
+def _followed(case: Case, rule: str, weight: float) -> Floats:
+    if rule == "within":
+        return raise_within(case.map, weight, case.plane)
+    return follow(case.map, Cue(case.channel, "raise" if rule == "raise" else "favour", weight), case.plane)
 
 
 def cases(data: Path | None, questions: Path | None, clips: Path | None) -> Iterator[Case]:

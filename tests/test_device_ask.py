@@ -108,8 +108,7 @@ def test_a_question_on_a_device_keeps_the_same_cells(
     [
         {"smoothing": 0},
         {"cues": False},
-        {"cues": "all"},
-        {"channels": {"saliency": 0.5, "colour:green": 0.2}},
+        {"channel_weights": {"saliency": 0.5, "colour:green": 0.2}},
         {"prior": "saliency", "prior_weight": 0.6},
         {"preset": "static"},
         {"reading": False},
@@ -392,7 +391,7 @@ def test_an_answer_that_was_written_into_is_found_out(texture: Texture, mode: An
     }
     for name, tensor_of in tensors_of.items():
         with mode():
-            relevance = foveate.score(there, "broccoli", channels={"saliency": 0.5})
+            relevance = foveate.score(there, "broccoli", channel_weights={"saliency": 0.5})
         again = pickle.loads(pickle.dumps(relevance))
         kept = foveate.allocate(relevance, 5)
         tensor_of(relevance).zero_()
@@ -405,7 +404,7 @@ def test_an_answer_that_was_written_into_is_found_out(texture: Texture, mode: An
             with pytest.raises(DeviceError, match=rf"the relevance of 'broccoli' on cpu: .* its {name}"):
                 answer()
         assert torch.equal(foveate.allocate(again, 5).indices, kept.indices)
-    again = foveate.score(there, "broccoli", channels={"saliency": 0.5})
+    again = foveate.score(there, "broccoli", channel_weights={"saliency": 0.5})
     assert bool(again.reasons["saliency"].any())  # the texture's own plane is as it was
 
 

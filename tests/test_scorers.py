@@ -110,14 +110,14 @@ def test_each_cell_takes_a_share_of_its_segment(texture: Texture) -> None:
 def test_channels_by_hand_raise_the_map(texture: Texture) -> None:
     plain = foveate.score(texture, "broccoli")
     assert dict(plain.weights) == {}
-    found = foveate.score(texture, "broccoli", channels={"saliency": 0.4, "colour:green": 0.2})
+    found = foveate.score(texture, "broccoli", channel_weights={"saliency": 0.4, "colour:green": 0.2})
     saliency, green = column(texture, "saliency"), found.reasons["colour:green"]
     assert np.allclose(found.map, 1 - (1 - plain.map) * (1 - 0.4 * saliency) * (1 - 0.2 * green), atol=1e-5)
     assert dict(found.weights) == {"saliency": 0.4, "colour:green": 0.2}
     assert dict(found.on(Grid(8, 6, texture.grid.height, texture.grid.width)).weights) == dict(found.weights)
     assert np.allclose(found.reasons["saliency"], saliency, atol=1e-6)
     assert found.confidence == plain.confidence
-    derived = foveate.score(texture, ["broccoli", "a child"], channels={"gradient": 0.5})
+    derived = foveate.score(texture, ["broccoli", "a child"], channel_weights={"gradient": 0.5})
     assert all(dict(each.weights) == {"gradient": 0.5} for each in derived)
 
 
@@ -125,8 +125,8 @@ def test_a_weight_by_hand_replaces_that_of_the_words(texture: Texture) -> None:
     written = texture.with_channel("text", np.eye(160, 120))
     asked = "what does the sign say?"
     assert foveate.score(written, asked).weights["text"] == RAISE
-    assert foveate.score(written, asked, channels={"text": 0.9}).weights["text"] == 0.9
-    silent = foveate.score(written, asked, channels={"text": 0})
+    assert foveate.score(written, asked, channel_weights={"text": 0.9}).weights["text"] == 0.9
+    silent = foveate.score(written, asked, channel_weights={"text": 0})
     assert "text" not in silent.weights
     assert "text" not in silent.reasons
     assert np.array_equal(silent.map, foveate.score(written, asked, cues=False).map)
@@ -150,7 +150,13 @@ def test_a_weight_by_hand_replaces_that_of_the_words(texture: Texture) -> None:
 )
 def test_channels_that_are_none_are_refused(texture: Texture, channels: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
-        foveate.score(texture, "broccoli", channels=channels)
+        foveate.score(texture, "broccoli", channel_weights=channels)
+
+
+def test_keywords_that_went_say_what_to_write(texture: Texture) -> None:
+    for gone, instead in (("channels", "channel_weights="), ("weights", "Linear")):
+        with pytest.raises(OptionError, match=instead):
+            foveate.score(texture, "broccoli", **{gone: {"saliency": 0.3}})  # type: ignore[call-overload]
 
 
 def test_a_prior_is_mixed_in(texture: Texture) -> None:

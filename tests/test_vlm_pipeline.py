@@ -185,12 +185,12 @@ def test_crops_are_scored_as_the_picture_is(vlm: VLM, texture: Texture, monkeypa
 
     monkeypatch.setattr("foveate.vlm.model.score", spy)
     encoded = vlm.see(texture.with_channel("gaze", np.ones(texture.grid.shape)))
-    how: dict[str, Any] = {"channels": {"saliency": 0.5, "gaze": 0.1}, "cues": False, "prior": "gaze"}
+    how: dict[str, Any] = {"channel_weights": {"saliency": 0.5, "gaze": 0.1}, "cues": False, "prior": "gaze"}
     answer = vlm.ask(encoded, "the dog", mode="crop", budget=160, relevance=None, **how, **SHORT)
     assert answer.regions is not None
     crops = asked[2:]
     assert len(crops) == len(answer.regions.boxes)
-    assert all(each["channels"] == {"saliency": 0.5} and each["cues"] is False for each in crops)
+    assert all(each["channel_weights"] == {"saliency": 0.5} and each["cues"] is False for each in crops)
     assert all((each["prior"] == 1).all() for each in crops)
 
 

@@ -327,13 +327,11 @@ def score(
             checkpoint of your choice, or an object of your own.
         fusion: "participation" (default: the question alone), "linear", "part28", or an object of your own
             (relevance/fusion.py): the question against what is in the pixels and what stands out.
-        weights: of the formulas of those two.
-        cues: False keeps words like "red" and "written" from using their channels (language/cues.py); "all" also
-            follows those that did not help where they were measured ("what colour", "how far").
-        channels: weights by hand, 0 to 1: {"saliency": 0.3} raises the map p where that plane c is high, to
+        cues: False keeps words like "red" and "written" from using their channels (language/cues.py).
+        channel_weights: weights by hand, 0 to 1: {"saliency": 0.3} raises the map p where that plane c is high, to
             1 - (1 - p)(1 - 0.3 c). Each replaces what the question's words give the same channel, so 0 keeps them from
             using it. Any channel with values from 0 to 1 that the texture holds or derives; "colour:red" and the like;
-            "colour_contrast"; in a frame of a video "own_motion".
+            in a frame of a video "own_motion".
         reading: False leaves out what was read in the image (answers/match.py).
         smoothing: share of its segment's mean in each cell of the map, 0 to 1; default 0.3.
         prior: what was relevant before, to be mixed in: a Relevance over an image of this size (another frame's, say:

@@ -6,7 +6,7 @@ keyword by the function that lost it (`@without("encode")`): both answer with th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -27,9 +27,17 @@ NAMES: dict[str, str] = {
         f"foveate.relevance.{name}": f"foveate.language.{name}"
         for name in ("Query", "channel_weights", "noun_phrases", "prepare")
     },
+    "foveate.allocation.cascade": "foveate.score: all cells cost less than coarse ones first",
+    "foveate.relevance.cascade": "foveate.score: all cells cost less than coarse ones first",
 }  # fmt: skip
 
-KEYWORDS: dict[str, dict[str, str]] = {}  # of a function: each keyword that it lost, and what to write instead
+# Of a function: each keyword that it lost, and what to write instead.
+KEYWORDS: dict[str, dict[str, str]] = {
+    "score": {
+        "channels": "channel_weights={'saliency': 0.3}",
+        "weights": "fusion=foveate.relevance.Linear(weights=ScorerWeights(...))",
+    },
+}
 
 
 def gone_from(room: str) -> Callable[[str], Any]:
@@ -44,18 +52,23 @@ def gone_from(room: str) -> Callable[[str], Any]:
     return find
 
 
+def check_kept(function: str, keywords: Iterable[str]) -> None:
+    """Raises OptionError for a keyword that a function lost, with what to write instead."""
+    gone = KEYWORDS.get(function, {})
+    for name in keywords:
+        if name in gone:
+            raise OptionError(
+                f"{function}({name}=...)", expected="a keyword that it still has", fix=f"write {gone[name]}"
+            )
+
+
 def without(function: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A function that answers keywords which it lost with what to write instead. Raises OptionError then."""
-    gone = KEYWORDS.get(function, {})
 
     def wrap(call: Callable[P, R]) -> Callable[P, R]:
         @wraps(call)
         def checked(*args: P.args, **how: P.kwargs) -> R:
-            for name in how:
-                if name in gone:
-                    raise OptionError(
-                        f"{function}({name}=...)", expected="a keyword that it still has", fix=f"write {gone[name]}"
-                    )
+            check_kept(function, how)
             return call(*args, **how)
 
         return checked

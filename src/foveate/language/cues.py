@@ -1,15 +1,14 @@
 """Words of a question that speak of a channel: "what does the sign say" wants writing, "the red car" red cells.
 
-A small table and a rule for each of three kinds of cue, applied to the map p of the question's phrases:
+A small table and a rule for each of two kinds of cue, applied to the map p of the question's phrases:
 
     raise   p <- 1 - (1 - p)(1 - w c)    a channel c in [0, 1] that is reason enough to look: text, motion
-    within  p <- 1 - (1 - p)(1 - w c p)  the same, inside the thing: nearness, contrast of colours
     favour  p <- p (1 - w (1 - c))       a property c of the thing asked for: its colour
 
 What is notable
-* Only what was measured to help is followed: writing (36 points of precision) and motion of its own (17 for "what is
-  moving?"). Depth and contrast of colours cost points on every set, so they are left to `score(..., cues="all")`.
-  `python -m benchmarks weights` has the numbers, also those of vectors in the place of the table (docs/log.md).
+* Only what was measured to help is here: writing (36 points of precision) and motion of its own (17 for "what is
+  moving?"). Depth and contrast of colours cost points on every set (benchmarks/baselines.py). `python -m benchmarks
+  weights` has the numbers, also those of vectors in the place of the table (docs/log.md).
 * It is a list of words, and it is meant to stay one: what it does to a question can be read here and is shown in
   `Relevance.reasons`. A channel that a texture does not hold changes nothing.
 * Colour words count where they stand before a noun ("the red car"); alone they may be things ("an orange"). Favouring
@@ -33,33 +32,26 @@ from foveate.core.layout import Layout
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
-RAISE, FAVOUR, MOVES, WITHIN = 0.5, 0.3, 0.3, 0.3
+RAISE, FAVOUR, MOVES = 0.5, 0.3, 0.3
 COLOUR_OF = "colour:"  # begins the name of a plane of one colour
 OWN_MOTION = 0.01  # of the diagonal a frame: such a motion against that of the camera is 1
-SURROUNDINGS, CONTRAST = 0.12, 50.0  # share of the long side; distance in Lab that is 1
 Plane = TypeVar("Plane", bound=Any)
-Rule = Literal["raise", "within", "favour"]
+Rule = Literal["raise", "favour"]
 _RGB = Layout("rgb", ("red", "green", "blue"))
 
 
 @dataclass(frozen=True)
 class Cue:
-    """A channel that a question speaks of: its name, the rule, and its weight w.
-
-    helps: whether it did where it was measured; others are followed with cues="all" alone.
-    """
+    """A channel that a question speaks of: its name, the rule, and its weight w."""
 
     channel: str
     rule: Rule
     weight: float
-    helps: bool = True
 
 
 CUES = (
     Cue("text", "raise", RAISE),
     Cue("own_motion", "raise", MOVES),
-    Cue("depth", "within", WITHIN, helps=False),
-    Cue("colour_contrast", "within", WITHIN, helps=False),
 )
 
 
@@ -75,11 +67,6 @@ WORDS: dict[str, tuple[str, ...]] = {
         "moving moves move movement motion running runs flying flies falling falls jumping jumps driving drives fast "
         "faster fastest speed speeding rolling spinning drifting".split()
     ),
-    "depth": (
-        *("how far", "how near", "how close", "how deep", "nearest", "closest", "nearby", "closer", "in front"),
-        *"foreground distance distant farther farthest further furthest".split(),
-    ),
-    "colour_contrast": tuple("colour color colours colors hue shade tint".split()),
 }
 # Names and counts that hold such words and ask for nothing of the kind.
 _NAMES = re.compile(
@@ -134,9 +121,9 @@ def find_cues(text: str, phrases: tuple[str, ...]) -> tuple[Cue, ...]:
     """The cues of a question: of its words outside quotes, and of colours before nouns in its phrases.
 
     >>> find_cues("what does the sign say?", ("sign",))
-    (Cue(channel='text', rule='raise', weight=0.5, helps=True),)
+    (Cue(channel='text', rule='raise', weight=0.5),)
     >>> find_cues("the red car", ("red car",))
-    (Cue(channel='colour:red', rule='favour', weight=0.3, helps=True),)
+    (Cue(channel='colour:red', rule='favour', weight=0.3),)
     """
     said = _NAMES.sub(" ", re.sub(r"[\"“”][^\"“”]*[\"“”]", " ", text.lower()))
     words = set(re.findall(r"[a-z]+", said))
@@ -210,18 +197,6 @@ def colour_plane(texture: Texture, colour: str) -> Floats:
     return texture.derive(("colour", colour), make)
 
 
-def colour_contrast(texture: Texture) -> Floats:
-    """How far each cell's mean colour is from that of its surroundings: float32 [h, w] in [0, 1]. Kept."""
-
-    def make() -> Floats:
-        lab = cv2.cvtColor(texture.tokens(layout=_RGB).reshape(*texture.grid.shape, 3), cv2.COLOR_RGB2Lab)
-        reach = SURROUNDINGS * max(texture.grid.shape)
-        apart = lab - cv2.GaussianBlur(lab, (0, 0), reach, borderType=cv2.BORDER_REFLECT)
-        return np.asarray(np.minimum(np.linalg.norm(apart, axis=-1) / CONTRAST, 1), np.float32)
-
-    return texture.derive("colour contrast", make)
-
-
 def own_motion(texture: Texture) -> Floats | None:
     """How fast each cell moves against the median of all, which is the camera's motion: float32 [h, w] in [0, 1].
 
@@ -239,7 +214,7 @@ def own_motion(texture: Texture) -> Floats | None:
 
 
 # Planes that are made for questions and are no channels of the layout, by name.
-MADE: dict[str, Callable[[Texture], Floats | None]] = {"colour_contrast": colour_contrast, "own_motion": own_motion}
+MADE: dict[str, Callable[[Texture], Floats | None]] = {"own_motion": own_motion}
 
 
 def _above(values: Floats, edge: float) -> Floats:
@@ -248,7 +223,7 @@ def _above(values: Floats, edge: float) -> Floats:
 
 def follow(relevance: Plane, cue: Cue, plane: Plane) -> Plane:
     """The map after one cue, by the rule at the top of this file. Takes torch's tensors as well."""
-    w = cue.weight  # a number of Python: it does not widen float32
-    if cue.rule != "favour":
-        return 1 - (1 - relevance) * (1 - w * (plane if cue.rule == "raise" else plane * relevance))
+    w: Any = cue.weight  # a number of Python: it does not widen float32
+    if cue.rule == "raise":
+        return 1 - (1 - relevance) * (1 - w * plane)
     return relevance * (1 - w * (1 - plane))

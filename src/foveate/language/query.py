@@ -224,9 +224,8 @@ def without_things(encoder: Encoder, text: str) -> Query:
 def channel_weights(question: str) -> ReadOnly[str, float]:
     """The channels that a question's words speak of, with their weights in (0, 1]: few, most often none.
 
-    `Relevance.weights` has what `foveate.score` used of them: channels that the texture holds and that were measured to
-    help (cues="all": all of them); colours by another rule and weight ("looks red") where the encoder does not read
-    phrases. Raises QueryError.
+    `Relevance.weights` has what `foveate.score` used of them: channels that the texture holds; colours by another rule
+    and weight ("looks red") where the encoder does not read phrases. Raises QueryError.
 
     >>> dict(channel_weights("what does the sign say?"))
     {'text': 0.5}
@@ -515,7 +514,7 @@ def _with_names(phrase: Phrase, knows: Callable[[str], bool]) -> Phrase:
 def _not_understood(phrase: Phrase, cues: tuple[Cue, ...], encoder: Encoder) -> list[str]:
     """Words of a phrase and its place that nothing in the map speaks of: unknown nouns, properties nobody measures."""
     out = [words for words in phrase.attributes if not any(map(is_measured, words.split()))]
-    heard = {word for cue in cues if cue.helps for word in WORDS.get(cue.channel, ())}
+    heard = {word for cue in cues for word in WORDS.get(cue.channel, ())}
     understands = getattr(encoder, "understands", None)
     if callable(understands) and phrase.noun and phrase.noun not in heard:
         *before, _ = said = phrase.noun.split()

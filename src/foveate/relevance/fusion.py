@@ -3,8 +3,8 @@
 The order is fixed. Each cell of the question's map takes a share of its segment's mean, as things are most often whole
 segments; cues (cues.py) follow; what was read takes its place as far as the answer is written (written.py), and on a
 page that nobody read its writing, at half height, unless the thing asked for is detected; channels given by hand
-(`channels=`) are raised as a word of the question would raise them; the prior is mixed in; and a fusion combines the
-result, "participation", with
+(`channel_weights=`) are raised as a word of the question would raise them; the prior is mixed in; and a fusion combines
+the result, "participation", with
 
     information   = 0.4 max(edge_on, edge_off) + 0.3 high_pass + 0.3 (1 - edge_distance)      what is in the pixels
     perspective   = (0.6 saliency + 0.4 motion) (1 - 0.5 eccentricity)                        what stands out
@@ -21,13 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, TypedDict, cast, runtime_checkable
+from typing import Protocol, TypedDict, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.core.checks import check_array, check_choice, check_number, check_type
 from foveate.core.errors import ChannelError, OptionError
+from foveate.core.gone import check_kept
 from foveate.core.layout import Channel, Layout
 from foveate.encoders.protocol import Encoder
 from foveate.language.cues import COLOUR_OF, COLOURS, MADE, Cue, follow, plane_of
@@ -118,12 +119,14 @@ class Linear:
     information: float = 0.05
     perspective: float = 0.05
     participation: float = 0.9
+    weights: ScorerWeights = WEIGHTS
     name: str = "linear"
 
     def __post_init__(self) -> None:
-        weights = (self.information, self.perspective, self.participation)
-        if sum(check_number("a weight", weight, 0, None) for weight in weights) <= 0:
-            raise OptionError(f"weights {weights}", expected="three numbers from 0 on, not all 0", fix="leave them out")
+        check_type("weights", self.weights, ScorerWeights)
+        shares = (self.information, self.perspective, self.participation)
+        if sum(check_number("a weight", share, 0, None) for share in shares) <= 0:
+            raise OptionError(f"weights {shares}", expected="three numbers from 0 on, not all 0", fix="leave them out")
 
     def fuse(self, information: Floats, perspective: Floats, participation: Floats) -> Floats:
         """Their weighted mean."""
@@ -140,6 +143,7 @@ class Tensions:
     counts only where it also stands out; the square is the documents' (their exploration is information itself).
     """
 
+    weights: ScorerWeights = WEIGHTS
     name: str = "part28"
 
     def fuse(self, information: Floats, perspective: Floats, participation: Floats) -> Floats:
@@ -169,8 +173,8 @@ class Combining(TypedDict, total=False):
     """Keywords of `foveate.score` that `VLM.prepare` takes as well; `score` explains them."""
 
     fusion: str | Fusion
-    cues: bool | Literal["all"]
-    channels: Mapping[str, float] | None
+    cues: bool
+    channel_weights: Mapping[str, float] | None
     reading: bool
     smoothing: float
     prior: str | Relevance | ArrayLike | None
@@ -182,7 +186,6 @@ class Scoring(Combining, total=False):
     """Keywords of `foveate.score`, which explains them."""
 
     encoder: str | Encoder | None
-    weights: ScorerWeights
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,15 +194,14 @@ class ScoreOptions:
 
     Attributes:
         prior: a plane on the cell grid, float32 [h, w] in [0, 1]; None for none.
-        channels: those given by hand; a weight of 0 keeps the question's words from raising that channel.
+        channel_weights: those given by hand; a weight of 0 keeps the question's words from raising that channel.
         least: those of a preset, for channels that neither are given by hand nor raised by the question's words.
         preset: name of the preset that they are from, as far as the caller named no others; None for none.
     """
 
     fusion: Fusion = FUSIONS["participation"]
-    weights: ScorerWeights = WEIGHTS
-    cues: bool | Literal["all"] = True
-    channels: tuple[Cue, ...] = ()
+    cues: bool = True
+    channel_weights: tuple[Cue, ...] = ()
     least: tuple[Cue, ...] = ()
     reading: bool = True
     smoothing: float = 0.3  # more blurs borders, less gains less: `python -m benchmarks fusion`
@@ -214,6 +216,7 @@ DEFAULTS = ScoreOptions()
 def parse_options(texture: Texture, how: Scoring) -> ScoreOptions:
     """Keywords of `score` -> ScoreOptions. Raises OptionError, ChannelError."""
     unknown = sorted(set(how) - set(Scoring.__annotations__))
+    check_kept("score", unknown)
     if unknown:
         raise OptionError(f"keywords {unknown}", expected=", ".join(Scoring.__annotations__), fix="check the spelling")
     preset = preset_of(texture, how.get("preset"))
@@ -232,10 +235,9 @@ def parse_options(texture: Texture, how: Scoring) -> ScoreOptions:
         prior.setflags(write=False)
     return ScoreOptions(
         fusion=find_fusion(how.get("fusion", "participation")),
-        weights=check_type("weights", how.get("weights", WEIGHTS), ScorerWeights),
-        cues=check_choice("cues", how.get("cues", True), (True, False, "all")),
-        channels=_parse_channels(texture, named.get("channels")),
-        least=() if "channels" in named else _parse_channels(texture, preset.scoring.get("channels")),
+        cues=check_type("cues", how.get("cues", True), bool),
+        channel_weights=_parse_weights(texture, named.get("channel_weights")),
+        least=() if "channel_weights" in named else _parse_weights(texture, preset.scoring.get("channel_weights")),
         reading=check_type("reading", how.get("reading", True), bool),
         smoothing=check_number("smoothing", how.get("smoothing", DEFAULTS.smoothing)),
         prior=prior,
@@ -244,29 +246,30 @@ def parse_options(texture: Texture, how: Scoring) -> ScoreOptions:
     )
 
 
-def _parse_channels(texture: Texture, channels: object) -> tuple[Cue, ...]:
+def _parse_weights(texture: Texture, given: object) -> tuple[Cue, ...]:
     """Weights by hand, checked. Raises OptionError, ChannelError."""
-    if channels is None:
+    if given is None:
         return ()
     fix = "pass {'saliency': 0.3}, say"
-    check_type("channels", channels, Mapping, expected="weights by the names of channels", fix=fix)
+    check_type("channel_weights", given, Mapping, expected="weights by the names of channels", fix=fix)
     out = []
-    for name, weight in channels.items():  # type: ignore[attr-defined]
-        weight = check_number(f"channels[{name!r}]", weight, fix="0 leaves the channel out, 1 lets it raise all it can")
+    for name, weight in given.items():  # type: ignore[attr-defined]
+        fix = "0 leaves the channel out, 1 lets it raise all it can"
+        weight = check_number(f"channel_weights[{name!r}]", weight, fix=fix)
         if isinstance(name, str) and name.startswith(COLOUR_OF):
             check_choice("colour", name.removeprefix(COLOUR_OF), tuple(COLOURS), fix="these have planes")
         elif isinstance(name, str) and name in MADE:
             if plane_of(texture, name) is None:
                 raise ChannelError(
-                    f"channels={name!r}: this texture holds no flow",
+                    f"channel_weights={name!r}: this texture holds no flow",
                     expected="flow_y and flow_x, which frames of foveate.video have",
                     fix="add both with texture.with_channel",
                 )
         else:
-            channel = _check_held(texture, "channels", name)
+            channel = _check_held(texture, "channel_weights", name)
             if channel.low < 0 or channel.high > 1:
                 raise ChannelError(
-                    f"channels={{{name!r}: {weight:g}}}: its values are from {channel.low:g} to {channel.high:g}",
+                    f"channel_weights={{{name!r}: {weight:g}}}: values from {channel.low:g} to {channel.high:g}",
                     expected="a channel with values from 0 to 1",
                     fix="scale it, and add it with texture.with_channel under another name",
                 )
@@ -333,9 +336,9 @@ def combine(
     if options.smoothing and texture.has("cluster_id"):
         reasons["segment"] = segment_means(texture, found)
         found = smooth(found, reasons["segment"], options.smoothing)
-    followed = tuple(cue for cue in cues if cue.helps or options.cues == "all") if cues and options.cues else ()
-    if options.channels:
-        by_hand = {cue.channel for cue in options.channels}
+    followed = cues if options.cues else ()
+    if options.channel_weights:
+        by_hand = {cue.channel for cue in options.channel_weights}
         followed = tuple(cue for cue in followed if cue.channel not in by_hand)
     if texture.words and reading is not None and not reading.written:
         followed = tuple(
@@ -352,7 +355,7 @@ def combine(
             if known and cue.channel == "text":  # which words are asked for is known; others come before blank paper
                 found = _follow(texture, found, replace(cue, weight=BESIDE_WORDS), reasons, weights)
     heard = {cue.channel for cue in followed}
-    for cue in (*options.channels, *(cue for cue in options.least if cue.channel not in heard)):
+    for cue in (*options.channel_weights, *(cue for cue in options.least if cue.channel not in heard)):
         found = _follow(texture, found, cue, reasons, weights)
     if options.prior is not None:
         reasons["prior"] = options.prior
@@ -360,8 +363,9 @@ def combine(
         found = (1 - share) * found + share * options.prior
     if isinstance(options.fusion, Participation):
         return found
-    reasons["information"] = information(texture, options.weights)
-    reasons["perspective"] = perspective(texture, options.weights)
+    planes = getattr(options.fusion, "weights", WEIGHTS)
+    planes = planes if isinstance(planes, ScorerWeights) else WEIGHTS
+    reasons["information"], reasons["perspective"] = information(texture, planes), perspective(texture, planes)
     fused = options.fusion.fuse(reasons["information"], reasons["perspective"], found)
     name = f"result of the fusion '{options.fusion.name}'"
     return np.clip(check_array(name, fused, found.shape, fix="see relevance.fusion.Linear for an example"), 0, 1)

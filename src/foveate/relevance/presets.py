@@ -63,7 +63,7 @@ PRESETS: Mapping[str, Preset] = ReadOnly(
                 "text",
                 "pictures with writing: it is found, not read, and counts in every question",
                 encoding={"channels": FOUND},
-                scoring={"channels": ReadOnly({"text": 0.3})},
+                scoring={"channel_weights": ReadOnly({"text": 0.3})},
             ),
             _preset(
                 "gaze",

@@ -1,7 +1,7 @@
 """What a plane of saliency changes for those who ask: kept cells of questions that name nothing, and of those that do.
 
 Saliency enters today where a map is not trusted (`foveate.allocate`), as a prior (`prior="saliency"`), by a weight
-(`channels={"saliency": 0.2}`) and in the seed documents' fusion.
+(`channel_weights={"saliency": 0.2}`) and in the seed documents' fusion.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def _smoothing(texture: OnDevice, encoder: Encoder) -> float:
     every = [parse_options(each, {}) for each in texture.textures]
     check_supported(texture, every[0])
     if (
-        any(each.channels or each.least or each.prior is not None for each in every)
+        any(each.channel_weights or each.least or each.prior is not None for each in every)
         or len({e.smoothing for e in every}) > 1
     ):
         raise DeviceError(

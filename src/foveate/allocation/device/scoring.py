@@ -223,12 +223,12 @@ def _combine(
         flat = found.reshape(1, 1, -1)
         reasons["segment"] = segment_means_of(texture, flat).reshape(shape)
         found = smoothed(texture, flat, options.smoothing).reshape(shape)
-    by_hand = {cue.channel for cue in options.channels}
-    followed = [cue for cue in cues if options.cues and (cue.helps or options.cues == "all")]
+    by_hand = {cue.channel for cue in options.channel_weights}
+    followed = [cue for cue in cues if options.cues]
     followed = [cue for cue in followed if cue.channel not in by_hand]
     heard = {cue.channel for cue in followed}
     least = [cue for cue in options.least if cue.channel not in heard]
-    for cue in (*followed, *options.channels, *least):
+    for cue in (*followed, *options.channel_weights, *least):
         plane = _plane(texture, cue.channel) if cue.weight else None
         if plane is not None:
             reasons[cue.channel], weights[cue.channel] = plane.clone(), cue.weight  # the texture keeps the plane

@@ -78,9 +78,9 @@ def cut_scoring(
         assert plane is not None
         whole = given_relevance(texture, "prior", plane)
         how["prior"] = [None, *(each.map for each in cut_relevance(whole, textures[1:], found))]
-    if how.get("channels"):
-        held = {name for name in how["channels"] if all(plane_of(crop, name) is not None for crop in textures[1:])}
-        how["channels"] = {name: weight for name, weight in how["channels"].items() if name in held}
+    if given := how.get("channel_weights"):
+        held = {name for name in given if all(plane_of(crop, name) is not None for crop in textures[1:])}
+        how["channel_weights"] = {name: weight for name, weight in given.items() if name in held}
     return how
 
 
