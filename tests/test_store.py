@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pickle
 import shutil
@@ -227,6 +228,10 @@ def test_a_stored_texture_can_travel_and_be_changed(store: Store) -> None:
     gaze = kept.with_channel("gaze", np.zeros(kept.grid.shape))
     assert gaze.has("gaze")
     assert not kept.has("gaze")
+    assert type(dataclasses.replace(kept, name="other")) is Texture
+    for name in ("pixel", "name", "_row", "new"):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(kept, name, None)
     with pytest.raises(ValueError, match="read-only"):
         kept.embedding[0, 0, 0] = 1
     with pytest.raises(ValueError, match="read-only"):

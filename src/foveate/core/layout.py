@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypedDict, Unpack
@@ -151,7 +151,6 @@ ROPE: tuple[Channel, ...] = tuple(
 )
 
 EVERY_NAME = ReadOnly({channel.name: channel for channel in (*CHANNELS, *DERIVED, *KNOWN_EXTRAS, FLOW, *ROPE)})
-LATER = frozenset(channel.name for channel in (FLOW, *ROPE))  # files of before may have planes of that name
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _EMBEDDING_NAME = re.compile(r"embedding_(0|[1-9][0-9]{0,4})")
 
@@ -167,10 +166,8 @@ class Description(TypedDict, total=False):
     about: str
 
 
-def extra_channel(
-    name: str, native: Native, *, free: Collection[str] = (), **description: Unpack[Description]
-) -> Channel:
-    """A channel that is not in the table; `free` are names of the table that it may have all the same.
+def extra_channel(name: str, native: Native, **description: Unpack[Description]) -> Channel:
+    """A channel that is not in the table.
 
     Raises ChannelError for a name that is taken or not readable, OptionError for the rest.
     """
@@ -180,7 +177,7 @@ def extra_channel(
             expected="lower-case letters, digits and underscores, beginning with a letter, at most 63",
             fix="name it like relevance_of_the_dog",
         )
-    if (name in EVERY_NAME and name not in free) or name.startswith("embedding_"):
+    if name in EVERY_NAME or name.startswith("embedding_"):
         raise ChannelError(
             f"a new channel named {name!r}", expected="a name that is not taken", fix=f"call it my_{name}"
         )

@@ -1,13 +1,11 @@
 """Compression that keeps scores: features x ~ mean + z B, and score(q) = q.mean + (B q).z.
 
-What is notable
-* The text vector q is never centred and nothing is re-normalised after compression. Centring q with the image mean
-  adds a term that depends on the cell and not on the question; cosine in 16 dimensions distorts further.
-* The basis minimises the error over *text queries*: a truncated SVD of (X - mean) S^(1/2), where S = E[q q^T] over a
-  bank of noun prompts. In closed form (LeanVec-Sphering, arXiv 2410.22347): with P the first right singular vectors,
-  z = P^T S^(1/2) (x - mean) and B = P^T S^(-1/2).
-* A linear score commutes with averaging and bilinear interpolation: score the grid, then interpolate one map.
-* The residual |x - x^| of every cell is kept. By Cauchy-Schwarz no score can be wrong by more than |q| |x - x^|.
+The basis minimises the error over text queries: a truncated SVD of (X - mean) S^(1/2), where S = E[q q^T] over a bank
+of noun prompts. In closed form (LeanVec-Sphering, arXiv 2410.22347): with P the first right singular vectors,
+z = P^T S^(1/2) (x - mean) and B = P^T S^(-1/2). The text vector q is never centred, and nothing is re-normalised after
+compression: both would add errors that depend on the cell.
+
+The residual |x - x^| of every cell is kept: no score is wrong by more than |q| |x - x^| (Cauchy-Schwarz).
 """
 
 from __future__ import annotations
@@ -25,11 +23,10 @@ from foveate.core.readonly import Frozen
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
-CHUNK = 8192  # features at a time: what is copied to float64
 DEFAULT_RANK = 24
 SPARE, TURNS = 16, 4  # directions beyond those wanted, and iterations: scores as good as with exact eigenvectors
-ROWS = 512  # cells that are worked on at a time: what is in between stays in the processor's cache
-RIDGE = 1e-2  # of the mean eigenvalue of S: keeps S^(-1/2) finite where the bank says nothing
+ROWS, CHUNK = 512, 8192  # cells at a time: what stays in the processor's cache; features at a time, as float64
+RIDGE = 1e-2  # of the mean eigenvalue of S, chosen by hand: keeps S^(-1/2) finite where the bank says nothing
 
 
 @dataclass(frozen=True)
@@ -89,40 +86,33 @@ def query_metric(bank: NDArray[np.floating], ridge: float = RIDGE) -> Metric:
 
 def compress(
     features: NDArray[np.floating],
-    *,
     rank: int = DEFAULT_RANK,
-    error: float | None = None,
     metric: Metric | None = None,
+    *,
+    error: float | None = None,
 ) -> Compressed:
     """Fit a basis to the cells of one image and compress them with it.
 
     Args:
-        features: vectors [n, D] of any length; scores are what is approximated.
+        features: vectors [n, D] of any length.
         rank: numbers a cell, 1 to D.
-        error: choose the rank instead: the smallest whose root mean square score error over the metric's queries is
-            at most this share of the scores' spread (above 0, below 1); never above D.
         metric: of the queries that will be asked; None gives plain PCA.
+        error: the smallest rank with this error, as a share of the scores' spread.
 
-    Raises:
-        OptionError: rank or error out of range.
+    Raises OptionError for a rank out of range.
     """
     x = np.asarray(features, np.float32)
-    width = x.shape[1]
-    rank = check_int("rank", rank, 1, width, fix="leave it out for the default of 24")
+    rank = check_int("rank", rank, 1, x.shape[1], fix=f"leave it out for the default of {DEFAULT_RANK}")
     mean = x.mean(0)
+    centred = x - mean
+    covariance = np.asarray(centred.T @ centred / np.float32(len(x)), np.float32)
     if error is None:
-        directions = principal(_covariance(x, mean), metric, rank)
+        directions = principal(covariance, metric, rank)
     else:
         error = check_number("error", error, 1e-6, 0.999, fix="0.1 keeps score errors below a tenth of the spread")
-        directions = principal(_covariance(x, mean), metric)
+        directions = principal(covariance, metric)
         rank = _rank_for(directions.values, error)
     return _with_residual(Basis(mean, directions.outward(rank)), x, directions.inward(rank))
-
-
-def _covariance(x: Floats, mean: Floats) -> Floats:
-    """Of features [n, D] around a mean that need not be their own: float32 [D, D]."""
-    centred = x - mean
-    return np.asarray(centred.T @ centred / np.float32(len(x)), np.float32)
 
 
 @dataclass(frozen=True)
@@ -135,7 +125,7 @@ class Directions:
         metric: of the queries, or None.
     """
 
-    values: NDArray[np.float64]
+    values: Doubles
     vectors: Floats
     metric: Metric | None
 
@@ -166,11 +156,7 @@ def principal(covariance: NDArray[np.floating], metric: Metric | None, rank: int
 
 
 def _leading(covariance: Floats, metric: Metric | None, rank: int) -> Directions:
-    """The first `rank` of them, by subspace iteration.
-
-    All of them, exactly, would take most of the time that an image costs beside the network. Nor is the covariance in
-    the metric worth making: a few thin products are less than two of D x D by D x D.
-    """
+    """The first `rank` of them, by subspace iteration: all of them, exactly, would take most of an image's time."""
 
     def turn(block: Floats) -> Floats:
         return covariance @ block if metric is None else metric.root @ (covariance @ (metric.root @ block))
@@ -200,10 +186,9 @@ def _with_signs(vectors: Floats) -> Floats:
 def keep_all(features: NDArray[np.floating]) -> Compressed:
     """No compression: mean 0, B the identity, z the features themselves (float16)."""
     x = np.asarray(features, np.float32)
-    width = x.shape[1]
+    basis = Basis(np.zeros(x.shape[1], np.float32), np.eye(x.shape[1], dtype=np.float16))
     stored = x.astype(np.float16)
     left = x - stored.astype(np.float32)
-    basis = Basis(np.zeros(width, np.float32), np.eye(width, dtype=np.float16))
     return Compressed(basis, stored, rounded_up(np.sqrt(np.einsum("nd,nd->n", left, left))))
 
 
@@ -227,10 +212,9 @@ def rounded_up(lengths: Floats) -> NDArray[np.float16]:
 
 
 def inward(basis: Basis, metric: Metric | None) -> Floats:
-    """M float32 [D, r] with z = (x - mean) M: coordinates in a basis that stands, for features it was not fitted to.
+    """M float32 [D, r] with z = (x - mean) M: coordinates in a given basis, for features it was not fitted to.
 
-    The minimum of |(x - mean - z B) S^(1/2)| is z = (x - mean) S B^T (B S B^T)^(-1); without a metric S is 1. For a
-    basis that `compress` fitted with this metric it is S^(1/2) P, up to the rounding of B.
+    z minimises |(x - mean - z B) S^(1/2)|: z = (x - mean) S B^T (B S B^T)^(-1), where S is 1 without a metric.
     """
     rows = basis.rows.astype(np.float64)
     root = np.eye(basis.width) if metric is None else metric.root.astype(np.float64)
@@ -239,10 +223,9 @@ def inward(basis: Basis, metric: Metric | None) -> Floats:
 
 
 def extended(basis: Basis, left: NDArray[np.floating], metric: Metric | None, extra: int) -> Basis:
-    """The basis with `extra` directions more, those of what it could not say of some features.
+    """The basis with up to `extra` more directions: the principal ones of what it leaves over of some features.
 
-    `left` are the vectors x - x^ that it leaves over, [n, D]. Coordinates in the old basis stay right with zeros behind
-    them, so nothing that was compressed before changes. With fewer than `extra` directions there are fewer.
+    `left` are the vectors x - x^, [n, D]. Old coordinates stay right with zeros behind them.
     """
     rest, root = np.asarray(left, np.float32), np.eye(basis.width, dtype=np.float32) if metric is None else metric.root
     block = _any_block(basis.width, min(basis.width, extra + SPARE))
@@ -251,13 +234,12 @@ def extended(basis: Basis, left: NDArray[np.floating], metric: Metric | None, ex
     _, lengths, turned = np.linalg.svd((rest @ (root @ block)).astype(np.float64), full_matrices=False)
     directions = turned @ block.T
     first = directions[: min(extra, int((lengths > 1e-6 * max(float(lengths[0]), 1e-12)).sum()))]
-    largest = first[np.arange(len(first)), np.abs(first).argmax(1)]
-    first = first * np.where(largest < 0, -1, 1)[:, None]
+    first = _with_signs(first.T).T
     outward = first if metric is None else first @ metric.inverse_root.astype(np.float64)
     return Basis(basis.mean, np.concatenate([basis.rows, outward.astype(np.float16)]))
 
 
-def _rank_for(values: NDArray[np.float64], error: float) -> int:
+def _rank_for(values: Doubles, error: float) -> int:
     total = values.sum()
     if total <= 0:
         return 1
@@ -267,7 +249,10 @@ def _rank_for(values: NDArray[np.float64], error: float) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Moments(Frozen):
-    """Of `count` features: first = sum x, float64 [D]; second = sum x x^T, float64 [D, D]."""
+    """Sums from which one basis is fitted to many images: exact, small, and additive over parts of a folder.
+
+    Of `count` features: first = sum x, float64 [D]; second = sum x x^T, float64 [D, D].
+    """
 
     count: int
     first: Doubles
@@ -291,7 +276,7 @@ class Moments(Frozen):
         return Moments(self.count + other.count, self.first + other.first, self.second + other.second)
 
     def with_features(self, features: NDArray[np.floating]) -> Moments:
-        """And those of some more features [n, D]."""
+        """With more features [n, D]."""
         first, second = self.first.copy(), self.second.copy()
         for start in range(0, len(features), CHUNK):
             x = features[start : start + CHUNK].astype(np.float64)

@@ -1,9 +1,7 @@
-"""Values in memory, the ones used last, up to a number of bytes (cachetools). Each is made once, whoever asks.
+"""Textures in memory, the ones used last, up to a number of bytes (cachetools).
 
-* Single flight: the first thread that asks makes the value, the others wait for it. A failure reaches all of them, and
-  is forgotten: the next one tries again.
-* Bytes are measured again whenever a value is used, because a texture grows by what is derived from it.
-* A value larger than the whole budget is returned and not kept.
+The first thread that asks for a key makes its value, others wait for it; a failure reaches all of them and is not kept.
+Bytes are measured again whenever a value is used, because a texture grows by what is derived from it.
 """
 
 from __future__ import annotations
@@ -53,7 +51,9 @@ class _Lru(LRUCache[Hashable, tuple[V, int]]):
 
 
 class TextureCache(Generic[V]):
-    """A cache bounded by bytes, for textures, or with `nbytes` for anything. Safe from many threads.
+    """A cache bounded by bytes, for textures, or with `nbytes` for anything. For many threads.
+
+    A value larger than the whole budget is returned and not kept.
 
     >>> cache = TextureCache(256 * 2**20)
     >>> texture = cache.get("photo.jpg", lambda: foveate.encode("photo.jpg"))   # doctest: +SKIP

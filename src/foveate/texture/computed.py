@@ -1,13 +1,10 @@
 """Channels that are never stored: positions follow from coordinates, gradients and colour statistics from pixels.
 
-What is notable
-* Positions are relative: 0 to 1 over the image whatever its size, at any resolution asked for.
-* The channels rope_sin_y_0 to rope_cos_x_3 are sines and cosines of the angles of rotary position embedding (Su et al.,
-  "RoFormer", 2021, section 3.2) along two axes (Heo et al., "Rotary Position Embedding for Vision Transformer", ECCV
-  2024: axial). The angle i is m * 100 ** (-i / 4), where m is y or x in cells of the texture's own grid, 0 in the
-  middle of the first one. Wavelengths are 6.3, 20, 63, 199 cells. "Two cells to the right" is one rotation everywhere.
-* Gradients are Sobel's on luma, divided by 4: a full step from black to white gives 1. They are signed, so they are
-  averaged with their sign; `gradient` is the length before averaging.
+* x, y and eccentricity are relative: 0 to 1 over the image, at any resolution.
+* rope_sin_y_0 to rope_cos_x_3 are the angles of rotary position embedding (Su et al., "RoFormer", 2021, section 3.2)
+  along two axes (Heo et al., ECCV 2024: axial). Angle i is m * 100 ** (-i / 4), where m is y or x in cells, 0 in the
+  middle of the first one.
+* Gradients are Sobel's on luma, divided by 4: a full step from black to white gives 1.
 """
 
 from __future__ import annotations
@@ -42,7 +39,7 @@ def steepness(dy: Floats, dx: Floats) -> Floats:
 
 
 def derived_plane(name: str, rgb: NDArray[np.uint8]) -> Floats:
-    """A derived channel of uint8 [H, W, 3] at the image's resolution: float32 [H, W]."""
+    """A channel of `layout.DERIVED`, of uint8 [H, W, 3]: float32 [H, W]."""
     if name.startswith("colour_"):
         share = rgb.astype(np.float32) / np.float32(255)
         return np.asarray(share.mean(2) if name == "colour_mean" else share.var(2), np.float32)
@@ -66,7 +63,7 @@ def position(name: str, y: NDArray[np.floating], x: NDArray[np.floating], cells:
 
 
 def positions(name: str, shape: tuple[int, int], cells: tuple[int, int]) -> Floats:
-    """The same at the centres of a grid: float32 `shape`."""
+    """`position` at the centres of a grid: float32 `shape`."""
     y, x = ((np.arange(n) + 0.5) / n for n in shape)
     rows, columns = np.broadcast_arrays(y[:, None], x[None])
     return position(name, rows, columns, cells)

@@ -1,8 +1,7 @@
-"""Texture files: one safetensors file, written whole or not at all, believed only after every check.
+"""Texture files: one safetensors file, written whole or not at all. `docs/format.md` is the specification.
 
-`docs/format.md` is the specification. Reading checks names, shapes, dtypes, finiteness and the format version;
-safetensors itself checks none of the last three. This module reads and writes the parts of a texture, which are the
-keyword arguments of `Texture` with the encoder as a plain mapping; `Texture.save` and `Texture.load` call it.
+Reading checks names, shapes, types, ranges, finiteness and the version before it returns anything. `Texture.save` and
+`Texture.load` call this module; it reads and writes a texture as the keyword arguments of `Texture`.
 """
 
 from __future__ import annotations
@@ -23,63 +22,36 @@ from safetensors.numpy import save as to_bytes
 from foveate.core.errors import FoveateError, TextureFileError, TextureVersionError
 from foveate.core.files import carries, check_target, write_whole
 from foveate.core.grid import Grid
-from foveate.core.layout import EVERY_NAME, FULL40, LATER, Channel, extra_channel, native_shape
+from foveate.core.layout import EVERY_NAME, FULL40, Channel, extra_channel, native_shape
 from foveate.reading.readers import MOST
 from foveate.reading.words import LETTERS, Words
 from foveate.texture.basis import Basis
 
 FORMAT = "foveate-texture"
-VERSION = 3  # 2: `made_by` and `extra`; 3: `words`
+VERSION = 1
 PLANE = "plane."
 WORDS = ("words.texts", "words.boxes", "words.confidences", "words.line_numbers")
 
 
-def save_parts(
-    path: str | os.PathLike[str],
-    *,
-    grid: Grid,
-    pixel: NDArray[np.uint8],
-    valid: NDArray[np.uint8] | None,
-    planes: Mapping[str, NDArray[np.float16]],
-    embedding: NDArray[Any],
-    basis: Basis,
-    residual: NDArray[np.float16],
-    encoder: Mapping[str, Any],
-    preprocessing: Mapping[str, Any],
-    name: str,
-    made_by: Mapping[str, str],
-    extra: Mapping[str, Channel],
-    words: Words | None = None,
-) -> None:
+def save_parts(path: str | os.PathLike[str], parts: Mapping[str, Any]) -> None:
     """Write a texture file, in the place of another one if there is one.
 
-    Raises OutputError, also for a suffix that is not .safetensors and for a path that holds any other file: then the
-    path is as it was before. TextureFileError for values that no reader accepts.
+    Args:
+        path: its suffix is .safetensors or none.
+        parts: the keyword arguments of `Texture`, with the encoder as a plain mapping.
+
+    Raises OutputError, also for another suffix and for a path that holds any other file: then the path is as it was.
+    TextureFileError for values that no reader accepts.
     """
-    file = Path(path)
+    file, grid, name = Path(path), parts["grid"], parts["name"]
     check_target(file, "texture", lambda there: carries(there, "foveate"), suffix=".safetensors")
-    header = {
-        "format": FORMAT,
-        "version": 2 if words is None else VERSION,  # older readers know what has no words
-        "layout": FULL40.name,
-        "image": {"name": name, "height": grid.height, "width": grid.width},
-        "grid": list(grid.shape),
-        "channels": sorted(planes),
-        "made_by": dict(made_by),
-        "extra": {key: _description(channel) for key, channel in extra.items()},
-        "encoder": dict(encoder),
-        "preprocessing": dict(preprocessing),
-    }
-    if words is not None:
-        header["words"] = {"reader": words.reader, "turned": words.turned}
-    tensors: dict[str, NDArray[Any]] = {
-        "pixel": pixel,
-        "embedding": embedding,
-        "residual": residual,
-        "basis.mean": basis.mean,
-        "basis.rows": basis.rows,
-        **({} if valid is None else {"valid": valid}),
-        **{PLANE + key: plane for key, plane in planes.items()},
+    words: Words | None = parts["words"]
+    tensors = {
+        **{key: parts[key] for key in ("pixel", "embedding", "residual")},
+        "basis.mean": parts["basis"].mean,
+        "basis.rows": parts["basis"].rows,
+        **({} if parts["valid"] is None else {"valid": parts["valid"]}),
+        **{PLANE + key: plane for key, plane in parts["planes"].items()},
         **({} if words is None else words_tensors(words)),
     }
     broken = [key for key, tensor in tensors.items() if not np.isfinite(tensor).all()]
@@ -89,10 +61,22 @@ def save_parts(
             expected="finite values and a printable name: no reader would accept the file",
             fix="look at what made the texture; dataclasses.replace(texture, name='photo') gives another name",
         )
-    contiguous = {key: np.ascontiguousarray(tensor) for key, tensor in tensors.items()}
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "layout": FULL40.name,
+        "image": {"name": name, "height": grid.height, "width": grid.width},
+        "grid": list(grid.shape),
+        "channels": sorted(parts["planes"]),
+        "made_by": dict(parts["made_by"]),
+        "extra": {key: _description(channel) for key, channel in parts["extra"].items()},
+        "encoder": dict(parts["encoder"]),
+        "preprocessing": dict(parts["preprocessing"]),
+        **({} if words is None else {"words": {"reader": words.reader, "turned": words.turned}}),
+    }
     # default: NumPy's numbers, which a third-party encoder may put into a grid, become Python's
     metadata = {"foveate": json.dumps(header, sort_keys=True, default=lambda value: value.item())}
-    write_whole(file, to_bytes(contiguous, metadata))
+    write_whole(file, to_bytes({key: np.ascontiguousarray(tensor) for key, tensor in tensors.items()}, metadata))
 
 
 def words_tensors(words: Words) -> dict[str, NDArray[Any]]:
@@ -103,10 +87,7 @@ def words_tensors(words: Words) -> dict[str, NDArray[Any]]:
 
 
 def words_of(tensors: Mapping[str, NDArray[Any]], reader: str, turned: int, size: tuple[int, int]) -> Words:
-    """What `words_tensors` made arrays of, for an image (height, width).
-
-    Raises ValueError for anything else (OptionError is one).
-    """
+    """The words of which `words_tensors` made arrays, in an image (height, width). Raises ValueError."""
     texts, boxes, confidences, lines = (tensors[name] for name in WORDS)
     n = len(confidences)
     kinds = (np.uint8, np.float32, np.float32, np.int32)
@@ -125,9 +106,9 @@ def words_of(tensors: Mapping[str, NDArray[Any]], reader: str, turned: int, size
 
 
 def _description(channel: Channel) -> dict[str, Any]:
-    """JSON has no infinity: a range without end has no key."""
-    ends = {key: getattr(channel, key) for key in ("low", "high") if math.isfinite(getattr(channel, key))}
-    return {key: value for key, value in asdict(channel).items() if key not in ("name", "low", "high")} | ends
+    """A range without an end has no key: JSON has no infinity."""
+    out = {key: value for key, value in asdict(channel).items() if key != "name"}
+    return {key: value for key, value in out.items() if not (isinstance(value, float) and math.isinf(value))}
 
 
 def load_parts(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -166,11 +147,11 @@ def _header(metadata: Mapping[str, str] | None, file: Path) -> dict[str, Any]:
         raise ValueError("a safetensors file, but not a foveate texture") from None
     if not known or type(version) is not int or version < 1:
         raise ValueError(f"format {header['format']!r}, version {version!r}")
-    if version > VERSION:
+    if version != VERSION:
         raise TextureVersionError(
             f"'{file}' has texture format version {version}",
-            expected=f"version {VERSION} or older",
-            fix="upgrade foveate, or encode the image again with this release",
+            expected=f"version {VERSION}; versions 2 and 3 were written before the first release",
+            fix="encode the image again with this release; a file of a newer release: upgrade foveate",
         )
     return header
 
@@ -179,7 +160,7 @@ def _check_names(names: set[str], header: Mapping[str, Any]) -> None:
     channels = header.get("channels")
     if not isinstance(channels, list) or not all(isinstance(name, str) for name in channels):
         raise ValueError("the header does not list its channels")
-    unknown = sorted(set(channels) - set(EVERY_NAME) - set(header.get("extra", {})))
+    unknown = sorted(set(channels) - set(EVERY_NAME) - set(header["extra"]))
     if unknown or len(set(channels)) < len(channels):
         raise ValueError(f"unknown channels {unknown}")
     if header.get("layout") != FULL40.name:
@@ -192,13 +173,12 @@ def _check_names(names: set[str], header: Mapping[str, Any]) -> None:
 
 
 def _extras(header: Mapping[str, Any]) -> dict[str, Channel]:
-    """Channels that are not in the table, by the rules for making them."""
     out = {}
-    for name, description in header.get("extra", {}).items():
+    for name, description in header["extra"].items():
         if name not in header["channels"]:
             raise ValueError(f"channel '{name}' is described but not there")
         try:
-            out[name] = extra_channel(name, free=LATER, **{"low": -math.inf, "high": math.inf, **description})
+            out[name] = extra_channel(name, **{"low": -math.inf, "high": math.inf, **description})
         except (FoveateError, TypeError) as cause:
             raise ValueError(f"channel '{name}' is described as {description}") from cause
     return out
@@ -255,7 +235,7 @@ def _parts(header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> di
         "encoder": encoder,
         "preprocessing": dict(header["preprocessing"]),
         "name": name,
-        "made_by": {str(key): str(value) for key, value in header.get("made_by", {}).items()},
+        "made_by": {str(key): str(value) for key, value in header["made_by"].items()},
         "extra": extra,
         "words": _words(header, tensors, (height, width)),
     }

@@ -1,12 +1,8 @@
-"""Reading one channel at any position and any level, in the words of graphics.
+"""Reading one channel at any position and any level, as a GPU samples a texture.
 
-What is notable
-* Levels count in pixels of the image: level l stands for footprints of 2^l pixels. A channel that is natively that
-  coarse is read as it is, so asking 40 channels of five resolutions for one level gives each its right mip.
-* `filter_mode` holds for channels that may be blended. Ids and masks are always read with "nearest", and between two
-  mip levels the nearer one is taken.
-* A footprint (the side of the area that a sample stands for, or its Jacobian) becomes a level by the longest axis, as
-  in OpenGL (specification 4.6, section 8.14.1, without anisotropy).
+Level l stands for footprints of 2^l pixels of the image; a channel that is natively that coarse is read as it is. A
+footprint becomes a level by its longest axis, as in OpenGL (specification 4.6, section 8.14.1, without anisotropy). Ids
+and masks are never blended: "nearest" within a level, and the nearer of two levels.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ from foveate.texture.computed import position
 FilterMode = Literal["nearest", "linear", "linear-mipmap-nearest", "linear-mipmap-linear"]
 FILTER_MODES = ("nearest", "linear", "linear-mipmap-nearest", "linear-mipmap-linear")
 BOUNDARY_MODES = ("clamp", "wrap", "zero")
-MAX_LEVEL = 16
+MAX_LEVEL = 16  # 65,536 pixels: more than an image has
 
 
 def levels(level: ArrayLike, footprint: ArrayLike | None, n: int) -> NDArray[np.float64]:
@@ -33,8 +29,7 @@ def levels(level: ArrayLike, footprint: ArrayLike | None, n: int) -> NDArray[np.
 
     Args:
         level: a number, or one for each position.
-        footprint: None; or pixels [n] (a side); or d(y, x)/d(row, column) of the reader's raster, [n, 2, 2]. Added to
-            `level`, which then is a bias.
+        footprint: None; or sides in pixels [n]; or d(y, x)/d(row, column), [n, 2, 2]. `level` is added to it.
     """
     low, high = (0.0, float(MAX_LEVEL)) if footprint is None else (-np.inf, np.inf)
     shape: tuple[int, ...] = (n,) if _ndim(level) else ()
@@ -65,8 +60,7 @@ def read(
 ) -> Floats:
     """One channel at positions [n, 2] (pixels) and levels [n]: float32 [n].
 
-    `mip` gives the plane after some halvings, float or (colours) uint8; None for a channel that was not built, which
-    has its neutral value everywhere. A position needs neither.
+    `mip` gives the plane after some halvings, float or (colours) uint8; None for a channel that was not built.
     """
     y, x = yx[:, 0] / grid.height, yx[:, 1] / grid.width
     if channel.native == "position" or mip is None:

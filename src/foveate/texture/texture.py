@@ -1,16 +1,10 @@
 """The texture: an image as named channels, each at its native resolution, channels last, immutable.
 
-What is notable
-* Three groups of stored planes: "pixel" (uint8, the image), "quarter" and "cell" (float16), and the compressed
-  embedding with its basis. Positions and gradients are computed; an unbuilt channel has its neutral value.
-  A 1024 x 1024 image takes about 4 MB, against 168 MB for forty float32 planes.
-* `with_channel` adds a plane of a new name, or fills one of the forty, and shares everything else.
-* Every plane spans the whole image, whatever its resolution. Reading the coarse plane at a pixel's centre is the same
-  as upsampling it first, so nothing is ever stored upsampled.
-* Mip levels are made when first read, each channel with its own reduction: means for smooth planes, maxima for edges,
-  minima for distances, the commonest value for ids.
+Stored are the image (uint8), planes at a quarter of its resolution or one value a cell (float16), and the compressed
+embedding with its basis; positions and gradients are computed, and a channel that was not built has its neutral value.
+Every plane spans the whole image. Mip levels are made when first read, by each channel's own reduction.
 
-`docs/format.md` specifies the file that `save` writes.
+A 1024 x 1024 image takes about 4 MB, against 168 MB for forty float32 planes. docs/format.md specifies the file.
 """
 
 from __future__ import annotations
@@ -63,14 +57,15 @@ Floats = NDArray[np.float32]
 Table = NDArray[np.float32] | NDArray[np.float16]
 T = TypeVar("T")
 RESOLUTIONS: tuple[Native, ...] = ("pixel", "quarter", "cell")  # an array that fits two of them is of the coarser one
-SMALL, ALIKE = 64, 8.0  # pixels along; levels of 255 by which a thumbnail may differ from its image
+SMALL = 64  # pixels along, at which a thumbnail is compared with an image
+ALIKE = 8.0  # levels of 255: 60 photographs differ from their own thumbnail by at most 5.8, from others by 10.9
 COMPUTED = (*COLOURS, "x", "y", "eccentricity")
 HALF_END = np.float32(np.finfo(np.float16).max)
 
 
 @dataclass(frozen=True)
 class EncoderStamp:
-    """Which encoder made the embedding: without the same one, a question cannot be asked of the texture."""
+    """Which encoder made the embedding; only the same one can ask the texture."""
 
     name: str
     revision: str
@@ -114,7 +109,8 @@ class Texture(Frozen, Drawable):
 
     def __post_init__(self) -> None:
         for name in ("planes", "preprocessing", "made_by", "extra"):
-            object.__setattr__(self, name, ReadOnly(getattr(self, name)))
+            value = getattr(self, name)
+            object.__setattr__(self, name, value if isinstance(value, ReadOnly) else ReadOnly(value))
         super().__post_init__()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -126,12 +122,7 @@ class Texture(Frozen, Drawable):
         return COLOURS[0] not in self.made_by
 
     def shows(self, rgb: NDArray[np.uint8]) -> bool:
-        """Whether an image, uint8 [H, W, 3], is the one that was encoded: the same in every pixel.
-
-        Where only a thumbnail is left (`original`), both are compared at 64 pixels along: of 60 photographs each
-        differed by at most 5.8 levels of 255 from its own thumbnail, and by 10.9 and more from another photograph or
-        its own mirror image.
-        """
+        """Whether an image, uint8 [H, W, 3], is the one that was encoded; exactly, unless only a thumbnail is left."""
         if self.original or rgb.shape != self.pixel.shape:
             return np.array_equal(self.pixel, rgb)
         small = [shrink(each, SMALL).astype(np.int16) for each in (rgb, self.pixel)]
@@ -139,7 +130,7 @@ class Texture(Frozen, Drawable):
 
     @property
     def layout(self) -> Layout:
-        """What the columns of `tokens()` are, and the planes of `dense()`: "full40", unless another one is named there.
+        """What the columns of `tokens()` and the planes of `dense()` are by default: "full40".
 
         >>> texture.layout.names[:3], texture.layout.layer("saliency")          # doctest: +SKIP
         (('red', 'green', 'blue'), 8)
@@ -148,7 +139,7 @@ class Texture(Frozen, Drawable):
 
     @property
     def preset(self) -> str | None:
-        """Name of the preset that it was encoded with, which questions go by (relevance/presets.py); None for none."""
+        """Name of the preset that it was encoded with, whose defaults `score` and `allocate` take; or None."""
         return self.preprocessing.get("preset")
 
     def __repr__(self) -> str:
@@ -162,7 +153,7 @@ class Texture(Frozen, Drawable):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of everything stored (not of what was derived on the way)."""
+        """Bytes of everything stored, without what was derived since."""
         own = (self.pixel, self.valid, self.embedding, self.residual, self.basis.mean, self.basis.rows)
         return sum(part.nbytes for part in (*own, *self.planes.values(), self.words) if part is not None)
 
@@ -173,10 +164,7 @@ class Texture(Frozen, Drawable):
 
     @property
     def built(self) -> tuple[str, ...]:
-        """Names of the channels that were computed for this image.
-
-        In the order of full40, then what else there is of the embedding, then others by name.
-        """
+        """Names of the channels that were computed for this image: those of full40 in order, the embedding, others."""
 
         def make() -> tuple[str, ...]:
             embedding = tuple(f"embedding_{i}" for i in range(self.rank))
@@ -205,18 +193,15 @@ class Texture(Frozen, Drawable):
     def channel(self, name: str, *, warn: bool = True) -> Floats:
         """One channel at its native resolution: float32 [h, w]. Raises ChannelError for an unknown name.
 
-        A channel that was not built (see `has`) has its neutral value everywhere; that is an UnbuiltChannelWarning
-        unless `warn` is False.
+        A channel that was not built (see `has`) is its neutral value everywhere, with an UnbuiltChannelWarning if
+        `warn`.
         """
         if warn:
             self._warn_unbuilt(name)
         return self._mip(self.describe(name), 0)
 
     def mip(self, name: str, level: int, *, warn: bool = True) -> Floats:
-        """A channel after `level` halvings of its native resolution, by its own reduction: float32 [h, w].
-
-        For a channel that was not built, as `channel`.
-        """
+        """A channel after `level` halvings of its native resolution, by its own reduction; else as `channel`."""
         if warn:
             self._warn_unbuilt(name)
         return self._mip(self.describe(name), level)
@@ -267,16 +252,13 @@ class Texture(Frozen, Drawable):
 
         Args:
             positions: continuous coordinates; the centre of the first pixel is (0.5, 0.5).
-            channels: names, or a layout; the default is all of full40 in layer order. A name of a channel that was not
-                built is an UnbuiltChannelWarning; a layout is not.
-            level: log2 of the footprint's side in pixels, one for all or [n]. A channel whose native samples are
-                already that coarse is read as it is.
-            footprint: sides in pixels [n], or Jacobians d(y, x)/d(row, column) [n, 2, 2]; gives the level, to which
-                `level` is added.
+            channels: names, or a layout. A name (not a layout) with a channel that was not built is an
+                UnbuiltChannelWarning.
+            level: log2 of the footprint's side in pixels, one for all or [n].
+            footprint: sides in pixels [n], or Jacobians d(y, x)/d(row, column) [n, 2, 2]: their level is added.
             filter_mode: "nearest" and "linear" read native planes; "linear-mipmap-nearest" the nearest level,
                 "linear-mipmap-linear" between two. Ids and masks are never blended.
-            boundary_mode: outside the image, "clamp" repeats the border, "wrap" the image, "zero" is 0
-                (blended over half a sample at the border, as zeros lie beyond it).
+            boundary_mode: outside the image, "clamp" repeats the border, "wrap" the image, "zero" is 0.
         """
         yx = check_array("positions", positions, (None, 2), dtype=np.float64, fix="pass (y, x) pairs in pixels, [n, 2]")
         check_choice("filter_mode", filter_mode, sampling.FILTER_MODES)
@@ -359,13 +341,11 @@ class Texture(Frozen, Drawable):
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def read(self, reader: ReadBy = "auto") -> Texture:
-        """A new texture that knows what is written in the image; this one where it does already.
-
-        Takes seconds; the words are kept with the texture, in its file too.
+        """A new texture with the words that are written in the image; this one if it has them. Takes seconds.
 
         Args:
-            reader: "rapidocr" (extra `[text]`), "auto" for whichever is installed, an object with `name` and
-                `read(rgb)`, or a function rgb -> words. A named one reads again.
+            reader: "rapidocr" (extra `[text]`), "tesseract", "auto" for whichever is installed, an object with `name`
+                and `read(rgb)`, or a function rgb -> words. Any but "auto" reads again.
 
         Raises:
             MissingExtraError: no reader is installed. OptionError: no such reader, or it failed.
@@ -377,8 +357,7 @@ class Texture(Frozen, Drawable):
     def with_words(self, words: Words) -> Texture:
         """A new texture with these words, and their boxes in its channel "text".
 
-        Writing that a finder, or whoever gave that channel, marked stays in it: a reader does not get all of it. So do
-        the boxes of words that were read before then; without a finder, the new words' boxes replace them.
+        What a text detector (or a caller) marked in that channel stays; boxes of earlier words alone are replaced.
         """
         words = check_type("words", words, Words, fix="Words.of([Word(text, box), ...], 'mine') makes them")
         if (words.boxes < 0).any() or (words.boxes[:, 2:] > (self.grid.height, self.grid.width)).any():
@@ -402,17 +381,16 @@ class Texture(Frozen, Drawable):
     def tokens(
         self, grid: Grid | None = None, layout: Layout | str = FULL40, *, dtype: DTypeLike = np.float32
     ) -> Table:
-        """The token table: one contiguous row of all channels per cell, [grid.count, len(layout)].
+        """The token table: one contiguous row of all channels per cell, [grid.count, len(layout)], read-only.
 
-        Its columns are `texture.layout.names`, so `texture.tokens()[:, texture.layout.layer("saliency")]` is one
-        channel; those of another layout are `layout_named("full56").names` (foveate.core.layout).
-        Rows are cells in row-major order, so those of an allocation are `texture.tokens(kept.grid)[kept.indices]`
-        (`kept.mask` is [h, w] and selects from maps; here only `kept.mask.ravel()` fits).
-        Each channel is reduced over a cell's area by its own rule, or interpolated where the grid is finer than it.
-        The default grid is the texture's own. The table is kept, and is read-only.
+        `texture.tokens()[:, texture.layout.layer("saliency")]` is one channel;
+        `texture.tokens(kept.grid)[kept.indices]` are the rows of an allocation.
 
-        `dtype` is float32 or float16, which is float32 rounded: half the bytes (4,096 cells x 40 channels: 328 KB
-        instead of 655), and on the texture's own grid exact for the embedding and every plane that is kept a cell.
+        Args:
+            grid: whose cells are the rows; None is the texture's own. Each channel is reduced over a cell's area by its
+                own rule, or interpolated where the grid is finer.
+            layout: the columns.
+            dtype: float32, or float16 (rounded; half the bytes).
         """
         kind = _float_type(dtype)
         shape = (self.grid if grid is None else check_grid(grid, self.grid)).shape
@@ -429,10 +407,9 @@ class Texture(Frozen, Drawable):
     @overload
     def dense(self, layout: Layout | str = FULL40, *, dtype: DTypeLike) -> Table: ...
     def dense(self, layout: Layout | str = FULL40, *, dtype: DTypeLike = np.float32) -> Table:
-        """All channels of a layout as a stack of images: [len(layout), H, W].
+        """All channels of a layout as a stack of images at the image's (or the layout's) resolution: [n, H, W].
 
-        The image's resolution, or the layout's own ("grid13": 32 x 32). 168 MB a megapixel for full40, half of it as
-        float16 (`dtype`, as in `tokens`): rarely needed.
+        168 MB a megapixel for full40, half of it as float16: rarely needed.
         """
         kind = _float_type(dtype)
         wanted = layout_named(layout)
@@ -467,10 +444,9 @@ class Texture(Frozen, Drawable):
         return length[:, None, None] * self.residual.astype(np.float32)
 
     def derive(self, key: Hashable, make: Callable[[], T]) -> T:
-        """A value that depends on this texture alone, made when first needed and kept with it.
+        """A value that depends on this texture alone, made when first needed and kept with it; arrays are read-only.
 
-        The texture stays a value: what is kept here can always be made again, and two threads that make it at once
-        make the same. Arrays become read-only.
+        Two threads may make it at once: both make the same.
         """
         if key not in self._derived:
             value = make()
@@ -481,10 +457,11 @@ class Texture(Frozen, Drawable):
         return kept
 
     def to(self, device: str | torch.device, layout: Layout | str = FULL40) -> DeviceTexture:
-        """What answers questions as tensors on a device: "cuda", "cuda:1", "cpu", a torch.device.
+        """The texture as tensors on a device, for `foveate.score` and `foveate.allocate` to work there (extra [torch]).
 
-        `foveate.score` and `foveate.allocate` take it, work there, and give what they give here. The token table is
-        float16, one row a cell, with the columns of `layout` and zeros up to a multiple of 8. Needs the extra [torch].
+        Args:
+            device: "cuda", "cuda:1", "cpu", a torch.device.
+            layout: columns of the token table, float16.
 
         Raises:
             MissingExtraError: torch is not installed. OptionError: no such device, or values that float16 cannot hold.
@@ -499,7 +476,7 @@ class Texture(Frozen, Drawable):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a .safetensors file (docs/format.md): all of it or nothing. Raises OutputError."""
         parts = {part.name: getattr(self, part.name) for part in fields(self) if part.init}
-        save_parts(path, **parts | {"encoder": asdict(self.encoder)})
+        save_parts(path, parts | {"encoder": asdict(self.encoder)})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Texture:
