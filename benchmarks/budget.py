@@ -21,6 +21,7 @@ import typer
 from benchmarks.common import parse_numbers, print_json, show
 from benchmarks.text import SHARE, TextData, read_annotated
 from foveate.allocation.policies import top_cells
+from foveate.channels import Channels
 from foveate.channels.text import Detector
 from foveate.cli.evaluate.agreement import mean_estimate
 from foveate.cli.evaluate.circumstances import circumstances
@@ -58,7 +59,7 @@ def measure(
     shares: dict[tuple[str, int], list[tuple[float, float, float, float]]] = {}
     number = 0
     for number, (rgb, readable, ignored, _) in enumerate(read_annotated(folder), 1):
-        texture = encode(rgb, channels="all", text=detector)
+        texture = encode(rgb, channels=Channels("all", text=detector))
         writing, legible = (
             resize_map(plane, texture.grid.shape).ravel() >= SHARE
             for plane in (np.maximum(readable, ignored), readable)

@@ -45,7 +45,7 @@ ENCODING: Mapping[str, Mapping[str, Any]] = {
     "encode(long_side=256)": {"long_side": 256},
     "encode(long_side=1024)": {"long_side": 1024},
     "encode(rank=16)": {"rank": 16},
-    "encode(compression='full')": {"compression": "full"},
+    "encode(rank='full')": {"rank": "full"},
 }
 CASCADE, UNSMOOTHED = "a cascade in the place of scoring all", "score(smoothing=0)"
 COLUMNS = ("way", "takes", "same cells", "peak on the thing", "precision", "difference in precision")

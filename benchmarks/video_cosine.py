@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.clips import Labelled, photograph
-from benchmarks.video_rivals import BARE, CHAINED, COPIED, WAYS, cosines, only_age, onward
+from benchmarks.video_rivals import BARE, CHAINED, COPIED, WAYS, Way, cosines, only_age, onward
 from foveate.encoders.nano import STRIDE
 from foveate.encoders.protocol import Encoder
 from foveate.video.flow import Floats, view_shape
@@ -95,7 +95,7 @@ def _curves(
 ) -> list[Curve]:
     curves = []
     for title, name in ways.items():
-        how = WAYS[name].how(encoder, (), refresh=only_age(AGES + 1), long_side=side)
+        how = Way({**WAYS[name].options, "refresh": only_age(AGES + 1)}).how(encoder, (), long_side=side)
         found: list[list[float]] = [[] for _ in range(AGES + 1)]
         sure: list[list[float]] = [[] for _ in range(AGES + 1)]
         spread: list[list[float]] = [[] for _ in range(AGES + 1)]

@@ -30,7 +30,7 @@ from foveate.encoders.protocol import Encoder
 from foveate.video.flow import Floats, Luma, no_flow
 from foveate.video.propagation import blend_layers, make_layer
 from foveate.video.refresh import Refresh
-from foveate.video.state import Frame, State, StreamSettings, step
+from foveate.video.state import Frame, Propagation, State, StreamSettings, step
 
 K = 12
 EVERY_FRAME, BLENDED, DEFAULTS, NO_BLEND, BY_AGE = (
@@ -56,14 +56,14 @@ def only_age(every: int) -> Refresh:
 
 @dataclass(frozen=True)
 class Way:
-    """A way to follow a clip: options of How, and whether it samples what was sampled before."""
+    """A way to follow a clip: fields of Propagation, and whether it samples what was sampled before."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
     chained: bool = False
 
     def how(self, encoder: Encoder, names: tuple[str, ...], **more: Any) -> StreamSettings:
         """What the steps take."""
-        return StreamSettings(**{"encoder": encoder, "names": names, **self.options, **more})
+        return StreamSettings(encoder, names, propagation=Propagation(**self.options), **more)
 
 
 WAYS: Mapping[str, Way] = {

@@ -36,7 +36,7 @@ from foveate.pipeline import score
 from foveate.video.flow import make_view
 from foveate.video.propagation import blend_layers, propagate
 from foveate.video.sight import find_passage
-from foveate.video.state import Frame, State, StreamSettings, step
+from foveate.video.state import Frame, Propagation, State, StreamSettings, step
 from foveate.video.streams import stream
 from foveate.video.temporal import allocate_steadily, compute_change, measure_motion, select_changed, smooth_relevance
 
@@ -130,7 +130,7 @@ def _stages(before: State, frame: Frame, rgb: Bytes, question: str, how: StreamS
     laps = [time.perf_counter()]
     lap: Callable[[], None] = lambda: laps.append(time.perf_counter())  # noqa: E731
     view = make_view(rgb)
-    passage = find_passage(view, before.view, how.flow)
+    passage = find_passage(view, before.view, how.propagation.flow)
     lap()
     blend_layers(tuple(propagate(patch, passage.flow, passage.uncovered) for patch in before.layers), view)
     last = measure_motion(passage, before.texture.grid.shape)
@@ -142,18 +142,16 @@ def _stages(before: State, frame: Frame, rgb: Bytes, question: str, how: StreamS
     texture = frame._texture
     lap()
     found, answers = score(texture, question, encoder=how.encoder), before.answers[0]
-    found = smooth_relevance(found, answers.relevance, last, how.smoothing)
+    found = smooth_relevance(found, answers.relevance, last, how.propagation.smoothing)
     lap()
     kept = allocate_steadily(
         found,
         last.propagate_kept(answers.kept),
-        how.hysteresis,
+        how.propagation.hysteresis,
         how.budget,
-        floor=how.floor,
-        policy=how.policy,
-        window=how.window,
+        how.keep,
     )
-    select_changed(look, kept.indices, answers.sent, how.changed)
+    select_changed(look, kept.indices, answers.sent, how.propagation.changed)
     lap()
     names = ("flow", "propagating", "planes of its own", "", "scoring, smoothing", "choosing, sending")
     return {name: b - a for name, a, b in zip(names, laps[:-1], laps[1:], strict=True) if name}
@@ -172,15 +170,15 @@ def end_to_end(clip: Labelled, budget: int) -> list[Frame]:
 def flicker(count: int, size: int, long_side: int | None, photos: Mapping[str, str] = STILL) -> dict[str, Any]:
     """Share of kept cells that change from frame to frame, mean over photographs: as it is, and without a steady hand;
     and share of the kept cells that are sent again. Raises MissingExtraError without PyAV."""
-    ways: dict[str, Mapping[str, Any]] = {"steady": {}, "without": PLAIN}
+    ways = {"steady": Propagation(), "without": Propagation(**PLAIN)}
     changed: dict[str, list[float]] = {way: [] for way in ways}
     again: dict[str, list[float]] = {way: [] for way in ways}
     with TemporaryDirectory() as folder:
         for name, question in photos.items():
             frames, _, _ = decoded(still_clip(name, count, size, Path(folder)))
-            for way, options in ways.items():
+            for way, how in ways.items():
                 kept: list[NDArray[np.int64]] = []
-                for frame in stream(frames, question, budget=KEPT, long_side=long_side, **options):
+                for frame in stream(frames, question, budget=KEPT, long_side=long_side, propagation=how):
                     kept.append(frame.kept.indices)  # type: ignore[union-attr]
                     again[way].append(len(frame.kept_new) / len(frame.kept) if len(kept) > 1 else np.nan)
                 changed[way] += moving(kept)

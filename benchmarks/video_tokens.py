@@ -84,7 +84,7 @@ def follow(clip: Labelled, how: StreamSettings) -> Followed:
 
 
 def _motion(before: State, after: State, how: StreamSettings) -> Motion:
-    return measure_motion(find_passage(after.view, before.view, how.flow), after.texture.grid.shape)
+    return measure_motion(find_passage(after.view, before.view, how.propagation.flow), after.texture.grid.shape)
 
 
 def streamed(followed: Followed, budget: int, how: StreamSettings, *, all_of_it: bool = False) -> Chosen:
@@ -96,10 +96,10 @@ def streamed(followed: Followed, budget: int, how: StreamSettings, *, all_of_it:
         held = None
         if kept is not None and last is not None:
             held = last.propagate_kept(kept)
-        cells = allocate_steadily(relevance, held, how.hysteresis, budget, policy=how.policy)
+        cells = allocate_steadily(relevance, held, how.propagation.hysteresis, budget, how.keep)
         kept = cells.mask
         new, sent = select_changed(
-            followed.looks[number], cells.indices, sent if last is not None else None, how.changed
+            followed.looks[number], cells.indices, sent if last is not None else None, how.propagation.changed
         )
         chosen[number].ravel()[cells.indices if all_of_it else new] = True
     return chosen

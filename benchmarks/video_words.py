@@ -18,7 +18,7 @@ from benchmarks.common import PHOTOS, print_json, show
 from foveate.cli.terminal import counting
 from foveate.core.image import load_image
 from foveate.reading.words import Word, Words
-from foveate.video import stream
+from foveate.video import Propagation, stream
 
 FRAMES, SIZE = 48, (360, 640)
 SIGN, WORDS = (48, 150), {"STOP": (14, 10, 36, 72), "HERE": (14, 78, 36, 140)}  # boxes in the sign
@@ -55,7 +55,7 @@ def follow(path: Callable[[int], Place], pan: float) -> list[float]:
     frames = [draw_sign(wide[:, round(pan * t) :][:, : SIZE[1]], *path(t)) for t in range(FRAMES)]
     first = [Word(text, box) for text, box in place_words(*path(0)).items()]
     timed = ((t / 24, rgb) for t, rgb in enumerate(frames))
-    with stream(timed, "the sign", read=lambda rgb: first, read_every=60, budget=64) as found:
+    with stream(timed, "the sign", read=lambda rgb: first, budget=64, propagation=Propagation(read_every=60)) as found:
         return [measure(frame.words, place_words(*path(frame.index))) for frame in found]
 
 

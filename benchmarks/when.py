@@ -38,7 +38,7 @@ from foveate.encoders.load import load_encoder
 from foveate.language.negatives import nouns
 from foveate.pipeline import allocate, encode, score
 from foveate.relevance.value import Relevance
-from foveate.video import Refresh, stream
+from foveate.video import Propagation, Refresh, stream
 
 Image8 = NDArray[np.uint8]
 SIDE, CROP = 512, 64
@@ -263,8 +263,8 @@ def follow_video(image: Path, costs: dict[str, float], repeats: int) -> dict[str
     fresh = _new_questions()
     encoder = load_encoder("nano")
 
-    def run(refresh: Refresh | None, change: bool) -> tuple[float, float]:
-        clip = stream(iter(frames), "the dog", refresh=refresh)
+    def run(refresh: Refresh, change: bool) -> tuple[float, float]:
+        clip = stream(iter(frames), "the dog", propagation=Propagation(refresh=refresh))
         found = []
         for frame in clip:
             found.append((frame.seconds, float(frame.keyframe)))
@@ -273,8 +273,8 @@ def follow_video(image: Path, costs: dict[str, float], repeats: int) -> dict[str
         return float(np.mean([seconds for seconds, _ in found])), float(np.mean([key for _, key in found]))
 
     ways = {
-        "one question, propagated": partial(run, None, False),
-        "another question in each frame, propagated": partial(run, None, True),
+        "one question, propagated": partial(run, Refresh(), False),
+        "another question in each frame, propagated": partial(run, Refresh(), True),
         "every frame encoded (stream, every=1)": partial(run, Refresh(every=1), False),
     }
     measured = [{name: way() for name, way in ways.items()} for _ in range(repeats)]

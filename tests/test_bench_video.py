@@ -26,6 +26,7 @@ from benchmarks.video_rivals import (
     DEFAULTS,
     EVERY_FRAME,
     WAYS,
+    Way,
     evs_newness,
     newest,
     no_motion,
@@ -79,7 +80,7 @@ def frames() -> list[np.ndarray]:
 
 
 def followed(frames: list[np.ndarray], way: str, **options: object) -> list[State]:
-    how, state, states = WAYS[way].how(load_encoder("nano"), (), long_side=192, **options), None, []
+    how, state, states = Way({**WAYS[way].options, **options}).how(load_encoder("nano"), (), long_side=192), None, []
     for rgb in frames:
         state, _ = onward(state, rgb, (), how, chained=WAYS[way].chained)
         states.append(state)

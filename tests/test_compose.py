@@ -205,7 +205,7 @@ QUESTIONS = (
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 200), (200, 3), (40, 30)])
-@pytest.mark.parametrize("how", [{}, {"rank": 4}, {"compression": "full"}])
+@pytest.mark.parametrize("how", [{}, {"rank": 4}, {"rank": "full"}])
 def test_any_map_can_be_composed(size: tuple[int, int], how: dict[str, Any]) -> None:
     """One cell, a row of cells, a column; few numbers a cell and all."""
     rgb = np.random.default_rng(1).integers(0, 256, (*size, 3), np.uint8)

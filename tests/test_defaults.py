@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import typer
 import foveate
 from foveate.cli.main import app
 from foveate.relevance.fusion import DEFAULTS, Scoring
-from foveate.video.state import StreamSettings
+from foveate.video.state import Propagation, StreamSettings
 from foveate.video.streams import stream as follow
 from foveate.vlm.lmms import Evaluated
 from foveate.vlm.model import VLM
@@ -24,6 +25,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "foveate.encode": foveate.encode,
     "foveate.allocate": foveate.allocate,
     "foveate.video.stream": follow,
+    "Propagation": Propagation,
     "VLM.see": VLM.see,
     "VLM.prepare": VLM.prepare,
     "--model_args": Evaluated.__init__,
@@ -39,12 +41,21 @@ def table(name: str) -> dict[str, str]:
 
 def defaults(function: Callable[..., Any]) -> dict[str, Any]:
     parameters = inspect.signature(function).parameters.values()
-    return {each.name: each.default for each in parameters if each.default is not each.empty}
+    made = {each.name: each.default_factory for each in (fields(function) if is_dataclass(function) else ())}
+    return {
+        each.name: each.default if made.get(each.name, MISSING) is MISSING else made[each.name]()
+        for each in parameters
+        if each.default is not each.empty
+    }
+
+
+def plain(value: object) -> str:
+    return f"{type(value).__name__}()" if is_dataclass(value) else repr(value)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_page_says_what_the_signature_says(name: str) -> None:
-    assert table(name) == {keyword: repr(value) for keyword, value in defaults(FUNCTIONS[name]).items()}
+    assert table(name) == {keyword: plain(value) for keyword, value in defaults(FUNCTIONS[name]).items()}
 
 
 def test_the_page_says_what_score_does() -> None:

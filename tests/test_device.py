@@ -95,7 +95,7 @@ def test_a_texture_is_asked_where_it_was_encoded(names: list[str]) -> None:
 
 @pytest.mark.parametrize("name", [0, 1])
 def test_several_at_once_are_those_one_by_one(names: list[str], name: int) -> None:
-    how = {"encoder": names[name], "channels": "fast", "long_side": 64, "compression": "full"}
+    how = {"encoder": names[name], "channels": "fast", "long_side": 64, "rank": "full"}
     several = foveate.encode(IMAGES, **how)  # type: ignore[call-overload]
     for texture, image in zip(several, IMAGES, strict=True):
         alone = foveate.encode(image, **how)  # type: ignore[call-overload]
@@ -123,7 +123,7 @@ def test_what_has_a_device_of_its_own_takes_none(names: list[str]) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="NEEDS A GPU: towers on CUDA are not tested here")
 def test_a_gpu_gives_the_same(names: list[str]) -> None:
     assert load_encoder(names[0]).device.type == "cuda"  # type: ignore[attr-defined]
-    how = {"encoder": names[0], "channels": "fast", "long_side": 64, "compression": "full"}
+    how = {"encoder": names[0], "channels": "fast", "long_side": 64, "rank": "full"}
     there, here = (foveate.encode(IMAGES, device=device, **how) for device in ("cuda", "cpu"))  # type: ignore[call-overload]
     for a, b in zip(there, here, strict=True):
         assert np.abs(a.embedding.astype(float) - b.embedding.astype(float)).max() < 5e-2  # bfloat16 there

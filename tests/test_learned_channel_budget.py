@@ -38,7 +38,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Example:
 
 @pytest.fixture(scope="module")
 def full(example: Example) -> Full:
-    whole = foveate.encode(picture(), compression="full")
+    whole = foveate.encode(picture(), rank="full")
     small = compress(whole.coordinates(), rank=64, metric=query_metric_of(load_encoder("nano")))
     return Full(example.texture, small.z, small.basis)
 

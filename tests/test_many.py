@@ -72,7 +72,9 @@ def test_keywords_are_those_of_one(tmp_path: Path) -> None:
     native = foveate.encode([RANDOM, RANDOM[:40]], long_side="native", preset="minimum")
     assert [texture.preset for texture in native] == ["minimum"] * 2
     assert same(native[1], foveate.encode(RANDOM[:40], long_side="native", preset="minimum"))
-    floats = foveate.encode((RANDOM / 255, RANDOM / 510), value_range=(0, 1), channels="fast", rank=4)
+    floats = foveate.encode(
+        [foveate.load_image(each, value_range=(0, 1)) for each in (RANDOM / 255, RANDOM / 510)], channels="fast", rank=4
+    )
     assert floats[0].rank == 4
     assert np.array_equal(floats[0].pixel, RANDOM)
     assert foveate.encode([]) == []

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from transformers.models.sam.image_processing_pil_sam import SamImageProcessorPil
 
 import foveate
+from foveate.channels import Channels
 from foveate.channels import sam as module
 from foveate.channels.sam import (
     Sam,
@@ -120,7 +121,7 @@ def test_masks_of_a_real_class_become_segments(
 
 
 def test_a_texture_says_who_segmented(folders: dict[str, Path], noise: np.ndarray) -> None:
-    texture = foveate.encode(noise, segments=lenient(folders["sam"]))
+    texture = foveate.encode(noise, channels=Channels(segments=lenient(folders["sam"])))
     assert texture.made_by["cluster_id"] == "sam:sam"
     assert np.ptp(texture.channel("cluster_id")) >= 1
 

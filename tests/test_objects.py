@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import foveate
 from benchmarks.objects import compare, read_labels
 from foveate import Texture
+from foveate.channels import Channels
 from foveate.channels.build import build_planes
 from foveate.channels.geometry import find_parts
 from foveate.channels.objects import MOST_PARTS, find_objects
@@ -146,7 +147,9 @@ class Masks:
 def test_masks_are_objects_as_they_are() -> None:
     rgb = np.full((32, 32, 3), 90, np.uint8)
     rgb[0, 0] = 91
-    planes, made = build_planes(["object_id", "boundary"], rgb, np.zeros((8, 8, 2), np.float16), provider=Masks())
+    planes, made = build_planes(
+        ["object_id", "boundary"], rgb, np.zeros((8, 8, 2), np.float16), Channels(segments=Masks())
+    )
     assert np.array_equal(planes["object_id"], Masks()(rgb, np.zeros((8, 8, 2))))
     assert planes["boundary"][:3, :3].any()
     assert set(made.values()) == {"mine"}

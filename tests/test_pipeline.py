@@ -126,13 +126,11 @@ def test_extreme_shapes_go_all_the_way(size: tuple[int, int]) -> None:
 # --- options ----------------------------------------------------------------------------------------------------------
 
 
-def test_rank_and_error_and_full(broccoli: Path) -> None:
+def test_rank_and_full(broccoli: Path) -> None:
     assert foveate.encode(broccoli, channels="fast", rank=5).embedding.shape == (64, 48, 5)
     assert foveate.encode(broccoli, channels="fast", rank=40).embedding.shape == (64, 48, 40)
-    full = foveate.encode(broccoli, channels="fast", compression="full")
+    full = foveate.encode(broccoli, channels="fast", rank="full")
     assert full.embedding.shape == (64, 48, foveate.load_encoder("nano").width)
-    loose, tight = (foveate.encode(broccoli, channels="fast", error=e).basis.rank for e in (0.5, 0.1))
-    assert loose < tight
     low = foveate.encode(broccoli, channels="fast", rank=5)
     assert "embedding_4" in low.built
     assert "embedding_5" not in low.built
@@ -152,7 +150,7 @@ def test_channels_of_a_higher_rank(broccoli: Path) -> None:
 
 
 def test_compressed_maps_follow_the_full_ones(broccoli: Path) -> None:
-    full, small = (foveate.encode(broccoli, channels="fast", compression=c) for c in ("full", "query"))
+    full, small = (foveate.encode(broccoli, channels="fast", rank=rank) for rank in ("full", None))
     for query in ("broccoli", "a child", "a window", "hair"):
         a, b = foveate.score(full, query).logits, foveate.score(small, query).logits
         assert np.corrcoef(a.ravel(), b.ravel())[0, 1] > 0.97
@@ -200,7 +198,7 @@ def test_transparent_cells_are_not_relevant_and_kept_last(broccoli: Path) -> Non
 
 def test_options_that_do_not_exist(broccoli: Path) -> None:
     with pytest.raises(OptionError, match="zip"):
-        foveate.encode(broccoli, compression="zip")  # type: ignore[call-overload]
+        foveate.encode(broccoli, rank="zip")  # type: ignore[call-overload]
     with pytest.raises(EncoderNameError, match="nan0"):
         foveate.encode(broccoli, encoder="nan0")
     with pytest.raises(OptionError, match="rank=0"):
@@ -386,8 +384,8 @@ def test_results_are_read_only_also_on_their_way(texture: Texture) -> None:
 
 def test_arguments_of_another_type(texture: Texture) -> None:
     wrong: Any = "abc"
-    with pytest.raises(OptionError, match="error"):
-        foveate.encode(halves(), error=wrong)
+    with pytest.raises(OptionError, match="rank"):
+        foveate.encode(halves(), rank=wrong)
     with pytest.raises(OptionError, match="positions"):
         texture.sample(wrong)
     with pytest.raises(OptionError, match="level"):

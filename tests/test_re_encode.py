@@ -33,9 +33,9 @@ def queries(n: int = 50) -> np.ndarray:
     return q / np.linalg.norm(q, axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize("compression", ["query", "pca", "full"])
-def test_the_same_scale_on_the_whole_image_changes_nothing(compression: Any, cake: Path) -> None:
-    texture = foveate.encode(cake, compression=compression, channels="fast", long_side=256)
+@pytest.mark.parametrize("rank", [None, "full"])
+def test_the_same_scale_on_the_whole_image_changes_nothing(rank: Any, cake: Path) -> None:
+    texture = foveate.encode(cake, rank=rank, channels="fast", long_side=256)
     same = refine(texture, "a cake", scale=1, share=1)
     assert np.abs(same.scores(queries()) - texture.scores(queries())).max() < 2e-3
     slack = same.residual.astype(np.float32) - texture.residual.astype(np.float32)
@@ -168,7 +168,7 @@ def test_an_encoder_of_ones_own_is_asked_how_large_its_cells_are(cake: Path) -> 
 def test_convention_the_box_is_merged_where_it_lies(cake: Path) -> None:
     """Colours are the same at any scale: whatever is encoded again, nothing moves."""
     coarse = Coarse()
-    texture = foveate.encode(cake, encoder=coarse, long_side=300, compression="full")
+    texture = foveate.encode(cake, encoder=coarse, long_side=300, rank="full")
     for scale in (1.3, 2, 3):
         refined = refine(texture, "red", encoder=coarse, scale=scale)
         old, new = (t.embedding.astype(np.float32) for t in (texture, refined))

@@ -167,7 +167,7 @@ def test_a_megapixel_stays_small() -> None:
 
 
 def test_scores_of_compressed_cells_are_within_their_bound(broccoli: Path) -> None:
-    small, full = foveate.encode(broccoli), foveate.encode(broccoli, compression="full")
+    small, full = foveate.encode(broccoli), foveate.encode(broccoli, rank="full")
     q = foveate.load_encoder("nano").encode_text(["a dog", "broccoli", "table"])
     assert (np.abs(small.scores(q) - full.scores(q)) <= small.error_bound(q) + full.error_bound(q) + 1e-4).all()
 

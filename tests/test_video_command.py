@@ -29,7 +29,7 @@ from foveate.cli.video import choose_outputs, write_results
 from foveate.core import errors
 from foveate.reading import Word
 from foveate.relevance.value import Relevances
-from foveate.video import Frame, Refresh, open_clip, stream
+from foveate.video import Frame, Propagation, Refresh, open_clip, stream
 from foveate.viz.overlay import COLUMNS, SENT, History, Page, draw, draw_picture
 from tests.video_clips import encode, packets, pan
 
@@ -100,7 +100,7 @@ def test_reading(foveate: Foveate, clip: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_one_question(foveate: Foveate, clip: Path) -> None:
     found = last(foveate(clip, "a cup of coffee", "-k", 40, "--every", 6, *SMALL, "--json"))
-    how: dict[str, Any] = {"budget": 40, "long_side": 128, "refresh": Refresh(every=6)}
+    how: dict[str, Any] = {"budget": 40, "long_side": 128, "propagation": Propagation(refresh=Refresh(every=6))}
     frames, rows = list(stream(clip, "a cup of coffee", **how)), lines(Path("pan_kept.jsonl"))
     assert len(rows) == len(frames) == found["frames"] == 10
     for row, frame in zip(rows, frames, strict=True):

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 import foveate
 from foveate.core.errors import ChannelError, OptionError, VideoError
-from foveate.video import stream
+from foveate.video import open_clip, stream
 from foveate.video.state import Frame
 from foveate.video.temporal import GAZE_HALF, update_gaze
-from tests.video_scenes import panning
+from tests.video_scenes import grouped, panning
 
 SIZE, SIDE, RATE = (192, 256), 256, 24
 
@@ -25,7 +25,7 @@ def pan() -> list[NDArray[np.uint8]]:
 
 
 def follow(frames: Any, **how: Any) -> Any:
-    return stream(frames, "a zebra", **{"budget": 24, "long_side": SIDE, "rate": RATE} | how)
+    return stream(open_clip(frames, rate=RATE), "a zebra", **grouped({"budget": 24, "long_side": SIDE} | how))
 
 
 def peak(frame: Frame) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import foveate
-from foveate.allocation.policies import TopK
+from foveate.allocation import Keep
 from foveate.channels.change import CHANGED, describe_cells, measure_change
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
@@ -239,13 +239,13 @@ def test_a_steady_hand_keeps_what_is_nearly_as_good_and_lets_go_of_what_is_much_
     noisy = np.random.default_rng(0).normal(0, 0.01, relevance.map.shape).astype(np.float32)
     other = replace(relevance, map=relevance.map + noisy)
     first = foveate.allocate(relevance, 100)
-    free, steady = (allocate_steadily(other, before, 0.1, 100, policy=TopK()) for before in (None, first.mask))
+    free, steady = (allocate_steadily(other, before, 0.1, 100, Keep()) for before in (None, first.mask))
     assert len(steady) == len(free) == 100
     assert len(np.setdiff1d(steady.indices, first.indices)) < len(np.setdiff1d(free.indices, first.indices))
     np.testing.assert_array_equal(steady.scores, other.map.ravel()[steady.indices])
     worst = np.zeros(relevance.map.size, bool)
     worst[np.argsort(relevance.map.ravel())[:100]] = True
-    steady = allocate_steadily(relevance, worst.reshape(relevance.map.shape), 0.1, 100, policy=TopK())
+    steady = allocate_steadily(relevance, worst.reshape(relevance.map.shape), 0.1, 100, Keep())
     np.testing.assert_array_equal(steady.indices, first.indices)
 
 

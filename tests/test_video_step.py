@@ -11,7 +11,6 @@ import pytest
 from numpy.typing import NDArray
 
 import foveate
-from foveate.allocation.policies import TopK
 from foveate.channels.build import build_planes
 from foveate.encoders.load import load_encoder
 from foveate.tiles.re_encode import RAMP, fading
@@ -20,7 +19,7 @@ from foveate.video import state as steps
 from foveate.video.flow import Floats
 from foveate.video.refresh import add_halo
 from foveate.video.state import State, StreamSettings, step
-from tests.video_scenes import Counting, panning, photo
+from tests.video_scenes import Counting, grouped, panning, photo
 
 SIZE, SIDE, CELLS = (96, 128), 128, (12, 16)  # pixels, working size of the encoder, cells of 8 pixels
 NEVER = Refresh(every=100, parts=False, stale=2, residual=2, cut=2)
@@ -33,8 +32,8 @@ Bytes = NDArray[np.uint8]
 
 def how(**changes: Any) -> StreamSettings:
     usual: dict[str, Any] = {"long_side": SIDE, "budget": 20, "refresh": NEVER, "names": ("saliency",)}
-    usual |= {"encoder": load_encoder("nano"), "smoothing": 0.0, "hysteresis": 0.0, "policy": TopK()}
-    return StreamSettings(**usual | changes)
+    usual |= {"encoder": load_encoder("nano"), "smoothing": 0.0, "hysteresis": 0.0}
+    return StreamSettings(**grouped(usual | changes))
 
 
 def follow(
@@ -84,9 +83,9 @@ def test_segments_made_again_are_of_the_current_frame_and_move_from_there(
     """Made again at frame 2: from its pixels and features; at frame 4 their flow is two steps long, not four."""
     built: list[tuple[Bytes, Floats]] = []
 
-    def noted(names: Sequence[str], rgb: Bytes, z: Floats) -> Any:
+    def noted(names: Sequence[str], rgb: Bytes, z: Floats, *more: Any) -> Any:
         built.append((rgb, z))
-        return build_planes(names, rgb, z)
+        return build_planes(names, rgb, z, *more)
 
     monkeypatch.setattr(steps, "SEGMENTS_LAST", 2)
     monkeypatch.setattr("foveate.video.state.build_planes", noted)
@@ -245,7 +244,7 @@ def test_what_counts_as_changed(changed: float) -> None:
     scene = photo(*SIZE) // 2
     options: dict[str, Any] = {"budget": 60, "long_side": SIDE, "refresh": NEVER, "hysteresis": 0, "smoothing": 0}
     clip = [scene, scene + 2, 255 - scene]
-    frames = list(stream(clip, CHILD, changed=changed, **options))
+    frames = list(stream(clip, CHILD, **grouped(options | {"changed": changed})))
     cells = [{int(cell) for cell in frame.kept.indices} for frame in frames]  # type: ignore[union-attr]
     sent = [{int(cell) for cell in frame.kept_new} for frame in frames]
     again = cells[0] & cells[1]
@@ -260,7 +259,7 @@ def test_floor_and_whole_are_passed_on() -> None:
     clip = [photo(*SIZE)] * 3
     options: dict[str, Any] = {"budget": 20, "long_side": SIDE, "refresh": NEVER}
     plain, floored, whole = (
-        list(stream(clip, CHILD, **options, **more)) for more in ({}, {"floor": 1.0}, {"window": (2, 2)})
+        list(stream(clip, CHILD, **grouped(options | more))) for more in ({}, {"floor": 1.0}, {"window": (2, 2)})
     )
     for at, frame in enumerate(floored):
         spread = foveate.allocate(floored[0].relevance, 20, floor=1.0)

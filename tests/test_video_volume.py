@@ -13,7 +13,7 @@ import foveate
 from foveate.core.errors import ChannelError, OptionError, QueryError
 from foveate.core.grid import Grid
 from foveate.encoders.load import load_encoder
-from foveate.video import Frame, Refresh, Volume, stream, volume
+from foveate.video import Frame, Propagation, Refresh, Volume, stream, volume
 from tests.video_scenes import panning
 
 TIMES = np.array([0.0, 0.1, 0.5])
@@ -48,7 +48,15 @@ def test_ids_are_never_blended() -> None:
 
 @pytest.fixture(scope="module")
 def frames() -> list[Frame]:
-    return list(stream(panning(9, (96, 128), 3.0), "a child", budget=20, long_side=128, refresh=Refresh(every=4)))
+    return list(
+        stream(
+            panning(9, (96, 128), 3.0),
+            "a child",
+            budget=20,
+            long_side=128,
+            propagation=Propagation(refresh=Refresh(every=4)),
+        )
+    )
 
 
 def test_all_frames_are_in_one_basis_and_scores_agree_with_each(frames: list[Frame]) -> None:

@@ -16,7 +16,7 @@ from foveate.reading import Word, Words
 from foveate.reading.readers import find_reader
 from foveate.video import Frame, Refresh, stream
 from foveate.video.words import follow, read_frame, words_now
-from tests.video_scenes import panning, photo
+from tests.video_scenes import grouped, panning, photo
 
 Bytes = NDArray[np.uint8]
 Box = tuple[float, float, float, float]
@@ -59,7 +59,7 @@ def knows(frames: Sequence[Bytes], boxes: Sequence[dict[str, Box]], calls: list[
 def run(frames: Sequence[Bytes], **how: Any) -> list[Frame]:
     timed = [(number / 24, rgb) for number, rgb in enumerate(frames)]
     usual: dict[str, Any] = {"budget": 40, "long_side": SIDE, "refresh": AGE_ONLY}
-    return list(stream(timed, "the sign", **usual | how))
+    return list(stream(timed, "the sign", **grouped(usual | how)))
 
 
 def covered(words: Words | None, boxes: dict[str, Box]) -> float:
@@ -172,7 +172,7 @@ def test_a_question_finds_the_words_in_every_frame() -> None:
     frames, boxes = film([(80, 10 + 3 * t) for t in range(20)])
     timed = [(number / 24, rgb) for number, rgb in enumerate(frames)]
     how: dict[str, Any] = {"budget": 40, "refresh": AGE_ONLY, "read": knows(frames, boxes, []), "long_side": 256}
-    for frame, truth in zip(stream(timed, 'the sign that says "STOP"', **how), boxes, strict=True):
+    for frame, truth in zip(stream(timed, 'the sign that says "STOP"', **grouped(how)), boxes, strict=True):
         y0, x0, y1, x1 = truth["STOP"]
         y, x = ((np.arange(n) + 0.5) * side / n for n, side in zip(frame.grid.shape, SIZE, strict=True))
         on = np.outer((y > y0) & (y < y1), (x > x0) & (x < x1))
@@ -215,7 +215,9 @@ def test_a_reader_that_fails_in_the_middle_of_a_clip() -> None:
         return good(rgb)
 
     timed = [(number / 24, rgb) for number, rgb in enumerate(frames)]
-    with stream(timed, "the sign", read=moody, read_every=0.4, refresh=AGE_ONLY, long_side=SIDE) as follow_up:
+    with stream(
+        timed, "the sign", **grouped({"read": moody, "read_every": 0.4, "refresh": AGE_ONLY, "long_side": SIDE})
+    ) as follow_up:
         seen = [next(follow_up) for _ in range(12)]
         with pytest.raises(OptionError, match=r"0\.500 s.*moody.*out of ink"):
             next(follow_up)
@@ -230,7 +232,7 @@ def test_a_reader_that_fails_in_the_middle_of_a_clip() -> None:
 )
 def test_bad_options(bad: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
-        stream([photo(*SIZE)], "the sign", **bad)
+        stream([photo(*SIZE)], "the sign", **grouped(bad))
 
 
 def test_a_reader_that_is_not_installed() -> None:

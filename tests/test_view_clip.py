@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
+from foveate.allocation import Keep
 from foveate.allocation.policies import Coverage
 from foveate.core.errors import VideoError, VideoNotFoundError
 from foveate.video import stream
@@ -68,8 +69,8 @@ def run(client: TestClient, **body: Any) -> tuple[list[dict[str, Any]], dict[str
     ("body", "how"),
     [
         ({}, {}),
-        ({"budget": 40, "floor": 0.2}, {"budget": 40, "floor": 0.2}),
-        ({"budget": 25, "policy": "coverage"}, {"budget": 25, "policy": Coverage()}),
+        ({"budget": 40, "floor": 0.2}, {"budget": 40, "keep": Keep(0.2)}),
+        ({"budget": 25, "policy": "coverage"}, {"budget": 25, "keep": Keep(policy=Coverage())}),
     ],
 )
 def test_the_page_gets_what_the_stream_says(

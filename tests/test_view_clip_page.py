@@ -12,7 +12,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page
 
 import foveate
-from foveate.allocation import Coverage
+from foveate.allocation import Coverage, Keep
 from foveate.video import Frame, open_clip, stream
 from foveate.view.app import make_app
 from foveate.view.opening import open_target
@@ -191,7 +191,7 @@ def test_cells_that_differ_are_the_highest_until_the_clip_says_them(page: Page, 
     page.unroute("**/frames")
     page.evaluate("foveate.set({ budget: 31 })")
     page.wait_for_function("foveate.answer().kept")
-    run = list(stream(folder, ["the cake"], budget=31, policy=Coverage()))
+    run = list(stream(folder, ["the cake"], budget=31, keep=Keep(policy=Coverage())))
     assert kept(page) == run[0].kept[0].indices.tolist()  # type: ignore[index]
 
 

@@ -167,7 +167,7 @@ def test_several_images_have_a_prior_each(vlm: VLM, texture: Texture) -> None:
 
 
 def test_frames_of_a_stream_bring_their_textures(vlm: VLM) -> None:
-    with foveate.video.stream(panning(6, (112, 160)), "the dog", budget=8, rate=2) as stream:
+    with foveate.video.stream(foveate.video.open_clip(panning(6, (112, 160)), rate=2), "the dog", budget=8) as stream:
         frames = list(stream)
     encoded = vlm.see_video(frames, fps=2)
     assert {id(texture) for texture in encoded.textures} <= {id(frame.texture) for frame in frames}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.allocation import Keep
 from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Calibration, DenseFeatures
+from foveate.video import Propagation
 from foveate.video.flow import Floats, warp
 from tests.conftest import PHOTOS
 
@@ -64,6 +68,19 @@ def panning(count: int, size: tuple[int, int] = (120, 160), step: float = 2.0) -
     for i in range(count):
         left = round(step * i)
         yield np.ascontiguousarray(wide[:, left : left + width])
+
+
+RULES, KEEPING = ({field.name for field in fields(kind)} for kind in (Propagation, Keep))
+
+
+def grouped(how: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords of `stream`, where fields of Propagation and of Keep may be named like its own."""
+    sorted_out = {name: value for name, value in how.items() if name not in RULES | KEEPING}
+    if RULES & {*how}:
+        sorted_out["propagation"] = Propagation(**{name: how[name] for name in RULES & {*how}})
+    if KEEPING & {*how}:
+        sorted_out["keep"] = Keep(**{name: how[name] for name in KEEPING & {*how}})
+    return sorted_out
 
 
 class Counting:

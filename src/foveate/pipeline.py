@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, overload
 
@@ -18,10 +19,7 @@ import numpy as np
 from foveate.allocation.allocation import BEST, Allocation, Budget, allocate_relevance
 from foveate.allocation.device.results import DeviceAllocation, DeviceRelevance, DeviceRelevances
 from foveate.allocation.policies import Policy
-from foveate.channels.build import ChannelSet, build_planes, select_channels
-from foveate.channels.depth import DepthModel
-from foveate.channels.segments import Provider
-from foveate.channels.text import Detector
+from foveate.channels.build import Channels, ChannelSet, build_planes, select_channels
 from foveate.core.arrays import to_half
 from foveate.core.checks import check_choice, check_int, check_type
 from foveate.core.devices import counting
@@ -35,6 +33,7 @@ from foveate.core.errors import (
     warn,
 )
 from foveate.core.failures import explain_device
+from foveate.core.gone import without
 from foveate.core.grid import Grid
 from foveate.core.image import ImageSource, Picture, is_one_colour, load_image
 from foveate.core.threads import attempt, complete, is_several, map_in_order, products_in_one_thread, usual_threads
@@ -55,7 +54,6 @@ from foveate.texture.basis import DEFAULT_RANK, compress, keep_all
 from foveate.texture.tensors import FEWER, DeviceTexture, OnDevice
 from foveate.texture.texture import EncoderStamp, Texture
 
-Compression = Literal["query", "pca", "full"]
 Opened: TypeAlias = tuple[Picture, PdfPage | None]
 Looked: TypeAlias = tuple[Opened, DenseFeatures, int | None]  # and the long side
 Encoded: TypeAlias = tuple[Texture, str]  # and why it has no words
@@ -69,15 +67,9 @@ class Encoding(TypedDict, total=False):
     preset: PresetName | None
     encoder: str | Encoder
     device: str | None
-    rank: int | None
-    error: float | None
-    compression: Compression
+    rank: int | Literal["full"] | None
     long_side: int | Literal["native"] | None
-    value_range: tuple[float, float] | None
-    channels: ChannelSet | Sequence[str] | None
-    segments: Provider | None
-    text: Detector
-    depth: str | DepthModel | None
+    channels: ChannelSet | Sequence[str] | Channels | None
     read: bool | ReadBy | None
     page: int | None
     threads: int | None
@@ -87,21 +79,16 @@ class Encoding(TypedDict, total=False):
 def encode(image: ImageSource, **how: Unpack[Encoding]) -> Texture: ...  # type: ignore[overload-overlap]
 @overload
 def encode(image: Sequence[ImageSource], **how: Unpack[Encoding]) -> list[Texture]: ...
+@without("encode")
 def encode(
     image: ImageSource | Sequence[ImageSource],
     *,
     preset: PresetName | None = None,
     encoder: str | Encoder = "nano",
     device: str | None = None,
-    rank: int | None = None,
-    error: float | None = None,
-    compression: Compression = "query",
+    rank: int | Literal["full"] | None = None,
     long_side: int | Literal["native"] | None = None,
-    value_range: tuple[float, float] | None = None,
-    channels: ChannelSet | Sequence[str] | None = None,
-    segments: Provider | None = None,
-    text: Detector = "auto",
-    depth: str | DepthModel | None = None,
+    channels: ChannelSet | Sequence[str] | Channels | None = None,
     read: bool | ReadBy | None = None,
     page: int | None = None,
     threads: int | None = None,
@@ -112,32 +99,22 @@ def encode(
     >>> textures = encode(["a.jpg", "b.jpg", "c.jpg"])                          # doctest: +SKIP
 
     Args:
-        image: path, encoded bytes, PIL image, array [H, W, 3], or what `load_image` returned; or a PDF (extra `text`).
-            A list of such is several images, an array always one. Several are worked on at the same time; each texture
-            is bit for bit what it would be alone (with an encoder from the Hub, which takes those of one size together,
-            to the last digits). All stay in memory: for thousands take slices, or a `Store`.
-        preset: what it is for: "static", "video", "text", "gaze", "document", "minimum", "medium" or "maximum", which
-            chooses rank, long_side, channels and read, as far as they are not named here (docs/presets.md).
-            The texture remembers it, and `score` and `allocate` go by it. None is the defaults.
+        image: path, encoded bytes, PIL image, array [H, W, 3], or what `load_image` returned (floats need it, with
+            `value_range`); or a PDF (extra `text`). A list of such is several images, worked on at the same time; each
+            texture is what it would be alone. All stay in memory: for thousands take slices, or a `Store`.
+        preset: "static", "video", "text", "gaze", "document", "minimum", "medium" or "maximum": chooses rank,
+            long_side, channels and read, where they are not named here (docs/presets.md). The texture remembers it.
         encoder: "nano" (built in), "clip", "clip:NAME_OR_FOLDER", or an object with the members of `Encoder`.
-        device: where the encoder works: "cuda", "cuda:1", "cpu", ...; None is where it was loaded before,
+        device: where an encoder from the Hub works: "cuda", "cuda:1", "cpu", ...; None is where it was loaded before,
             else a GPU if there is one. nano stays on the CPU unless a device is named (extra `torch`).
-        rank: numbers kept a cell; None is 24 (64 for long_side="native"), or all of an encoder that has fewer.
-        error: or the rank by an error target: allowed share of the scores' spread (see basis.compress).
-        compression: "query" minimises the error of scores, "pca" that of features (for comparison), "full" keeps all.
-        long_side: working size of the encoder in pixels; None is its default (512 for nano: 64 cells), with a
-            ResolutionHint for an image of more than four times that. "native" is the image's own, in overlapping
-            windows (encoders/native.py): 512 x 512 cells for 4096 x 4096 pixels, at most.
-        value_range: (black, white) of float arrays.
-        channels: "fast" (edges, frequencies, saliency), "standard" (the default: and segments), "all" (and writing), or
-            a list of names; depth and what follows from it are computed when they are named.
-        segments: who segments: KMeans() (default), Slic(), Seeds() of channels/segments.py, Sam() of channels/sam.py,
-            or an object of your own.
-        text: who looks for writing: "pp-ocrv3" (built in, and "auto"), or "rapidocr" (extra `text`).
-        depth: a depth model's name or folder, or a DepthModel; None is Depth Anything V2-Small.
+        rank: numbers kept a cell; None is 24 (64 for long_side="native"). "full" keeps the encoder's own features.
+        long_side: working size of the encoder in pixels; None is its default (512 for nano: 64 cells). "native" is the
+            image's own, in overlapping windows: 512 x 512 cells for 4096 x 4096 pixels, at most.
+        channels: "fast" (edges, frequencies, saliency), "standard" (the default: and segments), "all" (and writing), a
+            list of names, or `Channels(...)`, which also chooses who makes segments, writing and depth.
         read: whether to read what is written, which takes seconds: True, or by whom ("rapidocr", an object with `name`
-            and `read(rgb)`, a function rgb -> words). None reads for channels="all" where a reader is installed, with
-            a ReadingWarning if it fails; the text layer of a PDF is kept unless this is False or names a reader.
+            and `read(rgb)`, a function rgb -> words). None reads for channels="all" where a reader is installed, and
+            keeps the text layer of a PDF.
         page: of a PDF, from 1; None is the only one. In a list it counts for the PDFs.
         threads: how many of several images are worked on at a time; None is as many as there are cores, 16 at most.
 
@@ -149,18 +126,18 @@ def encode(
         MissingExtraError, ModelFilesError: an encoder or a reader that is not installed, or lacks its files.
         ChannelError: the channels. OptionError: anything else.
     """
-    check_choice("compression", compression, ("query", "pca", "full"))
-    how = fill(
-        {"channels": "standard", **find_preset(preset).encoding},
-        rank=rank, long_side=long_side, channels=channels, read=read,
-    )  # fmt: skip
-    rank, long_side = how.get("rank") if error is None else rank, how.get("long_side")
-    read, names = how.get("read"), select_channels(how["channels"])
-    reader = choose_reader(read, how["channels"] == "all" and text in ("auto", "rapidocr"))
+    how = fill({"channels": "standard", **find_preset(preset).encoding}, rank=rank, long_side=long_side, read=read)
+    rank, long_side, read = how.get("rank"), how.get("long_side"), how.get("read")
+    methods = channels if isinstance(channels, Channels) else Channels(channels)
+    wanted = how["channels"] if methods.names is None else methods.names
+    names, reader = (
+        select_channels(wanted),
+        choose_reader(read, wanted == "all" and methods.text in ("auto", "rapidocr")),
+    )
     network = resolve_encoder(encoder, device)
     if isinstance(long_side, str):
         check_choice("long_side", long_side, ("native",), fix='pass pixels, "native", or leave it out')
-        rank = min(RANK, network.width) if rank is None and error is None else rank
+        rank = min(RANK, network.width) if rank is None else rank
 
     def look(opened: Opened) -> Looked:
         if isinstance(long_side, str):
@@ -172,14 +149,11 @@ def encode(
         check_features(network, dense, picture.size)
         words, note = _read(picture, layer, read, reader)
         with products_in_one_thread():
-            texture = build_texture(
-                picture, dense, network, names, rank=rank, error=error, compression=compression, long_side=side,
-                segments=segments, text=text, depth=depth, words=words,
-            )  # fmt: skip
+            texture = build_texture(picture, dense, network, names, methods, rank=rank, long_side=side, words=words)
         return remember_preset(texture, preset), note
 
     def open_one(source: ImageSource) -> Opened:
-        return open_source(source, page if not several or is_pdf(source) else None, value_range)
+        return open_source(source, page if not several or is_pdf(source) else None)
 
     given: Any = image  # one, or a list
     several = is_several(given)
@@ -224,14 +198,14 @@ def _hint(encoder: Any) -> str:
     )
 
 
-def open_source(image: ImageSource, page: int | None = None, value_range: tuple[float, float] | None = None) -> Opened:
+def open_source(image: ImageSource, page: int | None = None) -> Opened:
     """An image, or a page of a PDF with its words. Raises what `encode` does for both."""
     if is_pdf(image):
         found = load_page(image, page)
         return found.picture, found
     if page is not None:
         raise OptionError(f"page={page!r} of an image", expected="a PDF, by path or bytes", fix="leave it out")
-    return load_image(image, value_range=value_range), None
+    return load_image(image), None
 
 
 def _read(
@@ -258,36 +232,29 @@ def build_texture(
     dense: DenseFeatures,
     encoder: Encoder,
     names: Sequence[str],
+    methods: Channels | None = None,
     *,
-    rank: int | None = None,
-    error: float | None = None,
-    compression: Compression = "query",
+    rank: int | Literal["full"] | None = None,
     long_side: int | None = None,
-    segments: Provider | None = None,
-    text: Detector = "auto",
-    depth: str | DepthModel | None = None,
     words: Words | None = None,
 ) -> Texture:
     """The second half of `encode`: features of a picture, from the encoder or mixed from several looks, as a texture.
 
-    `names` are planes, from `select_channels`; `words` what was read in it; everything else is as in `encode`.
+    `names` are planes, from `select_channels`; `words` is what was read in the picture.
     """
     grid, flat = dense.grid, dense.features.reshape(dense.grid.count, -1)
     if is_one_colour(picture.rgb):
         flat = np.zeros_like(flat)  # nothing in it: features would only show how the encoder treats borders
-    if compression == "full":
+    if rank == "full":
         small = keep_all(flat)
     else:
-        metric = query_metric_of(encoder) if compression == "query" else None
-        small = compress(
-            flat, rank=min(DEFAULT_RANK, encoder.width) if rank is None else rank, error=error, metric=metric
-        )
+        most = min(DEFAULT_RANK, encoder.width) if rank is None else rank
+        small = compress(flat, rank=most, metric=query_metric_of(encoder))
     z = small.z.reshape(*grid.shape, -1)
-    if words is not None and text == "auto":
-        text = "pp-ocrv3"  # the words' own boxes come on top, and need no second look by their reader's detector
-    planes, made_by = build_planes(
-        names, picture.rgb, z, provider=segments, detector=text, depth=depth, device=gpu_of(encoder)
-    )
+    methods = methods or Channels()
+    if words is not None and methods.text == "auto":
+        methods = replace(methods, text="pp-ocrv3")  # words have boxes: their reader's detector need not look again
+    planes, made_by = build_planes(names, picture.rgb, z, methods, device=gpu_of(encoder))
     texture = Texture(
         grid=grid,
         pixel=picture.rgb,
@@ -297,7 +264,10 @@ def build_texture(
         basis=small.basis,
         residual=small.residual.reshape(grid.shape),
         encoder=EncoderStamp(encoder.name, encoder.revision, encoder.width),
-        preprocessing={"long_side": None if long_side is None else int(long_side), "compression": compression},
+        preprocessing={
+            "long_side": None if long_side is None else int(long_side),
+            "compression": "full" if rank == "full" else "query",
+        },
         name=picture.name,
         made_by=made_by,
     )

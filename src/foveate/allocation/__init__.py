@@ -8,14 +8,14 @@
 * overlaps: kept cells beside boxes that are known to be right.
 """
 
-from foveate.allocation.allocation import Allocation, allocate_map
+from foveate.allocation.allocation import Allocation, Keep, allocate_map
 from foveate.allocation.crops import Regions, regions
 from foveate.allocation.overlaps import Overlap, cells_of, overlap
 from foveate.allocation.policies import Coverage, Policy, Proportional, TopK
 from foveate.core.gone import gone_from
 
 __all__ = [
-    "Allocation", "Coverage", "Overlap", "Policy", "Proportional", "Regions", "TopK", "allocate_map",
+    "Allocation", "Coverage", "Keep", "Overlap", "Policy", "Proportional", "Regions", "TopK", "allocate_map",
     "cells_of", "overlap", "regions",
 ]  # fmt: skip
 __getattr__ = gone_from("foveate.allocation")

@@ -119,6 +119,26 @@ class Allocation(Frozen, Drawable, AsArray):
         return why
 
 
+@dataclass(frozen=True, eq=False)
+class Keep:
+    """The keywords of `foveate.allocate` beside the budget, for functions that call it: `stream(keep=Keep(...))`.
+
+    Attributes:
+        floor: share of the budget that is spread evenly over the image, 0 to 1; None is 0.
+        policy: which cells: TopK() (None), Coverage(), Proportional().
+        protected: bool [h, w], cells to keep in any case.
+        window: (rows, columns): only whole windows of so many cells are kept.
+    """
+
+    floor: float | None = None
+    policy: Policy | None = None
+    protected: Bools | None = None
+    window: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        check_floor(self.floor)
+
+
 def allocate_relevance(
     relevance: Relevance,
     budget: Budget,

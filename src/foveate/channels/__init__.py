@@ -24,6 +24,7 @@ texture/basis.py.
 from foveate.channels.attention import accumulate as accumulate
 from foveate.channels.attention import make_attention_plane as make_attention_plane
 from foveate.channels.attention import make_gaze_plane as make_gaze_plane
+from foveate.channels.build import Channels as Channels
 from foveate.channels.depth import DepthModel as DepthModel
 from foveate.channels.depth import compute_depth_plane as compute_depth_plane
 from foveate.channels.geometry import compute_normals as compute_normals

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -49,6 +50,23 @@ CHANNEL_SETS: dict[str, tuple[str, ...]] = {
 }
 CHOICES = "'fast', 'standard', 'all', or a list of names"
 COMPUTABLE = (*CHANNEL_SETS["all"], *GEOMETRY)
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Which planes of an image to compute, and which methods make those that have a choice.
+
+    Attributes:
+        names: "fast", "standard", "all", or names of planes; None is the preset's, else "standard".
+        segments: KMeans() (None), Slic(), Seeds(), Sam(), or a function (rgb, features) -> ids [h, w].
+        text: the detector of writing: "auto", "pp-ocrv3" (built in) or "rapidocr" (extra `text`).
+        depth: a DepthModel, or its name or folder; None is Depth Anything V2-Small.
+    """
+
+    names: ChannelSet | Sequence[str] | None = None
+    segments: Provider | None = None
+    text: Detector = "auto"
+    depth: str | DepthModel | None = None
 
 
 def select_channels(channels: str | Sequence[str]) -> tuple[str, ...]:
@@ -88,10 +106,8 @@ def build_planes(
     names: Sequence[str],
     rgb: NDArray[np.uint8],
     z: NDArray[np.floating],
+    methods: Channels | None = None,
     *,
-    provider: Provider | None = None,
-    detector: Detector = "auto",
-    depth: str | DepthModel | None = None,
     device: str | None = None,
 ) -> tuple[dict[str, Floats], dict[str, str]]:
     """Planes by name, float32 at their native resolution, and who made those that had a choice.
@@ -100,11 +116,10 @@ def build_planes(
         names: from `select_channels`.
         rgb: uint8 [H, W, 3].
         z: compressed features [h, w, r], which segments follow.
-        provider: of segments; None is k-means.
-        detector: of writing: "auto", "pp-ocrv3" or "rapidocr".
-        depth: a model, or the name or folder of one; None is Depth Anything V2-Small.
+        methods: who makes segments, writing and depth; its names are not read.
         device: where torch computes those of "fast" (torch_planes.py); None is here, by NumPy.
     """
+    methods = methods or Channels()
     planes: dict[str, Floats] = {}
     made: dict[str, str] = {}
     if device is not None and set(names) & set(CHANNEL_SETS["fast"]) and min(rgb.shape[:2]) >= LEAST:
@@ -120,13 +135,13 @@ def build_planes(
     if set(names) & {*SEGMENTS, "occlusion"} and not is_one_colour(rgb):
         features = np.asarray(z, np.float32)
         cells = measure_cells(rgb, features)
-        parts = segment_image(rgb, features, provider, cells=cells)
+        parts = segment_image(rgb, features, methods.segments, cells=cells)
         planes |= parts.planes
         made |= dict.fromkeys(SEGMENTS, parts.provider)
     if "text" in names:
-        planes["text"], made["text"] = find_text_regions(rgb, detector)
+        planes["text"], made["text"] = find_text_regions(rgb, methods.text)
     if set(names) & set(GEOMETRY):
-        model = depth if isinstance(depth, DepthModel) else _depth_model(depth)
+        model = methods.depth if isinstance(methods.depth, DepthModel) else _depth_model(methods.depth)
         near = planes["depth"] = compute_depth_plane(rgb, model)
         planes |= dict(zip(NORMALS, np.moveaxis(compute_normals(near), -1, 0), strict=True))
         if parts is not None:
@@ -135,7 +150,7 @@ def build_planes(
         made |= dict.fromkeys(GEOMETRY, f"{model.name} {model.revision}")
         made["occlusion"] += ", as an amount"  # 0 and 1 in older files
     if parts is not None and set(names) & set(OBJECTS):
-        if getattr(provider, "masks", False):  # objects as they are
+        if getattr(methods.segments, "masks", False):  # objects as they are
             objects, how = parts.ids, ""
         else:
             objects = find_objects(rgb, features, parts.ids, planes.get("depth"), cells=cells)

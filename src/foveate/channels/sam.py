@@ -1,7 +1,7 @@
 """Segments from the masks of a Segment Anything model in transformers format (extra `[torch]`).
 
-    encode(image, segments=Sam())                          # SAM's base model, downloaded once
-    encode(image, segments=Sam("/path/to/folder"))         # SAM, SAM 2 or SAM 2.1, from a folder
+    encode(image, channels=Channels(segments=Sam()))                       # SAM's base model, downloaded once
+    encode(image, channels=Channels(segments=Sam("/path/to/folder")))      # SAM, SAM 2 or SAM 2.1, from a folder
 
 What is notable
 * The image is embedded once. A grid of points prompts for masks, three for each point.

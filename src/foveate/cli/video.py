@@ -78,9 +78,10 @@ def video(
     read_every: Annotated[float, typer.Option(help="Seconds of the clip between two readings, at least.")] = 2.0,
 ) -> None:  # fmt: skip
     """Follow questions through a clip: an overlay video, lines of JSON."""
+    from foveate.allocation import Keep
     from foveate.core.checks import check_int, check_number
     from foveate.relevance.presets import find_preset
-    from foveate.video import Refresh, open_clip, stream
+    from foveate.video import Propagation, Refresh, open_clip, stream
     from foveate.video.decode import import_pyav
 
     refuse_files(clip, query, "clip", 'for f in *.mp4; do foveate video "$f" "a dog"')
@@ -99,15 +100,12 @@ def video(
                 opened,
                 query[0] if len(query) == 1 else query,
                 budget=budget,
-                floor=floor,
                 preset=find_preset(preset).name if preset else None,
                 encoder=encoder or "nano",
-                refresh=Refresh(every=every),
-                blend=blend,
                 long_side=long_side,
                 read=(read or None) if reader is None else reader,
-                read_every=read_every,
-                **steady,
+                keep=Keep(floor),
+                propagation=Propagation(refresh=Refresh(every=every), blend=blend, read_every=read_every, **steady),
             )
             opened.skip_to(start)
         before.pop_all()

@@ -33,11 +33,30 @@ NAMES: dict[str, str] = {
 
 # Of a function: each keyword that it lost, and what to write instead.
 KEYWORDS: dict[str, dict[str, str]] = {
+    "encode": {
+        "error": "rank=..., a number of 1 to the encoder's width",
+        "compression": 'rank="full" to keep all; features are always compressed by what queries can ask',
+        "value_range": "encode(load_image(array, value_range=(0, 1)))",
+        "segments": "channels=Channels(segments=...), from foveate.channels",
+        "text": "channels=Channels(text=...), from foveate.channels",
+        "depth": "channels=Channels(depth=...), from foveate.channels",
+    },
+    "stream": {
+        **{name: f"keep=Keep({name}=...), from foveate.allocation" for name in ("floor", "policy", "window")},
+        **{
+            name: f"propagation=Propagation({name}=...), from foveate.video"
+            for name in (
+                "flow", "refresh", "blend", "smoothing", "hysteresis", "changed", "read_every", "prior_weight",
+            )
+        },
+        "size": "stream(open_clip(source, long_side=...), ...)",
+        "rate": "stream(open_clip(source, rate=...), ...)",
+    },
     "score": {
         "channels": "channel_weights={'saliency': 0.3}",
         "weights": "fusion=foveate.relevance.Linear(weights=ScorerWeights(...))",
     },
-}
+}  # fmt: skip
 
 
 def gone_from(room: str) -> Callable[[str], Any]:

@@ -21,8 +21,8 @@ Begin with streams.py, then state.py. From the bottom:
 from foveate.video.decode import open_clip
 from foveate.video.flow import Dis
 from foveate.video.refresh import Refresh
-from foveate.video.state import Frame
+from foveate.video.state import Frame, Propagation
 from foveate.video.streams import Stream, stream
 from foveate.video.volumes import Volume, volume
 
-__all__ = ["Dis", "Frame", "Refresh", "Stream", "Volume", "open_clip", "stream", "volume"]
+__all__ = ["Dis", "Frame", "Propagation", "Refresh", "Stream", "Volume", "open_clip", "stream", "volume"]

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.allocation.allocation import BEST, Allocation, Budget
-from foveate.allocation.policies import Policy
-from foveate.channels.build import VISUAL, build_planes
+from foveate.allocation.allocation import Allocation, Budget, Keep
+from foveate.channels.build import VISUAL, Channels, build_planes
 from foveate.channels.change import CHANGED, describe_cells
 from foveate.channels.segments import mark_borders
 from foveate.channels.visual import compute_visual_planes
 from foveate.core.arrays import to_half, to_single
+from foveate.core.checks import check_number, check_type
 from foveate.core.display import Drawable
 from foveate.core.errors import OptionError
 from foveate.core.grid import Box, Grid, resize_map
@@ -70,9 +70,7 @@ from foveate.video.words import Writing, follow, read_frame, words_now
 if TYPE_CHECKING:
     from PIL import Image
 
-BLEND, SMOOTHING, HYSTERESIS = 0.5, 0.5, 0.05  # measured on few clips: docs/log.md
 NEW, EXTRA = 1.5, 8  # a part of which compression leaves out this much more than usual gets so many directions more
-READ_EVERY = 2.0  # seconds of the clip
 MOST_LAYERS = 8  # each costs its own flow in every frame
 SEGMENTS_LAST = 30  # frames; then they are made again even where no frame was encoded
 FRESH = ("saliency", "motion", "flow_y", "flow_x", "prev_relevance", "prev_saliency", "fixation", "gaze")
@@ -80,27 +78,59 @@ LATER = (*VISUAL, "boundary")  # made of the frame itself when `Frame.texture` i
 
 
 @dataclass(frozen=True, eq=False)
-class StreamSettings:
-    """What stays the same over a stream; `stream` documents each of these."""
+class Propagation:
+    """How the frames of a clip follow from one another: `stream(propagation=Propagation(...))`.
 
-    encoder: Encoder
-    names: tuple[str, ...]
-    long_side: int | None = None
-    rank: int | None = None
+    Attributes:
+        flow: Dis() (None), or a function (current, earlier: luma uint8 [h, w]) -> flow, see flow.py.
+        refresh: when to encode again.
+        blend: share of the propagated features in those of a keyframe, 0 to 1; 0: a keyframe's own only.
+        smoothing: share of the previous frame's map in each map, 0 to 1.
+        hysteresis: advantage of cells that were kept before, as a share of the map's peak, 0 to 1.
+        changed: mean difference of a cell's colours, 0 to 1, above which it is sent again (`Frame.kept_new`).
+        read_every: seconds of the clip from one reading to the next, at least; a cut is read whenever it comes.
+        prior_weight: share of the prior in each map, 0 to 1; None is the preset's, else 0.3.
+    """
+
     flow: FlowModel = field(default_factory=Dis)
     refresh: Refresh = field(default_factory=Refresh)
-    blend: float = BLEND
-    smoothing: float = SMOOTHING
-    hysteresis: float = HYSTERESIS
-    budget: Budget = "auto"
-    floor: float | None = None
-    policy: Policy = BEST
-    window: tuple[int, int] | None = None
+    blend: float = 0.5  # this, smoothing and hysteresis were measured on few clips: docs/log.md
+    smoothing: float = 0.5
+    hysteresis: float = 0.05
     changed: float = CHANGED
+    read_every: float = 2.0
+    prior_weight: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("blend", "smoothing", "hysteresis", "changed"):
+            check_number(name, getattr(self, name), fix=f"leave it out for {getattr(Propagation, name):g}")
+        check_number("read_every", self.read_every, 0, None, fix="leave it out for 2 seconds")
+        if self.prior_weight is not None:
+            check_number("prior_weight", self.prior_weight, fix="leave it out for 0.3")
+        check_type("refresh", self.refresh, Refresh, fix="for other intervals pass Refresh(every=24)")
+        if not callable(self.flow):
+            raise OptionError(
+                f"flow={self.flow!r}",
+                expected="Dis() or a function (current, earlier) -> flow; motion vectors of a codec are not read",
+                fix="leave it out for Dis()",
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class StreamSettings:
+    """What stays the same over a stream: checked keywords of `stream`."""
+
+    encoder: Encoder
+    names: tuple[str, ...]  # of planes
+    methods: Channels | None = None
+    long_side: int | None = None
+    rank: int | None = None
+    budget: Budget = "auto"
+    keep: Keep = field(default_factory=Keep)
+    propagation: Propagation = field(default_factory=Propagation)
     reader: WordReader | None = None
-    read_every: float = READ_EVERY
     preset: PresetName | None = None
-    scoring: Mapping[str, Any] = field(default_factory=lambda: ReadOnly({}))  # keywords of `score`, over the preset's
+    prior: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,13 +294,13 @@ def step(
     if flow is not None:
         passage = follow_flow(sight.view, before.view, flow)
     elif passage is None or passage.earlier is not before.view:
-        passage = find_passage(sight.view, before.view, settings.flow)
+        passage = find_passage(sight.view, before.view, settings.propagation.flow)
     flow, uncovered = passage.flow, passage.uncovered
     layers = tuple(propagate(layer, flow, uncovered) for layer in before.layers)
     writing = None if before.writing is None else follow(before.writing, rgb)
     features = blend_layers(layers, given.view)
     motion = measure_motion(passage, before.texture.grid.shape)
-    rules, age, confidence = settings.refresh, layers[0].age, features.confidence
+    rules, age, confidence = settings.propagation.refresh, layers[0].age, features.confidence
     reason = rules.find_reason(age, confidence, features.difference, motion.difference, motion.lost)
     if reason == "cut":
         return _encode_keyframe(given, reason, side=before.side)
@@ -300,7 +330,7 @@ def step(
         writing=writing,
     )
     if after.planes_age >= SEGMENTS_LAST:
-        planes, _ = build_planes([*before.planes], rgb, features.z)
+        planes, _ = build_planes([*before.planes], rgb, features.z, settings.methods)
         halves = ReadOnly({name: to_half(plane) for name, plane in planes.items()})
         after = replace(after, planes=halves, planes_flow=no_flow(given.view.shape), planes_age=0)
     return _answer(given, after, features, motion, before, None, tuple(boxes))
@@ -319,8 +349,8 @@ def _encode_keyframe(
     rgb, settings, view = given.rgb, given.settings, given.view
     dense = settings.encoder.encode_image(rgb, long_side=settings.long_side)
     check_features(settings.encoder, dense, (rgb.shape[0], rgb.shape[1]))
-    if before is not None and features is not None and settings.blend > 0:
-        share = (np.float32(settings.blend) * features.confidence)[..., None]
+    if before is not None and features is not None and settings.propagation.blend > 0:
+        share = (np.float32(settings.propagation.blend) * features.confidence)[..., None]
         mixed, old = (1 - share) * dense.features, before.basis.restore(features.z)
         old *= share
         mixed += old
@@ -328,8 +358,10 @@ def _encode_keyframe(
     names = [channel for channel in settings.names if channel not in (*FRESH, *LATER)]
     if settings.reader is not None:
         names = [channel for channel in names if channel != "text"]  # the boxes of its words are that channel
-    picture, rank, long_side = Picture(rgb, None, given.name), settings.rank, settings.long_side
-    texture = build_texture(picture, dense, settings.encoder, names, rank=rank, long_side=long_side)
+    texture = build_texture(
+        Picture(rgb, None, given.name), dense, settings.encoder, names, settings.methods,
+        rank=settings.rank, long_side=settings.long_side,
+    )  # fmt: skip
     texture = remember_preset(texture, settings.preset)
     after = State(
         texture=texture,
@@ -341,7 +373,7 @@ def _encode_keyframe(
         view=view,
         answers=(),
         fixation=np.zeros(texture.grid.shape, np.float32),
-        part_age=settings.refresh.pause,
+        part_age=settings.propagation.refresh.pause,
         side=side,
         writing=_read(given, writing),
     )
@@ -353,7 +385,7 @@ def _read(given: StepInput, before: Writing | None) -> Writing | None:
     settings = given.settings
     if settings.reader is None:
         return None
-    if before is not None and given.time - before.time < settings.read_every:
+    if before is not None and given.time - before.time < settings.propagation.read_every:
         return before
     return read_frame(given.rgb, given.name, given.time, settings.reader)
 
@@ -433,11 +465,6 @@ def _propagate_planes(state: State) -> dict[str, NDArray[np.float16]]:
     return {name: moved[name] for name in state.planes}
 
 
-def _prior(settings: StreamSettings) -> str | None:
-    """The plane that is mixed into every map."""
-    return fill(find_preset(settings.preset).scoring, **settings.scoring).get("prior")
-
-
 def _answer(
     given: StepInput,
     state: State,
@@ -448,7 +475,8 @@ def _answer(
     renewed: tuple[Box, ...] = (),
 ) -> tuple[State, Frame]:
     """The questions put to a frame whose features are known."""
-    grid, settings = state.texture.grid, given.settings
+    grid, settings, rules = state.texture.grid, given.settings, given.settings.propagation
+    prior = find_preset(settings.preset).scoring.get("prior") if settings.prior is None else settings.prior
     planes = {"saliency": np.clip(resize_map(given.sight.salience, grid.shape), 0, 1)}
     old: dict[str, PastAnswer] = {}
     fixation, gaze = state.fixation, None if before is None else before.gaze
@@ -463,14 +491,12 @@ def _answer(
             planes["prev_saliency"] = np.clip(motion.propagate(next(iter(old.values())).relevance.saliency), 0, 1)
         planes["fixation"] = fixation
         gaze = None if gaze is None else motion.propagate(gaze)
-    if gaze is not None or given.gaze is not None or _prior(settings) == "gaze":
+    if gaze is not None or given.gaze is not None or prior == "gaze":
         none = np.zeros(grid.shape, np.float32)
         passed = 0.0 if before is None else given.time - before.time
         planes["gaze"] = gaze = update_gaze(none if gaze is None else gaze, passed, given.gaze, grid)
     texture = _make_texture(given, state, features, planes)
-    options: dict[str, Any] = {"floor": settings.floor, "policy": settings.policy, "window": settings.window}
-    scoring = {"encoder": settings.encoder, **settings.scoring}
-    prior = _prior(settings)
+    scoring = fill({"encoder": settings.encoder}, prior=settings.prior, prior_weight=rules.prior_weight)
     if prior is not None and not (texture.has(prior) and texture.channel(prior).any()):
         scoring["prior"] = None  # the first frame has none before it, and nobody looked yet
     look_now = describe_cells(state.view.rgb, grid)
@@ -479,11 +505,11 @@ def _answer(
         relevance, earlier = score(texture, query, **scoring), old.get(query)
         kept_before = None
         if earlier is not None and motion is not None:
-            relevance = smooth_relevance(relevance, earlier.relevance, motion, settings.smoothing)
+            relevance = smooth_relevance(relevance, earlier.relevance, motion, rules.smoothing)
             kept_before = motion.propagate_kept(earlier.kept)
-        chosen = allocate_steadily(relevance, kept_before, settings.hysteresis, settings.budget, **options)
+        chosen = allocate_steadily(relevance, kept_before, rules.hysteresis, settings.budget, settings.keep)
         before_sent = None if earlier is None else earlier.sent
-        send, sent = select_changed(look_now, chosen.indices, before_sent, settings.changed)
+        send, sent = select_changed(look_now, chosen.indices, before_sent, rules.changed)
         kept.append(chosen)
         new.append(send)
         past = replace(relevance, texture=None)  # the state keeps no pixels

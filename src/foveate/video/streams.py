@@ -20,13 +20,11 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from foveate.allocation.allocation import BEST, Budget, check_floor
-from foveate.allocation.policies import Policy
-from foveate.channels.build import ChannelSet, select_channels
-from foveate.channels.change import CHANGED
+from foveate.allocation.allocation import Budget, Keep
+from foveate.channels.build import Channels, ChannelSet, select_channels
 from foveate.core.checks import check_choice, check_int, check_number, check_type
-from foveate.core.errors import BudgetError, ChannelError, OptionError, QueryError, VideoError
-from foveate.core.readonly import ReadOnly
+from foveate.core.errors import BudgetError, ChannelError, QueryError, VideoError
+from foveate.core.gone import without
 from foveate.core.threads import Ahead
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
@@ -35,20 +33,8 @@ from foveate.reading.readers import ReadBy, choose_reader
 from foveate.relevance.presets import PresetName, fill, find_preset
 from foveate.video.decode import ClipSource, TimedPicture, VideoClip, open_clip
 from foveate.video.flow import Dis, FlowModel
-from foveate.video.refresh import Refresh
 from foveate.video.sight import Sight, look
-from foveate.video.state import (
-    BLEND,
-    FRESH,
-    HYSTERESIS,
-    LATER,
-    READ_EVERY,
-    SMOOTHING,
-    Frame,
-    State,
-    StreamSettings,
-    step,
-)
+from foveate.video.state import FRESH, LATER, Frame, Propagation, State, StreamSettings, step
 
 AHEAD = 4  # pictures: as many as are decoded while one is encoded
 AHEAD_BYTES = 64_000_000  # of large pictures fewer, but one
@@ -65,7 +51,7 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
     def __init__(self, clip: VideoClip, queries: str | Sequence[str], settings: StreamSettings) -> None:
         self.clip = clip
         self._settings = settings
-        self._seen = _look_ahead(clip, settings.flow)
+        self._seen = _look_ahead(clip, settings.propagation.flow)
         self._count = 0
         self._state: State | None = None
         self._gaze: tuple[float, float] | None = None
@@ -189,6 +175,7 @@ class _Seen(Iterator[tuple[TimedPicture, Sight]]):
             self._pictures.close()
 
 
+@without("stream")
 def stream(
     source: ClipSource | VideoClip,
     query: str | Sequence[str],
@@ -196,24 +183,13 @@ def stream(
     budget: Budget = "auto",
     preset: PresetName | None = None,
     encoder: str | Encoder = "nano",
-    flow: FlowModel | None = None,
-    refresh: Refresh | None = None,
-    blend: float = BLEND,
-    smoothing: float = SMOOTHING,
-    hysteresis: float = HYSTERESIS,
-    changed: float = CHANGED,
-    long_side: int | None = None,
     rank: int | None = None,
-    channels: ChannelSet | Sequence[str] | None = None,
-    floor: float | None = None,
-    policy: Policy = BEST,
-    window: tuple[int, int] | None = None,
-    prior: str | None = None,
-    prior_weight: float | None = None,
+    long_side: int | None = None,
+    channels: ChannelSet | Sequence[str] | Channels | None = None,
     read: bool | ReadBy | None = None,
-    read_every: float = READ_EVERY,
-    size: int | None = None,
-    rate: float | None = None,
+    prior: str | None = None,
+    keep: Keep | None = None,
+    propagation: Propagation | None = None,
 ) -> Stream:
     """Follow a question, or several, through a clip: keyframes are encoded, the rest is propagated along the motion.
 
@@ -226,82 +202,50 @@ def stream(
         query: a question or noun phrase; a list of them gives several maps and kept sets a frame.
         budget: cells to keep of each frame: exactly so many, or "auto" as in `allocate`, by each frame's map.
         preset: as in `encode` and `score`; the textures of the frames remember it.
-        encoder, long_side, rank, channels: as in `encode`. Edges are made when `Frame.texture` is read.
-        flow: Dis() by default, or a function (current, earlier: luma uint8 [h, w]) -> flow, see flow.py.
-        refresh: when to encode again, see Refresh.
-        blend: share of the propagated features in those of a keyframe, 0 to 1; 0: a keyframe's own only.
-        smoothing: share of the previous frame's map in each map, 0 to 1.
-        hysteresis: advantage of cells that were kept before, as a share of the map's peak, 0 to 1.
-        changed: mean difference of a cell's colours, 0 to 1, above which it is sent again (`Frame.kept_new`).
-        floor, policy, window: as in `allocate`.
-        prior, prior_weight: as in `score`, a plane by name: "gaze" (see `Stream.gaze`), "prev_relevance", "saliency".
-            It enters as soon as there is one: the first frame has none before it.
-        read: True, or by whom, as in `encode`: what is written is read in keyframes, which takes seconds each time, and
-            followed in between: `Frame.texture.words`.
-        read_every: seconds of the clip from one reading to the next, at least; a cut is read whenever it comes.
-        size: pictures larger than this are read scaled down to it (long side, pixels).
-        rate: pictures a second of a folder or of arrays without times.
+        encoder, rank, long_side, channels: as in `encode`. Edges are made when `Frame.texture` is read.
+        read: True, or by whom, as in `encode`: keyframes are read, which takes seconds each time, and the words
+            followed in between (`Frame.words`).
+        prior: as in `score`, a plane by name: "gaze" (see `Stream.gaze`), "prev_relevance", "saliency". It enters as
+            soon as there is one: the first frame has none before it.
+        keep: floor, policy, protected and window, as in `allocate`.
+        propagation: when to encode again, and how the frames follow from one another.
 
     Raises:
         VideoError, VideoNotFoundError, MissingExtraError: the source.
         QueryError, OptionError: an argument. Of the encoder, the errors of `encode`.
         BudgetError: the budget; if too large, with the first frame, as only then the number of cells is known.
     """
-    shares = {"blend": blend, "smoothing": smoothing, "hysteresis": hysteresis, "changed": changed}
-    for name, share in shares.items():
-        check_number(name, share, fix=f"leave it out for {(stream.__kwdefaults__ or {})[name]:g}")
     if budget != "auto":
         check_int("budget", budget, fix='leave it out for "auto"', error=BudgetError)
-    if refresh is not None:
-        check_type("refresh", refresh, Refresh, fix="for other intervals pass Refresh(every=24)")
-    if flow is not None and not callable(flow):
-        raise OptionError(
-            f"flow={flow!r}",
-            expected="Dis() or a function (current, earlier) -> flow; motion vectors of a codec are not read",
-            fix="leave it out for Dis()",
-        )
-    check_floor(floor)
+    fix = "pass Keep(floor=0.1), say, from foveate.allocation"
+    keep = Keep() if keep is None else check_type("keep", keep, Keep, fix=fix)
+    fix = "pass Propagation(blend=0), say, from foveate.video"
+    propagation = Propagation() if propagation is None else check_type("propagation", propagation, Propagation, fix=fix)
     how = fill(
         {"channels": "standard", "read": False, **find_preset(preset).encoding},
-        long_side=long_side,
-        rank=rank,
-        channels=channels,
-        read=read,
-    )
-    names = select_channels(how["channels"])
-    scoring = fill({}, prior=prior, prior_weight=prior_weight)
+        long_side=long_side, rank=rank, read=read,
+    )  # fmt: skip
+    methods = channels if isinstance(channels, Channels) else Channels(channels)
+    names = select_channels(how["channels"] if methods.names is None else methods.names)
     if prior is not None:
         held = sorted({*names, *FRESH} - {*LATER, "flow_y", "flow_x"})
         check_choice("prior", prior, held, fix='prior="gaze" goes by what `Stream.gaze` is told', error=ChannelError)
-    if prior_weight is not None:
-        check_number("prior_weight", prior_weight, fix="leave it out for 0.3")
-    check_number("read_every", read_every, 0, None, fix=f"leave it out for {READ_EVERY:g} seconds")
     settings = StreamSettings(
         encoder=resolve_encoder(encoder),
         names=names,
+        methods=methods,
         long_side=how.get("long_side"),
         rank=how.get("rank"),
-        flow=flow or Dis(),
-        refresh=refresh or Refresh(),
-        **{name: float(share) for name, share in shares.items()},
         budget=budget,
-        floor=floor,
-        policy=policy,
-        window=window,
+        keep=keep,
+        propagation=propagation,
         reader=choose_reader(how["read"], wanted=False),
-        read_every=float(read_every),
         preset=preset,
-        scoring=ReadOnly(scoring),
+        prior=prior,
     )
     if isinstance(source, VideoClip):
-        if size is not None or rate is not None:
-            raise OptionError(
-                f"size={size!r}, rate={rate!r} with a clip that is open",
-                expected="neither",
-                fix="open_clip(source, long_side=..., rate=...) takes them",
-            )
         return Stream(source, query, settings)
-    clip = open_clip(source, long_side=size, rate=rate)
+    clip = open_clip(source)
     try:
         return Stream(clip, query, settings)
     except BaseException:

@@ -22,8 +22,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.allocation.allocation import Allocation, Budget, resolve_budget
-from foveate.allocation.policies import Policy
+from foveate.allocation.allocation import Allocation, Budget, Keep, resolve_budget
 from foveate.channels.attention import make_gaze_plane
 from foveate.channels.change import CHANGED, measure_change
 from foveate.core.grid import Grid, reduce_plane, resize_map
@@ -125,22 +124,19 @@ def allocate_steadily(
     before: NDArray[np.bool_] | None,
     hysteresis: float,
     budget: Budget,
-    *,
-    floor: float | None = None,
-    policy: Policy,
-    window: tuple[int, int] | None = None,
+    keep: Keep,
 ) -> Allocation:
     """`allocate`, but cells that were kept before (bool [h, w], propagated) have an advantage."""
     if before is None or hysteresis == 0 or not before.any():
-        return allocate(relevance, budget, floor=floor, policy=policy, window=window)
+        return allocate(relevance, budget, **vars(keep))
     bonus = np.float32(hysteresis) * before
     favoured = replace(
         relevance,
         map=relevance.map + bonus * max(float(relevance.map.max()), 1e-6),
         saliency=relevance.saliency + bonus * max(float(relevance.saliency.max()), 1e-6),
     )
-    number = resolve_budget(relevance, budget, window)  # "auto" is about the map as it is
-    kept = allocate(favoured, number, floor=floor, policy=policy, window=window)
+    number = resolve_budget(relevance, budget, keep.window, keep.protected)  # "auto" is about the map as it is
+    kept = allocate(favoured, number, **vars(keep))
     return replace(kept, scores=relevance.map.ravel()[kept.indices])
 
 

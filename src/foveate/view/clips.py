@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from foveate.allocation.allocation import auto_budget
+from foveate.allocation.allocation import Keep, auto_budget
 from foveate.allocation.policies import Coverage, Policy, Proportional, TopK
 from foveate.core.checks import check_choice, check_int, check_number
 from foveate.core.errors import ImageNotFoundError, QueryError
@@ -170,8 +170,7 @@ class ClipRun:
             clip,
             asked.questions,
             budget=asked.budget,  # type: ignore[arg-type]
-            policy=POLICIES[asked.policy],
-            floor=asked.floor,
+            keep=Keep(asked.floor, POLICIES[asked.policy]),
             encoder=encoding.encoder or "nano",
             **encoding.named,
         )

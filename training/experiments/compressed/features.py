@@ -27,7 +27,7 @@ def features_of(example: Example, cache: Path) -> Halves:
     file = cache / "features" / f"{example.file.stem}.npy"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
-        made = foveate.encode(example.pixels(), compression="full", channels=["saliency"])
+        made = foveate.encode(example.pixels(), rank="full", channels=["saliency"])
         stream = io.BytesIO()
         np.save(stream, np.asarray(made.embedding, np.float16))
         write_whole(file, stream.getvalue())

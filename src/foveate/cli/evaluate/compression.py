@@ -79,7 +79,7 @@ def measure(
     maps: dict[tuple[int, str], Found] = {}
     moments = Moments.nothing(network.width)
     for item in _items(data, network, limit):
-        texture = encode(item.rgb, encoder=network, compression="full", long_side=long_side)
+        texture = encode(item.rgb, encoder=network, rank="full", long_side=long_side)
         images.append((texture.embedding.reshape(-1, network.width).astype(np.float16), item.words))
         moments = moments.with_features(images[-1][0])
         _compare_maps(texture, network, item.questions, ranks, metric, maps)
