@@ -37,10 +37,11 @@ from foveate.cli.evaluate.questions import read_questions
 from foveate.core.errors import QueryError
 from foveate.core.grid import resize_map
 from foveate.encoders.nano import NanoEncoder
-from foveate.language.cues import CUES, WORDS, Cue, follow, own_motion, plane_of
+from foveate.language.cues import CUES, WORDS, Cue
 from foveate.language.negatives import nouns
 from foveate.language.query import channel_weights
 from foveate.pipeline import encode, score
+from foveate.relevance.evidence import follow, own_motion, plane_of
 from foveate.video import stream
 
 Floats = NDArray[np.float32]

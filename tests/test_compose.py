@@ -13,8 +13,7 @@ from PIL import Image
 
 import foveate
 from foveate.core.errors import QueryError
-from foveate.language.frames import FRAMES, is_plain, words_of
-from foveate.language.phrase import Phrase, Place
+from foveate.language.phrase import FRAMES, Phrase, Place, words_of
 from foveate.language.query import parse, prepare
 from foveate.relevance.composition import GUESS, compose, region, usual
 from foveate.relevance.confidence import DETECTED, peak
@@ -153,9 +152,9 @@ def test_no_thing_has_no_place() -> None:
 
 
 def test_plain_things_need_no_composing() -> None:
-    assert is_plain(Phrase("dog", "dog"))
-    assert not is_plain(Phrase("red dog", "dog", ("red",)))
-    assert not is_plain(Phrase("dog ear", "ear", (), Place("part", Phrase("dog", "dog"))))
+    assert Phrase("dog", "dog").plain
+    assert not Phrase("red dog", "dog", ("red",)).plain
+    assert not Phrase("dog ear", "ear", (), Place("part", Phrase("dog", "dog"))).plain
     assert prepare(foveate.load_encoder("nano"), "a dog and a cat").words == ()
 
 

@@ -12,22 +12,9 @@ from hypothesis import strategies as st
 import foveate
 from foveate import Texture
 from foveate.core.errors import ChannelError, OptionError, QueryError
-from foveate.language.cues import (
-    COLOUR,
-    COLOURS,
-    FAVOUR,
-    MATERIAL,
-    MOVES,
-    OWN_MOTION,
-    RAISE,
-    Cue,
-    colour_plane,
-    evidence_of,
-    find_cues,
-    follow,
-    own_motion,
-)
+from foveate.language.cues import COLOURS, FAVOUR, MOVES, RAISE, Cue, find_cues
 from foveate.language.query import channel_weights, noun_phrases
+from foveate.relevance.evidence import COLOUR, MATERIAL, OWN_MOTION, colour_plane, evidence_of, follow, own_motion
 from foveate.relevance.scoring import score_nothing
 
 

@@ -16,8 +16,8 @@ from foveate.channels.build import COMPUTABLE, select_channels
 from foveate.channels.segments import KMeans, Slic
 from foveate.core.errors import ChannelError, OptionError
 from foveate.encoders.load import load_encoder
-from foveate.language.cues import colour_plane
 from foveate.language.query import prepare
+from foveate.relevance.evidence import colour_plane
 from foveate.relevance.passes import add_dialogue, add_map, add_phrases, add_word_maps
 from tests.conftest import PHOTOS
 

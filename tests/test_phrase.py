@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 import foveate
 from foveate.core.errors import QueryError, QueryLanguageWarning
-from foveate.language.foreign import other_language
 from foveate.language.phrase import Phrase, Place, Relation, read
-from foveate.language.query import parse, prepare
+from foveate.language.query import other_language, parse, prepare
 
 TABLE = Path(__file__).parent / "data" / "phrases.tsv"
 LINES = [line.split("\t") for line in TABLE.read_text("utf-8").splitlines() if line and not line.startswith("#")]

@@ -7,8 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from foveate.answers.fields import FIELDS
 from foveate.answers.match import WordScores, paint_words, place_words, prepare_words, read_question, score_words
+from foveate.answers.question import FIELDS
 from foveate.answers.types import find_types
 from foveate.core.grid import Grid
 from foveate.language.spelling import alike, forms, split_words

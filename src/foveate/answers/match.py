@@ -38,6 +38,7 @@ from foveate.answers.page import BELOW_OF, LEFT_OF, Floats, Ints, ReadWords, pre
 from foveate.answers.question import ReadingQuestion, Term, read_question
 from foveate.core.grid import Grid
 from foveate.core.readonly import Frozen
+from foveate.language.lists import read_set
 from foveate.language.spelling import RATIO, alike, fold, forms, skeleton, spell, split_words
 from foveate.reading.words import Words
 
@@ -70,7 +71,7 @@ LOOSE = 0.6  # least ratio of equal letters, where the very text is asked for
 _OF_TYPE = {"org": "company", "shop": "company", "place": "address"}
 _SHORT_ANSWERS = frozenset(("date", "time", "amount", "count", "number", "phone", "email", "url", "measure"))
 _BEFORE = frozenset(("date", "time", "count"))  # what may stand before what it belongs to, in a table
-_SMALL = frozenset("to from by for re no of in on at cc due each less open last t each net left id via per".split())
+_SMALL = read_set("asking", "small labels")
 _IS = {
     "date": "is a date", "time": "is a time", "amount": "is an amount", "count": "is a number", "number": "is a number",
     "phone": "is a phone number", "person": "is like a name", "company": "is in the heading",

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.answers.fields import LABEL_WORDS
+from foveate.answers.question import LABEL_WORDS
 from foveate.answers.types import find_types, weigh_address, weigh_company
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.language.spelling import skeleton, spell, split_words, tokens

@@ -14,39 +14,57 @@ Nothing is refused: a question that asks for nothing written has no terms that a
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
+from typing import NamedTuple
 
-from foveate.answers.fields import FIELDS, SHORT, FieldNames
+from foveate.language.lists import read_lists, read_rows, read_set
 from foveate.language.spelling import fold, split_words
 
 REMEMBERED = 1024
 NAME, OTHER_NAME, ASKED, ABBREVIATED = 1.0, 0.9, 0.8, 0.95  # what phrases count as evidence for a term
 PART, WEAK = 0.5, 0.35  # weights of terms: a word of a field's name; a word that says little
 
-_STOP = frozenset(
+# What a row of words/fields.tsv is: the type of an answer, its names on pages, other ways to ask for it; as phrases.
+_Phrases = tuple[tuple[str, ...], ...]
+
+
+class FieldNames(NamedTuple):
+    """Names of one thing on forms and receipts ("supplier", "vendor", "who supplies it"): a row of words/fields.tsv.
+
+    type is that of its answer; names stand beside it on pages, asked are other ways to ask for it.
     """
-    a an the this that these those it its is are was were be been being am do does did has have had can could will would
-    shall should may might must i you he she we they me him her us them my your his our their who whom whose which what
-    when where why how there here of in on at by for from to into and or as with about please tell show find me give so
-    any some much many long often read see look looks say says said written printed stand stands mentioned listed shown
-    page document form paper per
-    """.split()
+
+    type: str
+    names: _Phrases
+    asked: _Phrases
+
+
+def _read_short() -> dict[str, tuple[str, ...]]:
+    out: dict[str, tuple[str, ...]] = {}
+    for (short,), (whole,) in read_rows("short"):
+        out[short] = (*out.get(short, ()), whole)
+        out[whole] = (*out.get(whole, ()), short)
+    return out
+
+
+FIELDS = tuple(
+    FieldNames(kind, *(tuple(tuple(phrase.split()) for phrase in phrases) for phrases in (names, *asked, ())[:2]))
+    for (kind,), names, *asked in read_rows("fields")
 )
-_WEAK = frozenset(
-    """
-    name number no code id made make got get given gave put done go goes bought paid needed called named used type kind
-    person people thing day first last value information
-    """.split()
+SHORT = _read_short()
+_NAMES = [name for field in FIELDS for name in field.names]
+_COUNTS = Counter(word for name in _NAMES if len(name) > 1 for word in name)
+# What labels are made of: names of one word, and words of several names.
+LABEL_WORDS = frozenset(
+    word
+    for word in (*(name[0] for name in _NAMES if len(name) == 1), *(w for w, count in _COUNTS.items() if count > 2))
+    if len(word) > 1 and word not in read_set("asking", "no label")
 )
-_DOCUMENTS = frozenset(
-    """
-    receipt invoice form page letter document bill statement paper sheet scan fax memo certificate contract report slip
-    note card ticket screen screenshot picture image photo photograph list table menu label right left top bottom
-    """.split()
-)
-_DAYS = frozenset("monday tuesday wednesday thursday friday saturday sunday weekday weekdays weekend weekends".split())
+_STOP, _WEAK, _DOCUMENTS = read_set("asking", "stop"), read_set("asking", "weak"), read_set("asking", "documents")
+_DAYS = read_set("asking", "days")
 _SAID = frozenset(
     name[0]
     for field in FIELDS
@@ -54,15 +72,8 @@ _SAID = frozenset(
     if len(name) == 1 and field.type in ("date", "time", "amount", "phone", "email", "url", "address", "subject")
 )
 _OF = frozenset(("of", "for", "on", "in"))
-_HOUSES = (
-    r"(?:company|store|shop|business|firm|restaurant|hotel|supermarket|pharmacy|caf[eé]|bar|bakery|issuer|seller|merchant|"
-    r"school|university|hospital|bank|museum|theatre|theater|organi[sz]ation|institution|laboratory|publisher|airline)"
-)
+_HOUSES = f"(?:{'|'.join(read_lists('asking')['houses'])})"
 _WRITING = r"(?:words?|writing|text|letters|lettering|inscription|caption|message|print|numbers?|name|logo)"
-_CARRIERS = frozenset(  # things that writing stands on, though some are names of fields, too
-    "sign signs label labels plate plates board boards poster banner screen display ticket card cup shirt box book "
-    "bottle store shop van truck bus tag badge cover sticker".split()
-)
 _ARTICLE = r"(?:the|a|an|this|that|his|her|its|their|my|your)\s+"
 _QUOTES = re.compile(r"[\"“”„«»]([^\"“”„«»]+)[\"“”„«»]|(?<!\w)['‘‚]([^'’‘]+)['’](?!\w)")
 # Text itself: what follows these to the end.

@@ -12,23 +12,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from foveate.language.lists import read_lists
+
 Spans = list[tuple[int, int, float]]  # from, to (characters), how well the shape fits
 
-_MONTH = (
-    r"(?:jan|f[eé]v|feb|mar|m[aä]r|apr|avr|abr|ma[iyj]|mei|mag|jun|juin|giu|jul|juil|lug|aug|ao[uû]|ago|sep|set|o[ck]t|out"
-    r"|ott|nov|d[eéi][cz]|styc|luty|kwi|cze|lip|sie|wrz|paź|lis|gru|ene)[a-zéûąśźńä]{0,8}\.?"
+_LISTS = read_lists("types")
+_MONTH, _CODES, _UNIT, _LEGAL_FORMS, _STREETS, _ENDINGS = (
+    "|".join(_LISTS[name]) for name in ("months", "currencies", "units", "legal", "streets", "street endings")
 )
-_CODES = (
-    "usd|eur|gbp|jpy|chf|cny|rmb|inr|rs|krw|sgd|myr|rm|idr|rp|thb|vnd|php|twd|hkd|aud|nzd|cad|mxn|brl|ars|clp|cop|pen|zar|ngn|kes"
-    "|egp|aed|sar|ils|try|tl|rub|uah|pln|zł|zl|czk|kč|huf|ft|ron|lei|bgn|sek|nok|dkk|kr|isk|us\\$|hk\\$|s\\$|a\\$|c\\$|r\\$|nt\\$"
-)
+_MONTH = rf"(?:{_MONTH})[a-zéûąśźńä]{{0,8}}\.?"
 _NUMBER = r"\d{1,3}(?:[ .,'’]\d{3})+(?:[.,]\d{1,2})?|\d+(?:[.,]\d{1,2})?"
 _SYMBOL = r"[$€£¥₹₩₽฿₫₺₴₪₱₦¢]"
-_UNIT = (
-    r"(?:mg|kg|µg|mcg|g|gm|gr|lbs?|oz|t|ml|cl|dl|l|ltr|gal|fl\.?\s?oz|mm|cm|km|m|in|inch(?:es)?|ft|feet|yd|miles?|mi"
-    r"|sq\.?|m2|m²|m3|°\s?[cf]?|%|w|kw|kwh|v|mah|hz|ghz|mb|gb|tb|kcal|kj|mph|km/h|kmh|kph|hours?|hrs?|h|min(?:utes?|s)?"
-    r"|sec(?:onds?|s)?|days?|weeks?|months?|years?|yrs?)"
-)
 # (type, pattern, weight); all without regard to case.
 _PATTERNS: tuple[tuple[str, str, float], ...] = (
     ("date", r"(?<![\d.,/])\d{1,4}\s?([./\-])\s?\d{1,2}\s?\1\s?\d{1,4}(?!\d|\1)", 1.0),
@@ -68,29 +62,9 @@ _COMPILED = tuple((kind, re.compile(pattern, re.IGNORECASE), weight) for kind, p
 _PHONE = re.compile(r"(?<![\w.,/:])(?:\+\s?)?[(\[]?\d(?:[\s()\[\]./\-–]{0,3}\d){5,15}(?![\w/:])")
 _IDENTIFIER = re.compile(r"(?=\S*\d)[\w#][\w\-/.#]*", re.IGNORECASE)
 _NAME = re.compile(r"(?:[^\W\d_][\w'’.\-]*\.?[,]?\s?){1,5}")
-_TITLES = frozenset(
-    """
-    mr mrs ms miss dr prof sir madam herr frau hr fr sr sra srta mme mlle sig dott dhr mevr pan pani rev hon capt lt sgt
-    """.split()
-)
-_LEGAL = re.compile(  # legal forms of many countries, and what the names of houses end with
-    r"(?<![\w])(?:inc|incorporated|ltd|limited|llc|l\.l\.c|llp|lp|plc|corp|corporation|co|company|gmbh|mbh|ag|kg"
-    r"|ohg|ug|e\.\s?v|e\.\s?k|sa|s\.a|sas|s\.a\.s|sarl|s\.a\.r\.l|srl|s\.r\.l|spa|s\.p\.a|snc|bv|b\.v|nv|n\.v|vof|ab|asa"
-    r"|a/s|aps|oyj?|sp\.?\s?z\s?o\.?\s?o|s\.r\.o|a\.s|kft|zrt|pty|pte|bhd|berhad|pt|tbk|k\.k|kk|ltda|lda"
-    r"|s\.a\. de c\.v|sapi|eireli|ooo|ооо|jsc|pjsc|d\.o\.o|ehf|hf|group|holdings?|bank|university|hospital"
-    r"|school|society|association|foundation|ministry|department of|restaurant|hotel|caf[eé]|pharmacy|stores?"
-    r"|supermarket|market|shop|enterprises?|trading|industries|services|international|brothers|& sons?)\.?(?![\w])",
-    re.IGNORECASE,
-)
-_STREET = re.compile(
-    r"(?<![\w])(?:street|st|road|rd|avenue|ave|av|lane|ln|drive|dr|boulevard|blvd|way|square|sq|court|ct|terrace|highway|hwy"
-    r"|parkway|close|crescent|rue|chemin|quai|all[eé]e|impasse|calle|avenida|avda|paseo|plaza|carrera|cra|via|viale|piazza"
-    r"|corso|vicolo|rua|pra[cç]a|travessa|weg|platz|gasse|ring|damm|laan|plein|kade|ulica|ul|aleja|al|plac|ulitsa|utca|út"
-    r"|jalan|jln|jl|soi|marg|nagar|sokak|cadde|cad|mahalle|dori|chome|p\.?\s?o\.?\s?box|postfach|bo[iî]te postale"
-    r"|apartado|suite|floor|unit|apt|apartment|building|block|tower|mall|lot|level|km)\.?(?![\w])"
-    r"|\w{3,}(?:stra(?:ss|ß)e|str\.|weg|platz|gasse|allee|straat|laan|plein|gatan|vägen|veien|gata|vej|katu|tie)(?![\w])",
-    re.IGNORECASE,
-)
+_TITLES = frozenset(_LISTS["titles"])
+_LEGAL = re.compile(rf"(?<![\w])(?:{_LEGAL_FORMS})\.?(?![\w])", re.IGNORECASE)
+_STREET = re.compile(rf"(?<![\w])(?:{_STREETS})\.?(?![\w])|\w{{3,}}(?:{_ENDINGS})(?![\w])", re.IGNORECASE)
 _POSTCODE = re.compile(
     r"\b[A-Z]{2}\.?,?\s\d{5}(?:-\d{4})?\b|\b[A-Z]{1,2}\d[A-Z\d]?\s?\d[A-Z]{2}\b|\b[A-Z]\d[A-Z]\s?\d[A-Z]\d\b"
     r"|\b\d{4}\s?[A-Z]{2}\b|\b\d{5}-\d{3}\b|\b\d{2}-\d{3}\b|〒|\b\d{3}\s\d{2}\s[^\W\d]|(?<![\d.,/:\-#])\b\d{4,6}\b(?![\d.,]*\d|[/:-])",

@@ -98,7 +98,7 @@ def explain(text: str) -> list[dict[str, Any]]:
     """
     from foveate.core.errors import QueryError
     from foveate.encoders.load import load_encoder
-    from foveate.language.frames import words_of
+    from foveate.language.phrase import words_of
     from foveate.language.query import prepare
 
     encoder: Any = load_encoder("nano")

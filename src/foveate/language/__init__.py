@@ -3,11 +3,12 @@
     query = prepare(encoder, "where is the red car?")
 
 * query: a question becomes noun phrases (together, or left out), and those become text vectors.
-* phrase: what a phrase is made of: the thing, what it is like, where it belongs; frames: the words whose maps it needs.
+* phrase: what a phrase is made of: the thing, what it is like, where it belongs.
 * cues: words of the question that name a channel ("red", "written").
 * negatives: nouns that a question competes with.
 * dialogue: which questions go back to what was asked before.
-* spelling: words that are alike; foreign: is a question in a language that nano does not read?
+* spelling: words that are alike.
+* words/: the lists that all of these go by, to be edited; lists: how they are read.
 """
 
 from foveate.language.query import Query, channel_weights, noun_phrases, prepare

@@ -1,17 +1,14 @@
 """Which questions go back to what was asked before: "and what colour is it?" does, "where is the dog?" does not.
 
-A dialogue's earlier maps are a good place to look only for questions that refer to them. The rule is a list of words:
+A dialogue's earlier maps are a good place to look only for questions that refer to them. Lists of words decide
+(words/dialogue.tsv):
 
-    wholly   the question names nothing of its own ("is it open?", "and the colour?", "why?"): all there is to go by is
-             what the dialogue was about
-    partly   a word refers back, and something is named beside it ("and its wheels?", "is that a dog?")
+    wholly   the question names no thing ("is it open?", "and the colour?", "why?"): the earlier maps are all there is
+    partly   a word refers back, and a thing is named beside it ("and its wheels?", "is that a dog?")
     not      it names what it asks for ("what about the cat?"), or asks for something else ("what else is there?")
 
-What is notable
-* A pronoun behind a thing that the same question names belongs to that thing: "what is the man holding in his hand?"
-  does not go back. Where that thing is what is wanted, it does: "what letter is on it?".
-* What only describes ("colour", "open", "larger") is not a thing of the question's own, but for "what shape is blue?".
-* "is it raining?" and "what time is it?" have a pronoun that stands for nothing.
+A pronoun behind a thing of the same question belongs to that thing: "what is the man holding in his hand?" does not go
+back. Where that thing is what is wanted, it does: "what letter is on it?".
 """
 
 from __future__ import annotations
@@ -22,36 +19,18 @@ from typing import Literal
 
 from foveate.core.errors import QueryError
 from foveate.core.readonly import ReadOnly
+from foveate.language.lists import read_set
 from foveate.language.phrase import Span, is_state
 from foveate.language.query import check_text, find_phrases
 
 GoesBack = Literal["wholly", "partly", "not"]
-PRIOR_WEIGHTS: Mapping[GoesBack, float] = ReadOnly(
-    {"wholly": 1.0, "partly": 0.7, "not": 0.0}
-)  # of what was asked before
+# Of what was asked before, in the map of the next question.
+PRIOR_WEIGHTS: Mapping[GoesBack, float] = ReadOnly({"wholly": 1.0, "partly": 0.7, "not": 0.0})
 
-_PRONOUNS = frozenset(
-    "it it's its he he's him his she she's her hers they they're them their theirs one ones same both".split()
-)
-_POINTING = frozenset("this that these those".split())
-_OTHERS = frozenset("other others another else rest elsewhere except besides instead".split())
-_WANTED = frozenset("what which whose".split())  # before a noun: it is the answer's kind, and no place to look at
-_BEFORE_IT = frozenset(
-    "is are was were does do did has have on in at of by from to with under over behind near".split()
-)
-_WHOLE_IMAGE = frozenset("image images picture pictures photo photos photograph photographs scene figure page".split())
-# What describes a thing and is none: alone it asks about the thing that the dialogue is at.
-_DESCRIBES = frozenset(
-    """
-    color colour colors colours size shape material pattern texture breed species kind type sort brand make model age
-    height width length weight price position orientation state condition name
-    big bigger biggest large larger largest small smaller smallest tall taller long longer short shorter old older new
-    newer young younger bright brighter dark darker light lighter heavy heavier wide wider round flat
-    red green blue yellow orange purple pink brown black white grey gray
-    full half open closed shut empty
-    alive real broken clean dirty wet dry hot cold sharp visible asleep awake alone now again then exactly
-    """.split()
-)
+_PRONOUNS, _POINTING = read_set("dialogue", "pronouns"), read_set("dialogue", "pointing")
+_OTHERS, _WANTED = read_set("dialogue", "others"), read_set("dialogue", "wanted")
+_BEFORE_IT, _DESCRIBES = read_set("dialogue", "before it"), read_set("dialogue", "describes")
+_WHOLE_IMAGE = read_set("dialogue", "whole image")
 # "It" that stands for nothing: weather, time, and sayings.
 _NOTHING = re.compile(
     r"\b(?:what (?:time|day|year|season) is it|is it (?:(?:likely|possibly|currently|probably) )?(?:rain|snow|sunny|"

@@ -1,6 +1,4 @@
-"""What a phrase is made of: the thing itself, what it is like, and where it belongs.
-
-"the dog's face" is a face, and it is part of a dog. Rules and lists of words find that, no model:
+"""What a phrase is made of: the thing itself, what it is like, and where it belongs. By rules and lists of words.
 
     >>> read("the woman's white hair")
     Phrase(text='woman white hair', noun='hair', attributes=('white',), place=Place(relation='part', of='woman'))
@@ -9,13 +7,12 @@
     >>> read("the handle of the oven door").place.of.place
     Place(relation='part', of='oven')
 
-What is notable
 * A relation is read from the thing: noun - relation - of. "face part of dog", "cup on table", "held by the man".
-* Where a question asks for something beside its noun ("what is the man holding?"), the noun is "" and the place says
-  where the answer is: `held` by the man. For "who" the noun is "person".
+* Where a question asks for something beside its noun ("what is the man holding?"), a frame, the noun is "" and the
+  place says where the answer is: `held` by the man. For "who" the noun is "person".
 * A lone phrase, "where is", "find" and "which" ask for the first thing: what follows is its place. A question for yes
   or no ("is there a dog on the couch?") asks for both, and so does a scene ("a man riding a horse").
-* What no rule knows stays as it is: noun and text are the same. Words that are in no list are nouns.
+* Words that are in no list are nouns.
 """
 
 from __future__ import annotations
@@ -23,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, cast
+
+from foveate.language.lists import read_lists, read_pairs, read_rows, read_set
 
 LONGEST, DEEPEST = 24, 8  # words of a phrase and places within places; longer texts are lists of words
 
@@ -40,14 +39,19 @@ class Phrase:
     Attributes:
         text: the phrase in words, as in `Wording.phrases`; of a frame the question: "what is the man holding".
         noun: the thing itself, "wheel" or "cup of coffee". Empty where the question asks which thing it is.
-        attributes: what it is like, as said before it: ("red",), ("dark blue", "wooden").
-        place: what it is part of, or where it is; None if nothing is said.
+        attributes: the words before it that describe it: ("red",), ("dark blue", "wooden").
+        place: what it is part of, or where it is; None if the question does not tell.
     """
 
     text: str
     noun: str
     attributes: tuple[str, ...] = ()
     place: Place | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is a thing and nothing else: then its own map is all there is."""
+        return self.place is None and not self.attributes and bool(self.noun)
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,299 +74,84 @@ class Span(NamedTuple):
     quoted: bool = False
 
 
-def _set(words: str) -> frozenset[str]:
-    return frozenset(words.split())
+_COLOURS, _SHADES = read_set("describing", "colours"), read_set("describing", "shades")
+_ATTRIBUTES = read_set("describing", "colours", "sizes", "qualities")
+_ENDINGS, _COUNTS = read_set("describing", "endings"), read_set("describing", "counts")
+_TWO_DESCRIBE = read_pairs("describing", "two words")
+_PREDICATES = (_COLOURS - read_set("describing", "no predicates")) | read_set("describing", "predicates")
 
-
-def _table(lines: str) -> list[tuple[Relation, str]]:
-    """Lines of "relation: words"."""
-    rows = [line.partition(":") for line in lines.strip().splitlines()]
-    return [(cast(Relation, relation.strip()), words) for relation, _, words in rows]
-
-
-def _pairs(words: str) -> frozenset[tuple[str, str]]:
-    return frozenset((first, second) for first, second in (pair.split() for pair in words.split(",")))
-
-
-_ARTICLES = _set("a an the")
-_COLOURS = _set(
-    """
-    red orange yellow green blue purple pink brown black white grey gray golden gold silver violet beige tan maroon
-    navy teal turquoise olive khaki lavender magenta cyan scarlet crimson burgundy bronze copper blonde blond
-    """
-)
-_SHADES = _set("dark light bright pale deep navy sky royal lime olive hot baby neon forest mint")
-_SIZES = _set(
-    "big small large little tiny huge giant tall short long wide narrow thick thin high low deep round square"
-)
-_QUALITIES = _set(
-    """
-    colorful colourful multicolored multicoloured rainbow transparent clear dark bright pale shiny reflective wooden
-    wood metal metallic plastic leather brick stone glass paper cardboard rubber steel iron concrete ceramic wicker
-    straw denim woolen wool cotton silk velvet knitted furry fluffy fuzzy marble bamboo tiled porcelain lace fur
-    chrome striped checkered checked plaid floral dotted spotted patterned camouflage camo tie-dye tie-dyed flowered
-    old young new elderly ancient antique vintage modern middle-aged teenage adult open closed empty full broken
-    clean dirty wet dry muddy dusty rusty worn torn parked moving sliced chopped cut cooked fried grilled baked
-    roasted toasted melted frozen fresh ripe rotten raw burnt burning lit unlit folded crumpled bald bearded smiling
-    crying sleeping sunlit snowy sandy grassy rocky snow-covered cloudy sunny shaded blurry blurred tangled curly
-    straight wavy shaggy hairy bushy bare naked shirtless barefoot pregnant fat skinny slim heavy soft hard sharp
-    pointed pointy curved bent flat tilted hanging floating flying standing sitting lying running walking jumping
-    painted carved decorated framed ornate fancy plain simple beautiful pretty cute ugly nice lovely funny strange
-    weird cool front rear back left right upper lower top bottom inner outer middle central main other nearest
-    closest farthest biggest smallest largest tallest shortest longest oldest youngest brightest darkest bigger
-    smaller larger taller shorter longer older younger brighter darker lighter first second third last fourth
-    leftmost rightmost topmost whole entire half single double same different electric digital portable dead live
-    stuffed fake real artificial leafy leafless green-leaved dead bony crowded busy quiet calm choppy overcast rainy
-    paved unpaved cracked peeling wild tame domestic female male
-    floppy matching half-eaten glowing barking shining blooming
-    """
-)
-_ATTRIBUTES = _COLOURS | _SIZES | _QUALITIES
-_ENDINGS = _set(
-    """
-    colored coloured sleeved haired eyed shaped legged sized striped faced headed tailed old patterned covered
-    skinned tall white black red blue green brown grey gray yellow pink orange framed winged wheeled bearded
-    """
-)
-# Left out of noun and attributes: they count.
-_COUNTS = _set(
-    """
-    one two three four five six seven eight nine ten eleven twelve dozen several many few more most fewer some all
-    both other another various multiple numerous lot lots couple only
-    """
-)
-_PATTERNS = _pairs(
-    """
-    polka dot,polka dotted,tie dye,tie dyed,stainless steel,animal print,leopard print,zebra print,snow covered,
-    bright colored,brightly colored,brightly coloured,dark haired
-    """
-)
-# Begin like an attribute and are one thing.
-_FIXED = _pairs(
-    """
-    hot dog,hot dogs,hot tub,hot sauce,hot chocolate,hot air,top hat,top hats,side table,orange juice,red wine,white
-    wine, green tea,black tea,black bear,black bears,polar bear,brown bear,brown bears,grizzly bear,black
-    pepper,black board, white board,green beans,green bean,green onion,green onions,red onion,red cross,white
-    house,high chair,high chairs, high heel,high heels,high school,high rise,square root,big ben,paper towel,paper
-    towels,paper clip,paper clips, glass case,tin can,rubber duck,cotton candy,cotton ball,cotton swab,iron
-    board,ironing board,gold fish,stone age, silver ware,silver medal,gold medal,bronze medal,rainbow flag,second
-    hand,first aid,flat screen,flat bread,hard hat, hard hats,soft drink,soft drinks,wet suit,wet suits,dry
-    dock,dead end,live stock,stuffed animal,stuffed animals, stuffed bear,stuffed toy,stuffed toys,running
-    shoes,running shoe,walking stick,flying saucer,flying disc,cutting board, sleeping bag,sleeping bags,hanging
-    basket,standing desk,painted lady,main course,main street,half pipe,single file, cool box,cool bag,electric
-    guitar,electric guitars,fire hydrant,sweet potato,french fries,french toast,bell pepper, short cut,long
-    board,long boards,round about,back pack,back packs,back yard,back drop,front yard,left over,bald eagle, black
-    hole,blue jay,blue jays,blue jeans,blue cheese,brown rice,white rice,brown bread,white bread,bare feet, open
-    sign,cut outs,other side,dry erase,clear sky,light bulb,full moon,half moon,wild life,wood chips,wood stove,
-    wood burning,wind mill,stop sign,digital camera,digital clock
-    """
-) - _pairs("blue jeans,bare feet,clear sky,open sign,other side,glass case")  # fmt: skip
-# "X of Y" is a Y: what one looks for is the Y.
-_MEASURES = _set(
-    """
-    group groups pair pairs bunch bunches piece pieces pile piles row rows slice slices stack stacks crowd crowds
-    herd herds flock flocks set sets line lines lot lots number couple cluster clusters collection variety bit bits
-    loaf sheet sheets school pack packs heap strip strips chunk chunks handful dozen dozens swarm bundle bundles
-    array range kind kinds type types sort sorts spread layer layers block blocks half halves drop drops patch
-    patches litter pride hundreds team load series selection assortment trio duo quartet mound bouquet
-    """
-)
-_KEEPS_ATTRIBUTES = _set(
-    "pair pairs piece pieces slice slices sheet sheets strip strips bunch bundle bouquet chunk block"
-)
-# "X of Y" is one thing, if no "the" stands before Y.
-_CONTAINERS = _set(
-    """
-    cup cups glass glasses bottle bottles bowl bowls mug mugs can cans plate plates jar jars box boxes bag bags
-    bucket buckets basket baskets carton cartons jug pitcher pot pots tin vase vases tray trays tub tank tube packet
-    crate crates barrel pan spoon spoonful dish dishes scoop scoops roll rolls shelf cart
-    """
-)
-_DEPICTIONS = _set(
-    """
-    painting paintings statue statues drawing drawings sculpture portrait poster posters map maps model bust sketch
-    print figurine figure symbol picture pictures photo photos photograph photographs image images reflection shadow
-    """
-)
-
-# Wholes and their parts: "bicycle wheel" is a wheel of a bicycle, "tennis racket" is a racket. One line, one kind.
-_CLOTHES = """
-    hat cap helmet shirt t-shirt tshirt jacket coat dress skirt pants trousers shorts jeans shoes shoe boots boot
-    socks sock gloves glove tie scarf suit vest uniform sweater hoodie sweatshirt blouse apron swimsuit bikini
-    wetsuit sunglasses glasses goggles watch belt necklace earring earrings bracelet ring backpack robe gown sandals
-    sneakers costume outfit clothes clothing camouflage jersey overalls headband wristband mask crown bandana beanie
-    hood cape leggings tights kimono turban pajamas swimwear tuxedo heels stripes stockings raincoat
-    """
-_MADE_OF = tuple(
-    (_set(wholes), _set(parts))
-    for wholes, _, parts in (
-        kind.partition(">")
-        for kind in """
-    dog cat horse cow sheep zebra giraffe elephant bear bird goat lion tiger monkey rabbit parrot owl eagle seagull
-    pigeon swan goose deer pig donkey camel kitten puppy calf fox wolf squirrel penguin ostrich rhino hippo dolphin
-    whale shark snake turtle frog butterfly peacock rooster bull lamb foal pony moose elk animal > head face ear
-    ears eye eyes nose mouth leg legs foot feet neck tongue teeth hair arm arms hand hands finger fingers knee knees
-    elbow shoulder shoulders chin chest back belly stomach lips beard mustache moustache wrist toes thumb forehead
-    cheek cheeks eyebrows tail tails paw paws mane horn horns trunk tusk tusks wing wings beak feather feathers fur
-    hoof hooves claw claws whiskers snout antlers body collar leash saddle stripes spots shell fin fins udder
-    muzzle; man woman boy girl child kid baby person player rider skier surfer snowboarder skateboarder lady guy men
-    women people toddler batter pitcher catcher > head face ear ears eye eyes nose mouth leg legs foot feet neck
-    tongue teeth hair arm arms hand hands finger fingers knee knees elbow shoulder shoulders chin chest back belly
-    stomach lips beard mustache moustache wrist toes thumb forehead cheek cheeks eyebrows; car bus truck van taxi
-    bicycle bike motorcycle motorbike scooter train plane airplane aeroplane jet boat ship tractor cart wagon
-    helicopter jeep suv trailer vehicle skateboard stroller suitcase pickup tram sailboat > wheel wheels tire tires
-    tyre tyres door doors window windows windshield windscreen headlight headlights taillight taillights hood bumper
-    engine wing wings tail propeller propellers mirror mirrors roof handlebar handlebars pedal pedals spokes fender
-    grille mast masts sail sails deck hull cockpit handle handles; bicycle bike motorcycle motorbike scooter > seat
-    saddle frame basket chain bell kickstand; chair table couch sofa bed desk bench stool cabinet oven stove
-    refrigerator fridge microwave dresser toilet dishwasher wardrobe cupboard armchair nightstand drawer freezer
-    door window furniture > leg legs arm arms drawer drawers handle handles knob knobs door doors seat headboard
-    armrest lid backrest frame; cup mug pot pan kettle teapot jar bottle knife umbrella bag basket suitcase bucket
-    jug pitcher hammer spoon fork racket toothbrush broom scissors purse box can > handle handles lid lids cap spout
-    blade strap straps rim label neck cork top; clock > face hand hands dial; house building church barn hotel
-    cottage castle tower skyscraper shed hut cabin temple school store shop restaurant > roof window windows door
-    doors chimney wall walls steeple facade balcony entrance porch steps; tree palm oak pine > trunk trunks branch
-    branches leaf leaves bark; flower rose tulip plant sunflower daisy > petal petals stem stems leaf leaves; shirt
-    jacket coat dress blouse sweater jeans pants suit hoodie > collar sleeve sleeves pocket pockets button buttons
-    zipper hood cuff cuffs hem; shoe boot sneaker > lace laces sole soles heel; laptop tv television monitor phone
-    computer tablet cellphone > screen screens; laptop phone piano calculator remote > keys key keyboard button
-    buttons; sink bathtub tub > faucet faucets tap taps drain; lamp > shade base; guitar violin > strings neck;
-    bicycle car truck bus van motorcycle > lights
-    """.split(";")
-    )
-)
+_ONE_THING, _TWO_WORD_PARTS = read_pairs("things", "one thing"), read_pairs("things", "parts of two words")
+_WHOLE = read_pairs("things", "one thing with of")
+_MEASURES = read_set("things", "measures")
+_KEEPS_ATTRIBUTES = read_set("things", "measures that keep attributes")
+_CONTAINERS, _DEPICTIONS = read_set("things", "containers"), read_set("things", "depictions")
+_WEARABLE = read_set("things", "clothes") | _COLOURS
+_HEAD, _HANDS, _ROOMS = read_set("things", "head"), read_set("things", "hands"), read_set("things", "rooms")
+_NOUNS_ING, _NOUNS_ED = read_set("things", "in -ing"), read_set("things", "in -ed")
+_WHOLES_AND_PARTS = [(frozenset(wholes), parts) for wholes, parts in read_rows("wholes")]
 _PART_OF = {
-    part: frozenset().union(*(w for w, ps in _MADE_OF if part in ps)) for _, parts in _MADE_OF for part in parts
+    part: frozenset[str]().union(*(wholes for wholes, others in _WHOLES_AND_PARTS if part in others))
+    for _, parts in _WHOLES_AND_PARTS
+    for part in parts
 }
-# Parts of anything: "top of a hill", "handle of door".
-_PARTS = frozenset(_PART_OF) | _set(
-    "edge corner end tip base rim side front back surface inside outside lid cover border"
-)
-_TWO_WORD_PARTS = _pairs(
-    "license plate,number plate,side mirror,side mirrors,roof rack,exhaust pipe,steering wheel,seat belt,tail light,"
-    "tail lights,head light,head lights,upper deck,lower deck,landing gear"
-)  # fmt: skip
-_WEARABLE = _set(_CLOTHES) | _COLOURS
-_HEAD, _HANDS = _set("head hair heads"), _set("hand hands arm arms lap")
+_HAVE_TWO_WORD_PARTS = frozenset[str]().union(*(wholes for wholes, _ in _WHOLES_AND_PARTS))
+_PARTS = frozenset(_PART_OF) | read_set("things", "parts")
 
-# Nouns in -ing; other words in -ing at the end of a phrase say what the thing does: "bus moving".
-_NOUNS_ING = _set(
-    """
-    building clothing ring wing king string railing ceiling painting awning swing frosting icing crossing parking
-    lightning pudding dressing stocking earring evening morning spring thing lettering writing drawing wedding
-    bedding clearing opening seating topping dumpling duckling sling landing lighting covering siding roofing
-    flooring fencing serving filling wrapping handwriting marking piping meeting gathering darling engraving carving
-    molding stuffing crossing boxing wrestling camping
-    gardening herring viking seedling sibling offspring bling ding sting fling
-    keyring teething living dining wiring lining
-    """
-)
-_NOUNS_ED = _set("hundred moped united biped allied purebred thoroughbred")
-# Say something of the word before them: "the car parked".
-_AFTER = _set("parked made covered filled mounted seated perched docked dressed surrounded decorated hung tied asleep")
-# Say something of the word before them in "is the dog wet?".
-_PREDICATES = (_COLOURS - {"orange", "tan", "lavender", "olive", "violet"}) | _set(
-    """
-    open closed empty full broken clean dirty wet dry muddy dusty rusty torn ripe unripe rotten raw cooked fried
-    melted frozen fresh burnt bald pregnant tall big small large huge tiny old young new bright dark cloudy overcast
-    sunny blurry curly crowded busy calm fake real alive dead asleep awake round square long short lit unlit happy
-    sad angry striped wooden barefoot shiny
-    """
-)
-# One thing, though "of" stands after a word that is a part elsewhere.
-_WHOLE = _pairs(
-    "body water,head lettuce,head broccoli,head cabbage,head garlic,ear corn,ears corn,leg lamb,wall bricks"
-)
-_ROOMS = _set("room restroom bathroom toilet store section")  # "the men's room" is one thing
 
-_PREPOSITIONS: dict[str, Relation] = {
-    preposition.strip(): relation
-    for relation, prepositions in _table(
-        """
-        on: on, on top of, on the top of, at the top of, upon, onto, atop, across, on the front of, on the back of
-        in: in, inside, inside of, within, into, among, amongst, amid, in the middle of, in the back of, out of
-        in: in the corner of, in the center of, in the centre of, at the bottom of, on the bottom of
-        under: under, below, beneath, underneath, hanging from, hung from, suspended from
-        above: above, over
-        beside: beside, next to, near, near to, by, close to, at, against, alongside, along, around, between
-        beside: adjacent to, in between, surrounding, to the side of, on the side of, on either side of
-        beside: tied to, chained to, attached to, fastened to, connected to
-        beside: at the end of, at the side of, at the sides of, on both sides of, on the other side of
-        left: left of, to the left of, on the left of, on the left side of, to the left side of
-        right: right of, to the right of, on the right of, on the right side of, to the right side of
-        behind: behind, in back of, at the back of
-        before: before, in front of, in the front of, at the front of
-        with: with
-        part: of
-        """
-    )
-    for preposition in prepositions.split(",")
-}
+def _by_entry(name: str, *but: str) -> dict[str, Relation]:
+    """Entries of the lists in a file -> the relation that a list is called by."""
+    lists = read_lists(name)
+    return {entry: cast(Relation, key) for key in lists if key not in but for entry in lists[key]}
+
+
+_PREPOSITIONS = _by_entry("prepositions")
 # What somebody does, and where the answer is: "what is the man holding?". A word after the verb may change it.
-_DONE: dict[str, Relation] = {
-    verb: relation
-    for relation, verbs in _table(
-        """
-        held: holding hold held grabbing gripping reading read raising lifting
-        worn: wearing wear worn
-        ridden: riding ride ridden driving drive surfing steering
-        eaten: eating eat eaten drinking drink drunk biting chewing licking tasting grazing sipping
-        carried: carrying carry carried transporting
-        used: using use used playing play throwing throw catching catch hitting hit kicking kick swinging pulling
-        used: pull pushing push touching touch cutting cut washing cooking cleaning writing typing petting brushing
-        used: chasing herding feeding making drawing painting opening smelling sniffing working fixing preparing baking
-        used: towing dragging spraying pouring stirring tossing bouncing balancing
-        seen: reaching looking look watching watch staring facing seeing see pointing photographing gazing filming
-        """
-    )
-    for verb in verbs.split()
-}
-_POSTURE = _set(
-    """
-    sitting standing lying laying resting leaning perched seated sleeping sat stood parked stacked piled placed
-    located hanging hung mounted attached growing floating swimming stuck displayed shown written printed painted
-    seen visible kept stored sit sits stand stands lie lies walking running jumping flying waiting crouching
-    kneeling climbing relaxing napping skating skiing grazing posing playing working dining gathered surfing
-    arranged out being tied
-    """
-)
-_HOLDS = _set(
-    """
-    holding carrying wearing eating drinking using reading holds carries wears eats having has have playing throwing
-    swinging hitting kicking catching touching flying pouring cutting pushing pulling petting feeding walking
-    brushing washing
-    """
-)
-_RIDES = _set("riding rides driving drives surfing")
+_DONE = _by_entry("verbs", "posture", "states", "with", "on", "no thing")
+_POSTURE, _AFTER, _THOUGHT = read_set("verbs", "posture"), read_set("verbs", "states"), read_set("verbs", "no thing")
+_HOLDS, _RIDES = read_set("verbs", "with"), read_set("verbs", "on")
 # The place of what an agent leans on, stands in and so on, from the preposition after the verb.
 _OTHER_SIDE: dict[Relation, Relation] = {
     "on": "supporting", "in": "around", "under": "above", "above": "under", "beside": "beside", "behind": "before",
     "before": "behind", "left": "right", "right": "left", "with": "used",
 }  # fmt: skip
 
-_DETERMINERS = _set(
-    """
-    a an the some any his her its their my your our this that these those all both each every one of
-    """
+_ARTICLES, _OWN, _BE = read_set("small", "articles"), read_set("small", "own"), read_set("small", "be")
+_DETERMINERS = read_set("small", "determiners") | {"all", "both", "each", "every", "one", "of"}
+_SKIPPED, _KIND, _STATES = (
+    _BE | read_set("small", "auxiliaries"),
+    read_set("small", "kind"),
+    read_set("small", "yes or no"),
 )
-_OWN = _set("his her its their whose")
-_BE = _set("is are was were am be being been")
-_SKIPPED = _BE | _set("do does did can could will would currently also now both all really probably just still")
-_ASKS = ("what", "which", "who", "whom", "what's", "who's")
-_HAVE_TWO_WORD_PARTS = frozenset().union(*(whole for whole, _ in _MADE_OF))
-_KIND = _set("color colour colors colours kind kinds type types sort sorts brand style else of number")
-_STATES = _set(
-    "is are was were do does did has have had isn't aren't wasn't weren't doesn't don't didn't there why when if can't"
-)
-_HAVE, _PRONOUNS = _set("has have had"), _set("he she they it we you i")
-_THOUGHT = _set("doing thinking feeling saying celebrating waiting wondering expecting happening going coming")
-_THINGS = _set("thing things object objects item items something anything everything")
-_DOES = _set("do does did")
+_HAVE, _PRONOUNS, _THINGS = read_set("small", "have"), read_set("small", "pronouns"), read_set("small", "something")
+_THAT = read_set("small", "that")
+_ASKS, _DOES = ("what", "which", "who", "whom", "what's", "who's"), frozenset(("do", "does", "did"))
 _BEFORE_A_NOUN = [[word] for word in sorted(_ARTICLES | _OWN)]
-_THAT = _set("that which who directly right")
-_ENDS = _set(". ? ! ; : ( )")
+_ENDS = frozenset(".?!;:()")
 
 _Item = str | int  # a word outside the phrases, or a phrase's number
+
+# What may be there, asked beside the place of a frame.
+FRAMES = read_lists("frames")
+HANDS = FRAMES["hands"]
+_USED_BY_HAND = ("held", "carried", "used", "eaten")
+
+
+def things_of(relation: Relation) -> tuple[str, ...]:
+    """Words for what may be in a place that a question names alone: "what is the man holding?"."""
+    return FRAMES.get("held" if relation in ("carried", "used") else relation, FRAMES["anything"])
+
+
+def words_of(phrase: Phrase) -> tuple[str, ...]:
+    """Every text whose map `compose` needs for this phrase, without repetition."""
+    out = [phrase.noun] if phrase.noun else []
+    if phrase.place is not None:
+        relation = phrase.place.relation
+        if not phrase.noun:
+            out += things_of(relation)
+            out += HANDS if relation in _USED_BY_HAND else ()
+            out += ("head",) if relation == "worn on head" else ()
+        out += words_of(phrase.place.of)
+    return tuple(dict.fromkeys(out))
 
 
 def structure(words: Sequence[str], spans: Sequence[Span]) -> tuple[Phrase, ...]:
@@ -446,9 +235,9 @@ def _read_simple(words: Sequence[str]) -> Phrase:
     attributes, i, last = [], 0, len(words) - 1
     while i < last:
         pair = (words[i], words[i + 1])
-        if pair in _FIXED or (pair in _TWO_WORD_PARTS and i + 1 == last):
+        if pair in _ONE_THING or (pair in _TWO_WORD_PARTS and i + 1 == last):
             break
-        if i + 1 < last and (pair in _PATTERNS or (pair[0] in _SHADES and pair[1] in _COLOURS)):
+        if i + 1 < last and (pair in _TWO_DESCRIBE or (pair[0] in _SHADES and pair[1] in _COLOURS)):
             attributes.append(" ".join(pair))
             i += 2
         elif words[i] in _COUNTS:

@@ -1,17 +1,14 @@
 """A question becomes noun phrases, and those become text vectors.
 
-What is notable
 * Dense text-aligned features answer to *things*, not to sentences: "what colour is the bus?" as a whole points nowhere,
-  "bus" points at the bus. So question words, verbs and words about the answer ("colour", "how many") are dropped, and
-  what remains is cut where they stood: "is there a dog on the red couch?" asks for "dog" and "red couch".
-* The cutter is a list of words, not a parser: a word that may be a thing stays ("watch", "face", "drinks"), at the cost
-  of phrases like "man stands". Quotes are exact: `the "parking meter"`.
+  "bus" points at the bus. So question words, verbs and words about the answer ("colour", "how many") are dropped
+  (words/small.tsv), and what remains is cut where they stood: "is there a dog on the red couch?" asks for "dog" and
+  "red couch".
+* A word that may be a thing stays ("watch", "face", "drinks"). Quotes are exact: `the "parking meter"`.
 * "and" and commas ask for things together, "or" for any of them. What comes after "except", "without", "not" and "no"
-  is left out, and listed as `ignored`; in a question ("is that not a bus?") "not" and "no" leave nothing out, nor
-  where nothing else is named ("no entry signs").
-* What a phrase is made of, and what is asked for beside it, is read by phrase.py and kept as `structure`.
+  is left out, and listed as `ignored`; but in a question ("is that not a bus?"), and where nothing else is named ("no
+  entry signs"), "not" and "no" leave nothing out.
 * The built-in encoders read English: a question in another language is refused, or warned of where it may be a name.
-* Text vectors are kept in a small cache: the same question asked again costs a lookup.
 """
 
 from __future__ import annotations
@@ -32,85 +29,45 @@ from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import BUILT_IN
 from foveate.encoders.protocol import ASK_IN_ENGLISH, Encoder, encode_texts
 from foveate.language.cues import COLOUR_OF, COLOURS, SPELLED, WORDS, Cue, find_cues, is_measured
-from foveate.language.foreign import other_language
-from foveate.language.frames import is_plain, words_of
-from foveate.language.phrase import Phrase, Place, Span, is_state, structure
+from foveate.language.lists import read_rows, read_set
+from foveate.language.phrase import Phrase, Place, Span, is_state, structure, words_of
 
 MAX_CHARACTERS = 1000
 SHOWN = 60  # characters of a text in the repr of what was made of it
 MAX_PHRASES = 8
 REMEMBERED = 1024
 
-# Always cut: articles, pronouns, prepositions, conjunctions, auxiliaries, question words.
-_FUNCTION = """
-a an the this that these those some any every each all both either neither no none other another such same
-i you he she it we they me him her us them my your his its our their mine yours hers ours theirs one ones
-who whom whose which what where when why how there here
-in on at by for from to into onto upon with without within about above below under over between among behind beside
-besides except excluding next near around across against along through toward towards off out up down inside outside
-beneath underneath alongside atop amongst
-more fewer most
-and or but nor so than then yes as if whether because while during not only also too very just still yet of
-is are was were be been being am isn't aren't wasn't weren't do does did doing done don't doesn't didn't
-can't cannot couldn't won't wouldn't shouldn't hasn't haven't hadn't
-has have had having can could will would shall should may might must let's please
-how's what's where's who's there's that's it's he's she's
-"""
-# Always cut: what people and things do in pictures, and asking. Only forms that are hardly ever names of things.
-_VERBS = """
-see sees seen look looks looking find finds found show showing shown tell tells say says said saying describe
-describes identify locate located detect give gives holding held wear wears wearing worn carry carries carrying using
-eat eats eating drinking sit sits sitting standing lying laying walking running riding driving playing throw throws
-throwing catching hanging making made taking taken put puts putting get gets getting go goes going come comes coming
-happen happens happening appear appears appearing contain contains containing belong belongs covered covering facing
-thrown ridden holds attached placed visible written printed object objects thing things something anything everything
-nothing
-"""
-# Cut where they are commands: at the beginning, after "please" or "can you".
-_COMMANDS = "count name point mark highlight list read segment mask crop zoom"
-# Cut where they only say where: "on the left", but not in "the left hand" or "a top hat".
-_PLACES = "left right top bottom middle center centre corner side front back foreground background"
-# Cut after what, which or how, and before "of": words about the answer. "What colour is it", "a picture of a dog".
-_ANSWERS = """
-color colour colors colours kind kinds type types sort sorts number amount many much long tall big old far high wide
-picture pictures photo photos photograph image images view part side top bottom left right front back middle end
-"""
-
-# Cut where they mean the whole: "in the picture", but not "the picture on the wall".
-_WHOLES = frozenset("image images picture pictures photo photos photograph photographs scene figure".split())
-# Whole sentences that say how to answer, as tests of models have them: "Answer the question using a single word."
+_FUNCTION, _PLACE = read_set("small", "function"), read_set("small", "places")
+_CUTS = _FUNCTION | read_set("small", "verbs")
+_NAMELESS = _FUNCTION - read_set("small", "may be things")
+_AT_START, _ANSWER, _WHOLES = (
+    read_set("small", "commands"),
+    read_set("small", "answers"),
+    read_set("small", "whole image"),
+)
+_NOT, _ASKING = read_set("small", "not"), read_set("small", "asking")
+_DETERMINERS, _CANS = read_set("small", "determiners"), read_set("small", "before can")
+_BESIDE, _IS = read_set("small", "beside"), frozenset(("is", "are", "was", "were"))
+_ADJECTIVES = read_set("small", "adjectives").union(COLOURS, SPELLED)
+_NAMED = frozenset(("no", "not", "without"))  # a text that begins so and names nothing else asks for what it names
+_EXCEPT, _ALL, _OTHER_THAN = frozenset(("except", "excluding")), ("all", "everything", "anything"), ("other", "than")
+_ENDS, _LISTS = frozenset((*".?!;:()", "but")), frozenset((*",&", "and", "or"))
+_BEFORE_PLACES = _PLACE | {"in", "on", "at", "to", "the"}
+# Whole sentences that tell how to answer, as tests of models have them: "Answer the question using a single word."
 _ORDER = re.compile(
     r"(?:please\s+)?(?:answer|respond|reply)\b|(?:please\s+)?(?:give|provide|select|choose|use|do not|don't)\b"
     r".*\b(?:answers?|options?|letters?|words?|phrases?|explanations?|choices?)\b",
     re.IGNORECASE,
 )
-_TRUE_OR_FALSE = re.compile(r"\btrue\s*(?:/|\bor\b|,)\s*false\b", re.IGNORECASE)  # how to answer, as above
+_TRUE_OR_FALSE = re.compile(r"\btrue\s*(?:/|\bor\b|,)\s*false\b", re.IGNORECASE)
 _SENTENCE = re.compile(r"(?<=[.?!])\s+|\n+")
-
-_CUTS = frozenset((_FUNCTION + _VERBS).split())
-_NAMELESS = frozenset(_FUNCTION.split()) - {"can", "will", "must", "down"}  # a can, a will, ...
-_AT_START, _PLACE, _ANSWER = (frozenset(words.split()) for words in (_COMMANDS, _PLACES, _ANSWERS))
 _QUOTED = re.compile(r"[\"“”]([^\"“”]+)[\"“”]")
 _CUT = None  # stands for a cut in a list of words
 _QUOTE = "\ue000"  # stands for a phrase in quotes
-# Phrases after these are left out; after the first kind all to the end of the clause ("everything but dogs and cats").
-_EXCEPT, _ALL, _OTHER_THAN = frozenset(("except", "excluding")), ("all", "everything", "anything"), ("other", "than")
-_NOT = frozenset("not no without nor neither isn't aren't wasn't weren't doesn't don't didn't hasn't haven't".split())
-_NAMED = frozenset(("no", "not", "without"))  # a text that begins so and names nothing else asks for what it names
-# "Is that not a bus?", "why is the dog not on the sofa?": what a question denies is where one has to look.
-_ASKING = frozenset(
-    "is are was were does do did has have can could will would should what which who whose where when why how".split()
-)
-_ENDS = frozenset((*".?!;:()", "but"))
-_LISTS = frozenset((*",&", "and", "or"))
-_DETERMINERS = frozenset("a an the some any his her its their my your our this that these those".split())
-_CANS = frozenset(
-    "trash garbage rubbish recycling watering soda beer tin spray aluminum aluminium paint gas milk".split()
-)
-_IS = frozenset("is are was were".split())
-_BESIDE = frozenset("also either both then too".split())
-_BEFORE_PLACES = _PLACE | frozenset("in on at to the".split())
-_ADJECTIVES = frozenset((*COLOURS, *SPELLED, *"big small large little old young new long short tall".split()))
+_LANGUAGES = tuple((name, *map(frozenset, words)) for (name,), *words in read_rows("foreign"))
+_ENGLISH, _NAMES = read_set("english", "english"), read_set("english", "names")
+_LETTERS = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+MANY = 4  # different small words of a language, where only one of them is no English word
 
 
 def quoted(text: str) -> str:
@@ -181,7 +138,7 @@ class Query:
 
     def composed(self, i: int) -> bool:
         """Whether the map of phrase i is made of several maps."""
-        return bool(self.words) and not is_plain(self.structure[i])
+        return bool(self.words) and not self.structure[i].plain
 
     @cached_property
     def asked(self) -> tuple[int, ...]:
@@ -420,6 +377,38 @@ def check_text(text: str) -> None:
         raise QueryError(f"an empty query ({text!r})", expected="a question or a noun phrase", fix='ask "a dog", say')
 
 
+def other_language(text: str) -> tuple[str, bool] | None:
+    """-> (the language that a text is in, whether that is sure); None for English, and for what cannot be told.
+
+    German, French, Spanish, Italian, Portuguese and Dutch, by their small words: an encoder that reads English alone
+    scores such a text without an error, as it knows pieces of anything in Latin letters. Sure are two small words of
+    one language and none of English, or one with three that are English words, too ("was hat der Mann in der Hand?");
+    they are half of the text's words at least. A noun after an article may be a name ("la la land"): that is a guess.
+
+    >>> other_language("wo ist der Hund?"), other_language("el perro rojo")
+    (('German', True), ('Spanish', False))
+    >>> other_language("the El Camino behind the taco stand")
+    """
+    words = _LETTERS.findall(_QUOTED.sub(" ", text).lower().replace("’", "'"))
+    if len(words) < 2 or not _ENGLISH.isdisjoint(words):
+        return None
+    every = set(words)
+    best, count = "", 0
+    for name, articles, others, shared in _LANGUAGES:
+        small = [word for word in words if word in articles or word in others]
+        too = [word for word in words if word in shared]
+        sure = len(set(small)) >= 2 and not every.isdisjoint(others)
+        if (sure or (small and len({*small, *too}) >= MANY)) and 2 * len(small + too) >= len(words):
+            best, count = max((best, count), (name, len(small)), key=lambda found: found[1])
+    if best:
+        return best, True
+    if len(words) <= 4 and words[1] not in _NAMES:
+        for name, articles, *_ in _LANGUAGES:
+            if words[0] in articles:
+                return name, False
+    return None
+
+
 def _check_language(text: str, name: str) -> None:
     """Says that an encoder reads English alone: its text table has pieces of every word in Latin letters, no error."""
     found = other_language(text)
@@ -484,7 +473,7 @@ def _encode_words(
     out = []
     for phrase in read:
         try:
-            if not is_plain(phrase):
+            if not phrase.plain:
                 known |= {word: encode_phrase(encoder, word) for word in words_of(phrase) if word not in known}
             out.append(phrase)
         except QueryError:

@@ -31,8 +31,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.language.frames import ANYTHING, FRAMES, HANDS, is_plain
-from foveate.language.phrase import Phrase, Relation
+from foveate.language.lists import read_set
+from foveate.language.phrase import HANDS, Phrase, Relation, things_of
 from foveate.relevance.confidence import DETECTED, peak
 
 Floats = NDArray[np.float32]
@@ -43,15 +43,7 @@ SEEN = 0.3  # a part whose map reaches this is not guessed at all
 LEAST = 0.05  # a whole that is less likely than this has no places
 NEAR, BESIDE, REACH = 0.2, 0.45, 0.35  # distances, in square roots of the other thing's area
 ENOUGH, LOCAL = 0.4, 0.25  # share of a property that is enough to be sure of; over what part of a thing it is taken
-
-HIGH = frozenset(
-    "head heads face faces hair ear ears eye eyes nose mouth beak horn horns hat cap helmet glasses sunglasses beard "
-    "mane roof antlers chimney neck collar necktie tie scarf headband eyebrows forehead".split()
-)
-LOW = frozenset(
-    "leg legs foot feet paw paws hoof hooves shoe shoes boots sneakers sandals sock socks wheel wheels tire tires base "
-    "knee knees ankle ankles pontoons skis landing gear pedals bottom shoelaces".split()
-)
+HIGH, LOW = read_set("things", "high"), read_set("things", "low")
 
 
 @dataclass(frozen=True)
@@ -82,7 +74,7 @@ def compose(phrase: Phrase, maps: dict[str, Floats], evidence: Evidence) -> Comp
     weights: dict[str, float] = {}
     found = maps[phrase.noun] if phrase.noun else None
     support = 1.0
-    if found is not None and not is_plain(phrase):
+    if found is not None and not phrase.plain:
         planes[phrase.noun], confidences[phrase.noun] = found, peak(found)
     for attribute in phrase.attributes:
         for word in attribute.split():
@@ -144,7 +136,7 @@ def region(relation: Relation, w: Floats) -> Floats:
 def frame(relation: Relation, w: Floats, maps: dict[str, Floats]) -> tuple[Floats, Floats]:
     """(place, likeliest thing) of a question for what is beside its noun."""
     size = extent(w)
-    things = np.max([maps[word] for word in FRAMES.get(relation, ANYTHING)], 0)
+    things = np.max([maps[word] for word in things_of(relation)], 0)
     inside = grown(w, NEAR * size)
     if relation in ("held", "carried", "used", "eaten"):
         hold = np.max([maps[word] for word in HANDS], 0) * inside

@@ -31,7 +31,8 @@ from foveate.core.errors import ChannelError, OptionError
 from foveate.core.gone import check_kept
 from foveate.core.layout import Channel, Layout
 from foveate.encoders.protocol import Encoder
-from foveate.language.cues import COLOUR_OF, COLOURS, MADE, Cue, follow, plane_of
+from foveate.language.cues import COLOUR_OF, COLOURS, Cue
+from foveate.relevance.evidence import follow, plane_of
 from foveate.relevance.presets import PresetName, preset_of
 from foveate.relevance.value import Relevance
 from foveate.relevance.written import Reading
@@ -257,8 +258,8 @@ def _parse_weights(texture: Texture, given: object) -> tuple[Cue, ...]:
         fix = "0 leaves the channel out, 1 lets it raise all it can"
         weight = check_number(f"channel_weights[{name!r}]", weight, fix=fix)
         if isinstance(name, str) and name.startswith(COLOUR_OF):
-            check_choice("colour", name.removeprefix(COLOUR_OF), tuple(COLOURS), fix="these have planes")
-        elif isinstance(name, str) and name in MADE:
+            check_choice("colour", name.removeprefix(COLOUR_OF), COLOURS, fix="these have planes")
+        elif isinstance(name, str) and name == "own_motion":
             if plane_of(texture, name) is None:
                 raise ChannelError(
                     f"channel_weights={name!r}: this texture holds no flow",

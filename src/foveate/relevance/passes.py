@@ -23,10 +23,10 @@ from foveate.core.errors import ChannelError, QueryError
 from foveate.core.layout import EVERY_NAME
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder
-from foveate.language.cues import evidence_of
 from foveate.language.negatives import negatives_of
 from foveate.language.phrase import Phrase
 from foveate.language.query import Query, encode_phrase, prepare
+from foveate.relevance.evidence import evidence_of
 from foveate.relevance.scoring import score_maps
 from foveate.relevance.value import Floats, Relevance
 from foveate.texture.texture import Texture

@@ -32,11 +32,12 @@ from foveate.core.checks import check_array
 from foveate.core.grid import Grid, check_grid, resize_map
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Calibration
-from foveate.language.cues import evidence_of, find_cues
+from foveate.language.cues import find_cues
 from foveate.language.negatives import Negatives
 from foveate.language.query import Query
 from foveate.relevance.composition import compose
 from foveate.relevance.confidence import peak
+from foveate.relevance.evidence import evidence_of
 from foveate.relevance.fusion import DEFAULTS, ScoreOptions, combine, segment_means, smooth
 from foveate.relevance.value import Relevance
 from foveate.relevance.written import asks_for_words, page_of, read_map

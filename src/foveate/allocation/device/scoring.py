@@ -27,11 +27,12 @@ from foveate.core.devices import check_same
 from foveate.core.errors import DeviceError, OptionError
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Calibration
-from foveate.language.cues import Cue, evidence_of, follow, plane_of
+from foveate.language.cues import Cue
 from foveate.language.negatives import CHUNK, Negatives
 from foveate.language.query import Query
 from foveate.relevance.composition import compose
 from foveate.relevance.confidence import MOST, PEAK_SHARE
+from foveate.relevance.evidence import evidence_of, follow, plane_of
 from foveate.relevance.fusion import Participation, ScoreOptions
 from foveate.relevance.scoring import OF_THE_QUESTION, Floats
 from foveate.relevance.written import page_of

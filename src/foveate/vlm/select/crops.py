@@ -16,8 +16,8 @@ import numpy as np
 from foveate.allocation.crops import Regions, regions
 from foveate.core.checks import check_int
 from foveate.core.errors import BudgetError
-from foveate.language.cues import plane_of
 from foveate.reading.words import Word, Words
+from foveate.relevance.evidence import plane_of
 from foveate.relevance.fusion import parse_options
 from foveate.relevance.presets import preset_of
 from foveate.relevance.scoring import given_relevance

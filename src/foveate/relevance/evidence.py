@@ -1,0 +1,113 @@
+"""Planes of a texture that the words of a question ask for, and how a map follows them.
+
+* Colours are fuzzy regions of hue, saturation and value (language/words/colours.tsv), read from each cell's mean: small
+  patterns blur. Materials are seen by the colours that they usually have, patterns by their edges.
+* A plane that a texture does not hold changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeVar
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.core.layout import Layout
+from foveate.language.cues import COLOUR_OF, COLOURS, MATERIALS, PATTERNS, SPELLED, Cue
+from foveate.language.lists import read_rows
+from foveate.texture.texture import Texture
+
+Floats = NDArray[np.float32]
+Plane = TypeVar("Plane", bound=Any)
+OWN_MOTION = 0.01  # of the diagonal a frame: such a motion against that of the camera is 1
+COLOUR, MATERIAL = 0.7, 0.3  # how much of a map a wrong colour or material takes away; by hand
+SOFT_HUE, SOFT = 12.0, 0.1  # degrees, and share of saturation or value, over which membership falls from 1 to 0; by eye
+_RGB = Layout("rgb", ("red", "green", "blue"))
+_REGIONS = {
+    name: [float(entry[0]) if entry else math.nan for entry in numbers] for (name,), *numbers in read_rows("colours")
+}
+
+
+def follow(relevance: Plane, cue: Cue, plane: Plane) -> Plane:
+    """The map after one cue, by its rule (`Cue`). Takes torch's tensors as well."""
+    w: Any = cue.weight  # a number of Python: it does not widen float32
+    if cue.rule == "raise":
+        return 1 - (1 - relevance) * (1 - w * plane)
+    return relevance * (1 - w * (1 - plane))
+
+
+def plane_of(texture: Texture, channel: str) -> Floats | None:
+    """The plane of a cue on the cell grid, float32 [h, w] in [0, 1]; None if this texture does not hold it."""
+    if channel.startswith(COLOUR_OF):
+        return colour_plane(texture, channel.removeprefix(COLOUR_OF))
+    if channel == "own_motion":
+        return own_motion(texture)
+    return _cells(texture, channel) if texture.has(channel) else None
+
+
+def evidence_of(texture: Texture, attribute: str) -> tuple[Floats, float] | None:
+    """What pixels show of a word that describes a thing: its plane [h, w] in [0, 1], and how much a lack of it counts.
+
+    None for a word that pixels do not show ("old").
+    """
+    colour = SPELLED.get(attribute, attribute)
+    if colour in COLOURS:
+        return colour_plane(texture, colour), COLOUR
+    if attribute in MATERIALS:
+        names = MATERIALS[attribute]
+
+        def any_colour() -> Floats:
+            return np.asarray(np.maximum.reduce([colour_plane(texture, name) for name in names]))
+
+        return texture.derive(("colours", names), any_colour), MATERIAL
+    if attribute in PATTERNS and texture.has("high_pass"):
+        return texture.derive("edges of patterns", lambda: _edges(texture)), MATERIAL
+    return None
+
+
+def colour_plane(texture: Texture, colour: str) -> Floats:
+    """How much each cell's mean colour deserves a basic name: float32 [h, w] in [0, 1]. Kept with the texture."""
+
+    def make() -> Floats:
+        rgb = texture.tokens(layout=_RGB).reshape(*texture.grid.shape, 3)
+        hue, saturation, value = np.moveaxis(cv2.cvtColor(rgb, cv2.COLOR_RGB2HSV), -1, 0)
+        start, stop, edge, low, high = _REGIONS[colour]
+        inside = _above(value, low) * _above(1 - value, 1 - high)
+        if math.isnan(start):  # black, white, grey
+            return np.asarray(inside * _above(1 - saturation, 1 - edge), np.float32)
+        middle, half = (start + stop) / 2, (stop - start) / 2
+        off = np.abs((hue - middle + 180) % 360 - 180) - half
+        return np.asarray(inside * _above(saturation, edge) * np.clip(1 - off / SOFT_HUE, 0, 1), np.float32)
+
+    return texture.derive(("colour", colour), make)
+
+
+def own_motion(texture: Texture) -> Floats | None:
+    """How fast each cell moves against the median of all, which is the camera's motion: float32 [h, w] in [0, 1].
+
+    None where the texture holds no flow; frames of `foveate.video` do. Kept with the texture.
+    """
+    if not (texture.has("flow_y") and texture.has("flow_x")):
+        return None
+
+    def make() -> Floats:
+        apart = [flow - np.median(flow) for flow in (texture.channel("flow_y"), texture.channel("flow_x"))]
+        full = OWN_MOTION * float(np.hypot(texture.grid.height, texture.grid.width))
+        return np.asarray(np.minimum(np.hypot(*apart) / full, 1), np.float32)
+
+    return texture.derive("own motion", make)
+
+
+def _cells(texture: Texture, channel: str) -> Floats:
+    return texture.tokens(layout=Layout(channel, (channel,))).reshape(texture.grid.shape)
+
+
+def _edges(texture: Texture) -> Floats:
+    plane = _cells(texture, "high_pass")
+    return np.clip(plane / max(float(np.quantile(plane, 0.95)), 1e-3), 0, 1)
+
+
+def _above(values: Floats, edge: float) -> Floats:
+    return np.clip((values - edge) / SOFT + 1, 0, 1)
