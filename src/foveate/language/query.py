@@ -64,7 +64,10 @@ _SENTENCE = re.compile(r"(?<=[.?!])\s+|\n+")
 _QUOTED = re.compile(r"[\"“”]([^\"“”]+)[\"“”]")
 _CUT = None  # stands for a cut in a list of words
 _QUOTE = "\ue000"  # stands for a phrase in quotes
-_LANGUAGES = tuple((name, *map(frozenset, words)) for (name,), *words in read_rows("foreign"))
+_LANGUAGES = tuple(
+    (name, frozenset(articles), frozenset(others), frozenset(word for words in shared for word in words))
+    for (name,), articles, others, *shared in read_rows("foreign")
+)
 _ENGLISH, _NAMES = read_set("english", "english"), read_set("english", "names")
 _LETTERS = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 MANY = 4  # different small words of a language, where only one of them is no English word
