@@ -26,7 +26,7 @@ from foveate.allocation.policies import Coverage, Policy, Proportional, TopK, to
 from foveate.view.app import make_app
 from foveate.view.opening import open_target
 from foveate.view.questions import grids_of
-from foveate.view.reply import packed
+from foveate.view.service import packed
 from tests.conftest import PHOTOS
 from tests.view_page import browsing, opened, serving
 
@@ -95,7 +95,7 @@ def case_route(cases: list[Relevance]) -> Route:
         }
         if relevance.valid is not None:
             arrays["valid"] = (relevance.valid > 0).astype(np.uint8)
-        return packed({"h": relevance.grid.h, "w": relevance.grid.w, "trust": relevance.trust}, arrays)
+        return packed(({"h": relevance.grid.h, "w": relevance.grid.w, "trust": relevance.trust}, arrays))
 
     return Route("/case/{number:int}", case)
 

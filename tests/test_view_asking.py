@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from foveate.texture.texture import Texture
 from foveate.view.app import make_app
 from foveate.view.opening import open_target
 from foveate.view.questions import NamedGrid, grids_of
-from foveate.view.wire import TYPES, pack, unpack
+from foveate.view.wire import pack, unpack
 from tests.conftest import PHOTOS
 
 BUS = PHOTOS / "yellow_bus.jpg"
@@ -90,34 +91,31 @@ def test_bodies_that_are_no_questions(client: TestClient, first: str, body: str)
 
 # --- messages of arrays -----------------------------------------------------------------------------------------------
 
+TYPES = [np.dtype(name) for name in ("<f4", "<f2", "<i4", "u1")]
 arrays_of = st.dictionaries(
     st.text(max_size=8),
-    st.sampled_from(list(TYPES.values())).flatmap(
+    st.sampled_from(TYPES).flatmap(
         lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5))
     ),
     max_size=4,
 )
-headers = st.dictionaries(
-    st.text(max_size=8).filter(lambda name: name != "arrays"), st.text() | st.integers() | st.none()
-)
 
 
-@given(headers, arrays_of)
+@given(st.dictionaries(st.text(max_size=8), st.text() | st.integers() | st.none()), arrays_of)
 def test_a_message_is_read_as_it_was_written(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     message = pack(header, arrays)
     said, found = unpack(message)
     assert said == header
-    assert list(found) == list(arrays)
+    assert set(found) == set(arrays)
     for name, array in arrays.items():
-        assert found[name].dtype == array.dtype
-        assert found[name].shape == array.shape
+        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
         assert found[name].tobytes() == array.tobytes()
-    assert (len(message) - 4 - int.from_bytes(message[:4], "little")) % 8 == 0
+    length = int.from_bytes(message[:8], "little")
+    assert length % 8 == 0
+    for name, about in json.loads(message[8 : 8 + length]).items():  # the page reads them without a copy
+        assert name == "__metadata__" or about["data_offsets"][0] % found[name].itemsize == 0
 
 
-def test_arrays_in_another_order_and_of_another_type() -> None:
-    turned = np.arange(12, dtype=">f4").reshape(3, 4).T
-    _, found = unpack(pack({}, {"turned": turned}))
-    assert np.array_equal(found["turned"], turned)
-    with pytest.raises(ValueError, match="wide is float64"):
-        pack({}, {"wide": np.zeros(3)})
+def test_an_array_in_another_order() -> None:
+    turned = np.arange(12, dtype="f4").reshape(3, 4).T
+    assert np.array_equal(unpack(pack({}, {"turned": turned}))[1]["turned"], turned)

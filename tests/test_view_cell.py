@@ -18,7 +18,7 @@ from foveate.core.grid import Grid
 from foveate.core.layout import Layout, channel_named
 from foveate.relevance.value import Found
 from foveate.texture.texture import Texture
-from foveate.view.planes import channel_names
+from foveate.view.images import channel_names
 from foveate.view.questions import grids_of
 from foveate.viz.colours import HEAT
 from foveate.viz.planes import colour_plane

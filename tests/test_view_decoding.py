@@ -26,6 +26,7 @@ from foveate.view import decoding
 from foveate.view.app import make_app
 from foveate.view.decoding import Decoder
 from foveate.view.opening import open_target
+from foveate.view.wire import pack
 from tests.conftest import PHOTOS
 
 BUS = (PHOTOS / "yellow_bus.jpg").read_bytes()
@@ -137,22 +138,23 @@ def test_time_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Decoder().decode(BUS, "bus").rgb.size
 
 
+def framed(text: bytes) -> bytes:
+    return len(text).to_bytes(8, "little") + text
+
+
+def answered(header: Any, **arrays: Any) -> bytes:
+    return framed(pack(header, {name: np.asarray(array) for name, array in arrays.items()}))
+
+
 @pytest.mark.parametrize(
     "said",
     [
-        b"", b"\1", b"\xff" * 8, (4).to_bytes(8, "little") + b"none", (2**40).to_bytes(8, "little"),
-        *(
-            (len(text) + 8).to_bytes(8, "little") + len(text).to_bytes(4, "little") + text + bytes(4)
-            for text in (
-                b'{"arrays": []}', b'{"arrays": [], "error": ["SystemExit", "a", "b", "c"]}', b'{"arrays": 7}',
-                b'{"arrays": [], "error": ["FoveateError", "a", "b", "c"]}',
-                b'{"arrays": [], "error": ["sys", "", ""]}',
-                b'{"arrays": [{"name": "rgb", "dtype": "u1", "shape": [4], "offset": 0}]}',
-                b'{"arrays": [{"name": "rgb", "dtype": "f4", "shape": [1, 1, 1], "offset": 0}]}',
-                b'{"arrays": [{"name": "rgb", "dtype": "u1", "shape": [99, 99, 3], "offset": 0}]}',
-                b'{"arrays": [{"name": "rgb", "dtype": "u1", "shape": [1, 1, 3], "offset": -400}]}',
-            )
-        ),
+        b"", b"\1", b"\xff" * 8, framed(b"none"), (2**40).to_bytes(8, "little"), framed(framed(b'{"a": 7}')),
+        answered({}), answered(7), answered({"error": ["SystemExit", "a", "b", "c"]}),
+        answered({"error": ["FoveateError", "a", "b", "c"]}), answered({"error": ["sys", "", ""]}),
+        answered({}, rgb=np.zeros(4, np.uint8)), answered({}, rgb=np.zeros((1, 1, 3), np.float32)),
+        answered({}, rgb=np.zeros((1, 1, 3), np.uint8), valid=np.zeros((9, 9), np.uint8)),
+        answered({}, rgb=np.zeros((1, 1, 3), np.uint8))[:-1],
     ],
 )  # fmt: skip
 def test_a_process_that_was_taken_over_is_not_believed(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

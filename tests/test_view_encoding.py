@@ -20,9 +20,9 @@ from foveate.cli.main import app as commands
 from foveate.core.errors import EncoderNameError, FoveateError, OptionError, StoreError, TextureEncoderError
 from foveate.video import stream
 from foveate.view.app import make_app
-from foveate.view.encoding import SessionEncoding
 from foveate.view.models import load_late
 from foveate.view.opening import open_target
+from foveate.view.session import SessionEncoding
 from foveate.view.wire import unpack
 from foveate.vlm.context import read_context, score_in_context
 from tests.conftest import PHOTOS

@@ -21,9 +21,9 @@ from foveate import Store
 from foveate.core.errors import ImageNotFoundError, StoreError, StoreKeyError, TextureFileError
 from foveate.core.image import load_image, shrink
 from foveate.store.sources import Source, find_sources
-from foveate.view import files
+from foveate.view import gallery
 from foveate.view.app import make_app
-from foveate.view.folders import FolderListing, open_folder
+from foveate.view.gallery import AskedPage, FolderListing, open_folder
 from foveate.view.opening import open_target
 from foveate.view.wire import unpack
 from tests.conftest import PHOTOS
@@ -68,7 +68,7 @@ def test_a_folder_is_listed_without_reading_a_file(folder: Path, monkeypatch: py
     def refuse(source: object) -> None:
         raise AssertionError(source)
 
-    monkeypatch.setattr(files, "read", refuse)
+    monkeypatch.setattr(gallery, "read", refuse)
     asked = client(folder)
     every = listed(asked, limit=200)
     assert [image["name"] for image in every["images"]] == [
@@ -101,7 +101,7 @@ def test_pages_and_parts_of_names_are_parts_of_the_list(folder: Path) -> None:
 def test_a_page_is_a_slice(offset: int, limit: int, part: str) -> None:
     names = [f"{i % 3}/{i}É.jpg" for i in range(30)]
     sources = {str(i): Source(f"/nowhere/{name}", name) for i, name in enumerate(names)}
-    page = FolderListing(sources).page(offset, limit, part)
+    page = FolderListing(sources).page(AskedPage(offset=offset, limit=limit, part=part))
     found = [(str(i), name) for i, name in enumerate(names) if part.casefold() in name.casefold()]
     assert (page.total, list(page.images)) == (len(found), found[offset : offset + limit])
 
@@ -119,7 +119,7 @@ def test_small_pictures_are_the_images(folder: Path) -> None:
         small = np.asarray(Image.open(io.BytesIO(answer.content)).convert("RGB")).astype(float)
         name = image["name"] if "�" not in image["name"] and "?" not in image["name"] else "yellow_bus.jpg"
         whole = shrink(load_image(folder / name).rgb, max(small.shape)).astype(float)
-        assert max(small.shape) <= files.SIDE
+        assert max(small.shape) <= gallery.SIDE
         assert small.shape == whole.shape
         assert np.abs(small - whole).mean() < 6, name
     assert asked.get("/api/gallery/unknown/thumbnail").status_code == 404

@@ -20,8 +20,7 @@ from foveate.core.image import Picture
 from foveate.reading.words import Word, Words
 from foveate.view.app import make_app
 from foveate.view.opening import open_target
-from foveate.view.pictures import ImageEntry
-from foveate.view.target import Target
+from foveate.view.session import ImageEntry, Target
 from tests.conftest import PHOTOS
 from tests.view_page import ask, opened, serving, wait_until
 

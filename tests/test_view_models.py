@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 import foveate
 from foveate.core.errors import ModelFilesError
 from foveate.view.app import make_app
-from foveate.view.models import LateModel, ModelQuestion, answer, load_late, model_name, read_question
+from foveate.view.models import AskedAnswer, LateModel, answer, load_late, model_name
 from foveate.view.opening import open_target
 from foveate.view.wire import unpack
 from foveate.vlm import VLM, attach
@@ -110,8 +110,7 @@ def test_a_question_that_names_nothing_is_asked(service: Any) -> None:
 def test_it_can_be_stopped() -> None:
     vlm = talking("llava")
     encoded, stop = vlm.see(foveate.encode(BUS), read=False), threading.Event()
-    question = read_question({"query": "the bus", "budget": 9})
-    assert isinstance(question, ModelQuestion)
+    question = AskedAnswer(image="0", query="the bus", budget=9)
     whole = answer(vlm, encoded, question, stop)[1]
     stop.set()
     assert len(answer(vlm, encoded, question, stop)[1].ids) == 1 < len(whole.ids)

@@ -1,9 +1,9 @@
-"""The service against its own description: every route is in it, and schemathesis attacks the service by it."""
+"""The service against its own description: all that it answers is in it, and schemathesis attacks the service by it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,50 +13,28 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
-from starlette.routing import Route
 
 from foveate import view
 from foveate.store import Store
-from foveate.view import clips, priors, stores
 from foveate.view.app import make_app
-from foveate.view.openapi import CHANNEL, FIXATION, ID, LEVEL, TEXT, describe_service
 from foveate.view.opening import open_target
-from foveate.view.target import Target
-from foveate.vlm import context
+from foveate.view.service import REFUSALS, Operation, describe_service
+from foveate.view.session import Target
 from tests.conftest import PHOTOS
 from tests.view_page import serving
 
-SERVICE = describe_service()
 QUESTIONS = ["a bus", "the cake on the table", "what does the sign say?", "a violin"]
-RIGHT = [  # what narrows a description to what is right for the photographs
-    (TEXT, {"enum": QUESTIONS}),
-    (FIXATION, {**FIXATION, "items": {"type": "number", "minimum": 0, "maximum": 240}}),
-    (CHANNEL, {"enum": ["red", "saliency", "embedding_3"]}),
-    (LEVEL, {"enum": [0, 2]}),
-]
-TAKES = [  # addresses that take more than a name: what they take can be wrong
-    path
-    for path, operations in SERVICE["paths"].items()
-    for each in operations.values()
-    if path != "/api/images" and ("parameters" in each or "requestBody" in each)
-]
-
-
-@pytest.fixture(scope="module")
-def targets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Target]:
-    """A target of each kind."""
-    folder = tmp_path_factory.mktemp("photos")
-    for file in PHOTOS.glob("*.jpg"):
-        (folder / file.name).write_bytes(file.read_bytes())
-    store = folder.parent / "photos.fov"
-    Store(store).add(folder)
-    return {
-        "empty": open_target(None),
-        "image": open_target(PHOTOS / "yellow_bus.jpg"),
-        "folder": open_target(folder),
-        "store": open_target(store),
-        "clip": open_target(folder, clip=True),
-    }
+PLACE = {"type": "number", "minimum": 0, "maximum": 240}
+# What narrows a field to what is right for the photographs; beside it, ids of those that are there.
+RIGHT: dict[str, Any] = {
+    "query": {"enum": QUESTIONS},
+    "queries": {"type": "array", "items": {"enum": QUESTIONS}, "maxItems": 3},
+    "questions": {"type": "array", "items": {"enum": QUESTIONS}, "minItems": 1, "maxItems": 3},
+    "earlier": {"type": "array", "items": {"enum": QUESTIONS}, "maxItems": 3},
+    "gaze": {"type": "array", "items": {"type": "array", "items": PLACE, "minItems": 3, "maxItems": 3}, "maxItems": 9},
+    "name": {"enum": ["red", "saliency", "embedding_3"]},
+    "level": {"enum": [0, 2]},
+}
 
 
 def test_every_module_is_named_once_and_every_function() -> None:
@@ -67,84 +45,72 @@ def test_every_module_is_named_once_and_every_function() -> None:
     assert [name for name in names if names.count(name) > 1] == []
 
 
-def test_the_description_says_what_the_modules_allow() -> None:
-    def schema(path: str, name: str) -> Any:
-        body = SERVICE["paths"][path]["post"]["requestBody"]["content"]["application/json"]
-        return body["schema"]["properties"][name]
-
-    assert schema("/api/priors", "queries")["maxItems"] == priors.QUESTIONS
-    assert schema("/api/score", "earlier")["maxItems"] == schema("/api/answers", "rounds")["maxItems"] == context.ROUNDS
-    assert schema("/api/score", "gaze")["maxItems"] == context.FIXATIONS
-    assert schema("/api/clips/{id}/frames", "policy")["enum"] == list(clips.POLICIES)
-    assert schema("/api/search", "count")["maximum"] == stores.MOST_HITS
-    scheme = SERVICE["components"]["securitySchemes"]
-    assert SERVICE["security"] == [{}, *({name: []} for name in scheme)]
-    for operations in SERVICE["paths"].values():
-        for operation in operations.values():
-            assert {"400", "401", "500"} < set(operation["responses"])
-
-
-def test_every_route_is_described(targets: dict[str, Target]) -> None:
-    found = {
-        (re.sub(r":\w+}", "}", route.path), method.lower())
-        for target in targets.values()
-        for route in make_app(target).routes
-        if isinstance(route, Route)
-        for method in (route.methods or ())
-        if method != "HEAD"
-    }
-    described = {(path, method) for path, operations in SERVICE["paths"].items() for method in operations}
-    assert found == described
-
-
 @pytest.fixture(scope="module")
-def service(targets: dict[str, Target]) -> Iterator[dict[GenerationMode, Any]]:
-    """The description of a service with a store and a clip.
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A service with a store and a clip: its address and description."""
+    folder = tmp_path_factory.mktemp("photos")
+    for file in PHOTOS.glob("*.jpg"):
+        (folder / file.name).write_bytes(file.read_bytes())
+    Store(folder.parent / "photos.fov").add(folder)
+    store, clip = open_target(folder.parent / "photos.fov"), open_target(folder, clip=True)
+    app = make_app(
+        Target(store.session, store.find, lambda pictures: [*store.routes(pictures), *clip.routes(pictures)])
+    )
+    described = describe_service(app.routes)
+    assert {(each.path, each.method) for each in app.routes if isinstance(each, Operation)} == {
+        (path, method) for path, operations in described["paths"].items() for method in operations
+    }
+    assert all(isinstance(each, Operation) for each in app.routes)
+    with serving(app=app) as address:
+        assert httpx.get(f"{address}/api/openapi.json").json() == described
+        yield address, described
 
-    For requests that are right it is narrowed to images that are there, and to questions that can be asked.
-    """
-    store, clip = targets["store"], targets["clip"]
-    both = Target(store.session, store.find, lambda pictures: [*store.routes(pictures), *clip.routes(pictures)])
-    with serving(app=make_app(both)) as address:
+
+def test_the_description_says_what_is_refused(service: tuple[str, dict[str, Any]]) -> None:
+    described = service[1]
+    assert described["security"] == [{}, *({name: []} for name in described["components"]["securitySchemes"])]
+    for operations in described["paths"].values():
+        for operation in operations.values():
+            assert {str(status) for status in REFUSALS} < set(operation["responses"])
+    body = described["paths"]["/api/answers"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body["required"] == ["image", "query"]
+    assert body["properties"]["rounds"]["maxItems"] == body["properties"]["earlier"]["maxItems"] == 20
+
+
+def narrowed(described: Any, known: list[str]) -> Any:
+    """A description of what is right alone: ids that are known, questions that can be asked, channels there are."""
+    right = RIGHT | {"id": {"enum": known}, "image": {"enum": known}}
+    if isinstance(described, dict):
+        if "schema" in described and described.get("name") in right:
+            return {**described, "schema": right[described["name"]]}
+        given = {name for name, each in described.items() if name in right and "title" in each}  # a field's schema
+        return {name: right[name] if name in given else narrowed(each, known) for name, each in described.items()}
+    return [narrowed(each, known) for each in described] if isinstance(described, list) else described
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+def test_no_request_breaks_it(service: tuple[str, dict[str, Any]], mode: GenerationMode) -> None:
+    """What is right is answered, what is wrong refused, both as described, and nothing is a fault of the server."""
+    address, described = service
+    right = mode is GenerationMode.POSITIVE
+    if right:
         known = [each["id"] for each in httpx.get(f"{address}/api/gallery").json()["images"]]
-        described = httpx.get(f"{address}/api/openapi.json").json()
-        assert described == SERVICE
-        yield {
-            GenerationMode.POSITIVE: loaded(narrowed(described, known), address),
-            GenerationMode.NEGATIVE: loaded(described, address),
-        }
-
-
-def loaded(described: dict[str, Any], address: str) -> Any:
+        described = narrowed(described, known)
     schema = schemathesis.openapi.from_dict(described)
     schema.config.update(base_url=address)
-    return schema
+    for path, operations in described["paths"].items():
+        for method, about in operations.items():
+            if not right and (path == "/api/images" or not {"parameters", "requestBody"} & about.keys()):
+                continue  # it takes nothing that could be wrong
+            unsure = {positive_data_acceptance} if path == "/api/images" else set()  # bytes are seldom an image
+            cases = schema[path][method.upper()].as_strategy(generation_mode=mode)
+            attack(cases, [*unsure])
 
 
-def narrowed(value: Any, known: Sequence[str]) -> Any:
-    """A description of what is right alone: ids that are known, questions that can be asked, channels there are."""
-    for described, right in ((ID, {"enum": list(known)}), *RIGHT):
-        if value == described:
-            return right
-    if isinstance(value, dict):
-        return {name: narrowed(each, known) for name, each in value.items()}
-    return [narrowed(each, known) for each in value] if isinstance(value, list) else value
+def attack(cases: Any, unsure: list[Any]) -> None:
+    @given(case=cases)
+    @settings(max_examples=15, suppress_health_check=list(HealthCheck))
+    def each(case: Any) -> None:
+        case.call_and_validate(excluded_checks=unsure)
 
-
-@pytest.mark.parametrize(
-    ("path", "mode"),
-    [(path, GenerationMode.POSITIVE) for path in SERVICE["paths"]]
-    + [(path, GenerationMode.NEGATIVE) for path in TAKES],
-)
-def test_no_request_breaks_it(service: dict[GenerationMode, Any], path: str, mode: GenerationMode) -> None:
-    """What is right is answered, what is wrong refused, both as described, and nothing is a fault of the server."""
-    for operation in service[mode][path].values():
-
-        @given(case=operation.as_strategy(generation_mode=mode))
-        @settings(max_examples=15, suppress_health_check=list(HealthCheck))
-        def attack(case: Any) -> None:
-            case.call_and_validate(
-                excluded_checks=[positive_data_acceptance] if path == "/api/images" else []
-            )  # bytes are seldom an image
-
-        attack()
+    each()

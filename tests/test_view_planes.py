@@ -16,8 +16,8 @@ from foveate.core.layout import DERIVED, FULL40, Layout
 from foveate.store import Store
 from foveate.texture.texture import Texture
 from foveate.view.app import make_app
+from foveate.view.images import MOST, channel_names, describe_channels, describe_plane, levels_of
 from foveate.view.opening import open_target
-from foveate.view.planes import MOST, channel_names, describe_channels, describe_plane, levels_of
 from foveate.view.questions import grids_of
 from foveate.view.wire import unpack
 from tests.conftest import PHOTOS

@@ -29,14 +29,13 @@ from starlette.testclient import TestClient
 import foveate
 from foveate.core.errors import OptionError
 from foveate.view import server
-from foveate.view.app import make_app
+from foveate.view.app import STATIC, make_app
 from foveate.view.guard import HEADERS, LOCAL, RequestLimits
 from foveate.view.images import file_name
-from foveate.view.opening import Target, open_target
-from foveate.view.page import STATIC
-from foveate.view.pictures import Pictures
-from foveate.view.reply import hide_paths
+from foveate.view.opening import open_target
 from foveate.view.server import bind, is_local, name_of
+from foveate.view.service import hide_paths
+from foveate.view.session import Pictures, Target
 from foveate.view.wire import unpack
 from tests.conftest import PHOTOS
 from tests.view_page import serving

@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from foveate.view.app import make_app
 from foveate.view.opening import open_target
-from foveate.view.reply import packed
+from foveate.view.service import packed
 from tests.conftest import PHOTOS
 from tests.view_page import ask, opened, serving
 
@@ -37,7 +37,7 @@ GATE = """() => {
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     async def halves(request: Request) -> Response:
-        return packed({}, {"halves": HALVES.view(np.float16), "bytes": HALVES[:7].astype(np.uint8)})
+        return packed(({}, {"halves": HALVES.view(np.float16), "bytes": HALVES[:7].astype(np.uint8)}))
 
     app = make_app(open_target(PHOTOS / "yellow_bus.jpg"))
     inner: Any = app

@@ -52,10 +52,10 @@ def view(
     """Open a page in the browser: type a question and see where it looks, and what K tokens keep (docs/viewer.md)."""
     _check_extra()
     from foveate.view.app import make_app
-    from foveate.view.encoding import SessionEncoding
     from foveate.view.guard import LOCAL
     from foveate.view.opening import open_target
     from foveate.view.server import bind, is_local, name_of, serve
+    from foveate.view.session import SessionEncoding
 
     with bind(host, port) as listening:  # first: a port in use is known before a large folder is read
         local = is_local(host)

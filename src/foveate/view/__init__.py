@@ -1,23 +1,16 @@
 """The viewer: a local page to play with relevance maps, kept cells and channels. `foveate view` starts it.
 
-    opening.py    what it was pointed at: nothing, an image, a texture, a folder, a store, a clip; target.py is any
-    folders.py    a folder: its list, small pictures      stores.py    a store: its list, search      files.py    a file
-    gallery.py    the routes of a list of images
-    encoding.py   how images are encoded and asked about: the options of the command
-    app.py        a target -> an ASGI application (Starlette): the routes of the modules below
-    page.py       the page itself, and what it is told of the session
-    images.py     take an image, describe it, show its pixels
-    examples.py   photographs to begin with
-    asking.py     questions; questions.py has what the browser gets of an answer
-    planes.py     channels: their values at the cells, and one plane at a mip level
-    priors.py     what a question goes by beside its words: a gaze, a dialogue
-    models.py     a vision-language model's answers, beside the tokens that it saw
+    opening.py    a path -> what is shown of it: nothing, an image, a texture, a folder, a store, a clip
+    gallery.py    a list of images, and a folder      stores.py    a store: its list, search
     clips.py      a clip: its pictures by number, and frames of its stream for the questions asked
-    pictures.py   the images of a session by content id, and their textures, encoded once
-    wire.py       arrays as one message: a JSON header and their bytes
-    reply.py      messages and errors as answers
-    guard.py      who may ask, how much and for how long      decoding.py    uploads, in a process of their own
-    openapi.py    what all routes take and answer
+    session.py    what is shown, how it is encoded, its images by id and their textures
+    app.py        a target -> an ASGI application (Starlette), with the page
+    images.py     take an image, describe it, its pixels, its channels; photographs to begin with
+    questions.py  the map of a question, why, and what it goes by beside its words: a gaze, a dialogue
+    models.py     a vision-language model's answers, beside the tokens that it saw
+    service.py    an operation: what it takes (pydantic), its answer, its description (OpenAPI)
+    wire.py       arrays as one message      decoding.py    uploads are decoded in a process of their own
+    guard.py      who may ask, how much and for how long
     server.py     the application on a port of this machine (uvicorn)
     static/       the page: JavaScript modules without a build step
 

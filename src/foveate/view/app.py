@@ -1,26 +1,31 @@
-"""The viewer as an ASGI application: a target's images and questions, behind a guard."""
+"""The viewer as an ASGI application: a target's operations behind a guard, and the files of the page."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from importlib.resources import files
+from typing import Annotated, Any
 
+from pydantic import Field
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
 
 from foveate.core.errors import FoveateError
-from foveate.view.asking import question_routes
-from foveate.view.examples import example_routes, find_example
+from foveate.core.version import __version__
 from foveate.view.guard import LIMITS, LOCAL, Guard, RequestLimits
-from foveate.view.images import image_routes
+from foveate.view.images import find_example, image_routes
 from foveate.view.models import LateModel, model_routes
-from foveate.view.openapi import openapi_routes
-from foveate.view.opening import Target
-from foveate.view.page import page_routes
-from foveate.view.pictures import Pictures
-from foveate.view.planes import plane_routes
-from foveate.view.priors import prior_routes
-from foveate.view.reply import refuse, refuse_route
+from foveate.view.questions import question_routes
+from foveate.view.service import Asked, Operation, describe_service, refuse, refuse_route, refused
+from foveate.view.session import Pictures, Target
+from foveate.viz.colours import HEAT, QUESTIONS
+
+STATIC = files("foveate.view") / "static"
+KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 
 
 def make_app(
@@ -44,12 +49,8 @@ def make_app(
     told = {"encoding": encoding.told, "reads": encoding.reads, "model": model.name if model else None}
     routes = [
         *page_routes({**target.session, **told}),
-        *openapi_routes(),
         *image_routes(pictures),
-        *example_routes(),
         *question_routes(pictures),
-        *plane_routes(pictures),
-        *prior_routes(pictures),
         *model_routes(pictures, model),
         *target.routes(pictures),
     ]
@@ -58,3 +59,38 @@ def make_app(
     app = Starlette(routes=routes, middleware=[guard], exception_handlers=handlers)
     app.state.prepare = partial(pictures.prepare, target.session.get("first"))
     return app
+
+
+class AskedFile(Asked):
+    """A file of the page."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z]+\.(html|js|css|svg)$")] = "index.html"
+
+
+def page_routes(session: Mapping[str, Any]) -> list[Operation]:
+    """The page, its files, what it is told of the session as JSON, and the description of the service.
+
+    session: kind, name, first (`Target.session`), encoding, reads, model.
+    """
+
+    def page(asked: AskedFile) -> Response:
+        file = STATIC / asked.name
+        if not file.is_file():
+            return refused(404, f"no page {asked.name[:80]!r}")
+        kind = KINDS[asked.name.rpartition(".")[2]]
+        return Response(file.read_bytes(), media_type=kind, headers={"cache-control": "no-cache"})
+
+    def about(asked: Asked) -> dict[str, Any]:
+        colours = {"heat": HEAT.ravel().tolist(), "questions": [list(colour) for colour in QUESTIONS]}
+        return {"version": __version__, "colours": colours, "limits": {"upload": LIMITS.upload}, **session}
+
+    async def described(asked: Asked, request: Request) -> dict[str, Any]:
+        return describe_service(request.app.routes)
+
+    kinds = tuple(KINDS.values())
+    return [
+        Operation("GET", "/", "The page", page, AskedFile, kinds[:1]),
+        Operation("GET", "/static/{name}", "Its files", page, AskedFile, kinds),
+        Operation("GET", "/api/session", "What is shown, and with which colours", about),
+        Operation("GET", "/api/openapi.json", "This description", described),
+    ]

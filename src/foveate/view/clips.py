@@ -10,33 +10,28 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from anyio import to_thread
 from cachetools import LRUCache
 from numpy.typing import NDArray
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from pydantic import Field
+from starlette.responses import Response
 
 from foveate.allocation.allocation import Keep, auto_budget
 from foveate.allocation.policies import Coverage, Policy, Proportional, TopK
-from foveate.core.checks import check_choice, check_int, check_number
-from foveate.core.errors import ImageNotFoundError, QueryError
+from foveate.core.errors import ImageNotFoundError
 from foveate.core.image import Picture
 from foveate.video.decode import VideoClip, open_clip
 from foveate.video.state import Frame
 from foveate.video.streams import Stream, stream
-from foveate.view.encoding import USUAL, SessionEncoding
-from foveate.view.files import shown_name
-from foveate.view.images import to_jpeg
-from foveate.view.pictures import ImageEntry, file_id
-from foveate.view.questions import describe_answer
-from foveate.view.reply import packed, read_body
+from foveate.view.questions import QUESTIONS, describe_answer
+from foveate.view.service import JPEG, MESSAGE, WHOLE, Asked, AskedImage, ImageId, Operation, Share, Text, kept_jpeg
+from foveate.view.session import USUAL, ImageEntry, SessionEncoding, file_id, shown_name, to_jpeg
+from foveate.view.wire import Message
 
+# Chosen by hand.
 LONG_SIDE = 1280  # pixels: larger pictures are scaled down to it
 MOMENT = 0.2  # seconds that a request works on frames, at least one
 MOST = 32  # frames in a message
@@ -44,14 +39,12 @@ RUNS = 4  # streams that can go on
 AROUND = 24  # pictures before the one asked for that are kept on the way, for steps back
 JPEGS = 128 * 2**20  # bytes of pictures kept
 ANSWERS = 256 * 2**20  # bytes of answers kept
-QUESTIONS = 6
 LAST = 99_999_999  # the highest number of a frame
+Number = Annotated[int, Field(ge=0, le=LAST), *WHOLE]  # of a frame
 POLICIES: Mapping[str, Policy] = {"topk": TopK(), "coverage": Coverage(), "proportional": Proportional()}
 SUFFIXES = frozenset(
     ".mp4 .m4v .mov .mkv .webm .avi .mpg .mpeg .ts .m2ts .mts .wmv .flv .ogv .gif .apng .y4m .mjpeg .mjpg .3gp".split()
 )
-
-Message: TypeAlias = "tuple[dict[str, Any], dict[str, NDArray[Any]]]"
 
 
 def is_clip(path: Path) -> bool:
@@ -127,31 +120,33 @@ def frame_id(clip: str, number: int) -> str:
     return f"{clip[:16]}{number:08d}"
 
 
-@dataclass(frozen=True)
-class ClipQuestions:
+class ClipQuestions(Asked):
     """What a run of a clip is about: questions, how cells are kept, and the number of its first frame."""
 
-    questions: tuple[str, ...]
-    budget: int | str = "auto"
-    policy: str = "topk"
-    floor: float = 0.0
-    start: int = 0
+    questions: Annotated[tuple[Text, ...], Field(min_length=1, max_length=QUESTIONS)]
+    budget: Annotated[int, Field(strict=True, ge=1), *WHOLE] | Literal["auto"] = "auto"
+    policy: Literal["topk", "coverage", "proportional"] = "topk"
+    floor: Share = 0.0
+    start: Number = 0
 
-    @staticmethod
-    def of(body: Mapping[str, Any]) -> ClipQuestions:
-        """From the body of a request, which has a list of questions. Raises OptionError and QueryError."""
-        questions = body["questions"]
-        if not 1 <= len(questions) <= QUESTIONS or not all(isinstance(text, str) for text in questions):
-            fix = "send the texts of the questions"
-            raise QueryError(f"{len(questions)} questions", expected=f"1 to {QUESTIONS} texts", fix=fix)
-        budget = body.get("budget", "auto")
-        return ClipQuestions(
-            tuple(questions),
-            budget if budget == "auto" else check_int("budget", budget, fix='send a number or "auto"'),
-            check_choice("policy", body.get("policy", "topk"), list(POLICIES)),
-            check_number("floor", body.get("floor", 0.0), fix="send a share"),
-            check_int("start", body.get("start", 0), 0, LAST),
-        )
+
+class AskedFrames(ClipQuestions):
+    """Frames of a clip, from a number on, for its questions."""
+
+    id: ImageId
+    frame: Number
+    most: Annotated[int, Field(ge=1, le=MOST), *WHOLE] = MOST
+
+    @property
+    def run(self) -> ClipQuestions:
+        """What the run that makes them is about."""
+        return ClipQuestions(**self.model_dump(include=set(ClipQuestions.model_fields)))
+
+
+class AskedPicture(AskedImage):
+    """A picture of a clip."""
+
+    number: Number
 
 
 class ClipRun:
@@ -169,7 +164,7 @@ class ClipRun:
         self._stream: Stream = stream(
             clip,
             asked.questions,
-            budget=asked.budget,  # type: ignore[arg-type]
+            budget=asked.budget,
             keep=Keep(asked.floor, POLICIES[asked.policy]),
             encoder=encoding.encoder or "nano",
             **encoding.named,
@@ -283,36 +278,30 @@ def _count_bytes(message: Message) -> int:
     return 2000 + sum(array.nbytes for array in message[1].values())
 
 
-def clip_routes(pictures: ClipPictures, runs: ClipRuns) -> list[Route]:
-    """GET /api/clips/{id}, how many pictures there are as far as that is known, and /api/clips/{id}/pictures/{number};
-    POST /api/clips/{id}/frames of {"questions", "budget", "policy", "floor", "start", "frame", "most"} ->
-    `ClipRuns.frames`."""
+def clip_routes(pictures: ClipPictures, runs: ClipRuns) -> list[Operation]:
+    """Operations of a clip: how many pictures there are as far as that is known, one of them, `ClipRuns.frames`."""
 
-    def check(request: Request) -> None:
-        if request.path_params["id"] != pictures.id:
+    def check(id: str) -> None:
+        if id != pictures.id:
             raise ImageNotFoundError(
                 "a clip that is not open", expected="the one that foveate view was given", fix="reload the page"
             )
 
-    async def about(request: Request) -> Response:
-        check(request)
-        return JSONResponse({"id": pictures.id, "count": pictures.count})
+    def about(asked: AskedImage) -> dict[str, Any]:
+        check(asked.id)
+        return {"id": pictures.id, "count": pictures.count}
 
-    async def picture(request: Request) -> Response:
-        check(request)
-        number = request.path_params["number"]
-        check_int("number", number, 0, LAST)
-        content = await to_thread.run_sync(pictures.jpeg, number)
-        return Response(content, media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"})
+    def picture(asked: AskedPicture) -> Response:
+        check(asked.id)
+        return kept_jpeg(pictures.jpeg(asked.number))
 
-    async def frames(request: Request) -> Response:
-        check(request)
-        body = await read_body(request, questions=list, frame=int)
-        first, most = check_int("frame", body["frame"], 0, LAST), check_int("most", body.get("most", MOST), 1, MOST)
-        return packed(*await to_thread.run_sync(runs.frames, ClipQuestions.of(body), first, most))
+    def frames(asked: AskedFrames) -> Message:
+        check(asked.id)
+        return runs.frames(asked.run, asked.frame, asked.most)
 
+    at = "/api/clips/{id}"
     return [
-        Route("/api/clips/{id}", about),
-        Route("/api/clips/{id}/pictures/{number:int}", picture),
-        Route("/api/clips/{id}/frames", frames, methods=["POST"]),
+        Operation("GET", at, "A clip", about, AskedImage),
+        Operation("GET", f"{at}/pictures/{{number}}", "A picture of a clip", picture, AskedPicture, JPEG),
+        Operation("POST", f"{at}/frames", "Maps of frames", frames, AskedFrames, MESSAGE),
     ]

@@ -2,7 +2,7 @@
 break one. That process has limits of memory and time, and can open no files; if it dies, it was the image's fault, and
 the next image gets another. `python -m foveate.view.decoding` is that process.
 
-Both sides send 8 bytes of length, little-endian, and so many bytes: the file, and a message of wire.py.
+Both sides send 8 bytes of length, little-endian, and so many bytes: the file, and a message (wire.py).
 """
 
 from __future__ import annotations

@@ -1,22 +1,38 @@
-"""Routes of a list of images, of a folder or a store: a page of it, and small pictures."""
+"""A list of images: its routes, for a folder as for a store (stores.py); and a folder as a target.
+
+A folder is listed without reading a file; small pictures are made when somebody sees them. Names of files are sent,
+and never their paths.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import io
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
 
-from anyio import CapacityLimiter, to_thread
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from anyio import CapacityLimiter
+from PIL import Image
+from pydantic import Field
+from starlette.responses import Response
 
-from foveate.core.checks import check_int
-from foveate.view.reply import read_number
+from foveate.core.errors import ImageError, ImageNotFoundError
+from foveate.core.image import FORMATS, Picture, load_image, shrink
+from foveate.store.sources import SUFFIXES, Source, find_sources, read
+from foveate.texture.cache import TextureCache
+from foveate.view.decoding import call_by_name
+from foveate.view.service import JPEG, WHOLE, Asked, AskedImage, Operation, kept_jpeg
+from foveate.view.session import ImageEntry, Target, file_id, shown_name, to_jpeg
 
+# Chosen by hand.
 OFFSET = 10**9  # the highest
 MOST = 200  # images of a page
 LONGEST = 200  # characters of a part of a name, and of an id
 MAKERS = 2  # threads that make small pictures: questions do not wait for them
+THUMBNAILS = 64 * 2**20  # bytes of them in memory
+SIDE = 320  # pixels along the long side of a small picture
 
 
 @dataclass(frozen=True)
@@ -28,36 +44,127 @@ class Listing:
     place: int | None = None
 
 
-@dataclass(frozen=True)
-class Gallery:
-    """A list of images.
+class AskedPage(Asked):
+    """A page of a list: those with `part` in their names. of: an id whose place in the list is wanted."""
 
-    Attributes:
-        page: (offset, limit, part of a name, id whose place is wanted) -> a page. Without a part, offset 0 looks again
-            for what is there.
+    offset: Annotated[int, Field(ge=0, le=OFFSET), *WHOLE] = 0
+    limit: Annotated[int, Field(ge=0, le=MOST), *WHOLE] = 100
+    part: Annotated[str, Field(max_length=LONGEST)] = ""
+    of: Annotated[str, Field(max_length=LONGEST)] = ""
+
+
+def gallery_routes(list_page: Callable[[AskedPage], Listing], thumbnail: Callable[[str], bytes]) -> list[Operation]:
+    """Routes of a list.
+
+    Args:
+        list_page: without a part, offset 0 looks again for what is there.
         thumbnail: id -> a small JPEG.
     """
 
-    page: Callable[[int, int, str, str | None], Listing]
-    thumbnail: Callable[[str], bytes]
-
-
-def gallery_routes(gallery: Gallery) -> list[Route]:
-    """GET /api/gallery?offset=0&limit=100&part=beach&of=ID and /api/gallery/{id}/thumbnail."""
-    makers = CapacityLimiter(MAKERS)
-
-    async def page(request: Request) -> JSONResponse:
-        given = request.query_params
-        offset, limit = read_number(given, "offset", 0, OFFSET), read_number(given, "limit", 100, MOST)
-        part, of = given.get("part", ""), given.get("of")
-        check_int("characters of part", len(part), 0, LONGEST, fix="give a shorter part of a name")
-        check_int("characters of of", len(of or ""), 0, LONGEST, fix="give an id of the list")
-        found = await to_thread.run_sync(gallery.page, offset, limit, part, of)
+    def page(asked: AskedPage) -> dict[str, Any]:
+        found = list_page(asked)
         images = [{"id": id, "name": name} for id, name in found.images]
-        return JSONResponse({"total": found.total, "offset": offset, "place": found.place, "images": images})
+        return {"total": found.total, "offset": asked.offset, "place": found.place, "images": images}
 
-    async def thumbnail(request: Request) -> Response:
-        content = await to_thread.run_sync(gallery.thumbnail, request.path_params["id"], limiter=makers)
-        return Response(content, media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"})
+    def small(asked: AskedImage) -> Response:
+        return kept_jpeg(thumbnail(asked.id))
 
-    return [Route("/api/gallery", page), Route("/api/gallery/{id}/thumbnail", thumbnail)]
+    path, makers = "/api/gallery/{id}/thumbnail", CapacityLimiter(MAKERS)
+    return [
+        Operation("GET", "/api/gallery", "A page of the images of a folder or store", page, AskedPage),
+        Operation("GET", path, "A small picture", small, AskedImage, JPEG, limiter=makers),
+    ]
+
+
+@dataclass(frozen=True)
+class FolderListing:
+    """The images of a folder and of all that is below it, in the order of `foveate index`, by id."""
+
+    files: Mapping[str, Source]
+
+    def page(self, asked: AskedPage) -> Listing:
+        """Upper and lower case are one."""
+        names = ((id, shown_name(source.name)) for id, source in self.files.items())
+        found = [(id, name) for id, name in names if asked.part.casefold() in name.casefold()]
+        place = next((i for i, (id, _) in enumerate(found) if id == asked.of), None)
+        return Listing(len(found), found[asked.offset : asked.offset + asked.limit], place)
+
+    def find(self, id: str) -> ImageEntry | None:
+        """The image of an id."""
+        source = self.files.get(id)
+        return None if source is None else file_entry(id, source)
+
+
+def open_folder(path: Path) -> Target:
+    """A folder as a target. Raises ImageNotFoundError where no image is in it."""
+    listing = list_folder(path)
+    if not listing.files:
+        raise ImageNotFoundError(
+            f"no images in the folder '{path}'",
+            expected="files named " + ", ".join(sorted(SUFFIXES)) + ", in it or in folders below",
+            fix="check the folder; or start foveate view without one, and drop images on the page",
+        )
+    thumbnails: TextureCache[bytes] = TextureCache(THUMBNAILS, len)
+
+    def page(asked: AskedPage) -> Listing:
+        nonlocal listing
+        if not asked.offset and not asked.part:
+            listing = list_folder(path)
+        return listing.page(asked)
+
+    def thumbnail(id: str) -> bytes:
+        source = listing.files.get(id)
+        if source is None:
+            raise ImageNotFoundError(
+                f"no image {id!r} in the folder", expected="one of the list", fix="reload the page"
+            )
+        return thumbnails.get(id, lambda: make_thumbnail(source))
+
+    name = shown_name(path.resolve().name)
+    index = f"foveate index {shlex.quote(name)} -o photos.fov"
+    session = {"kind": "folder", "name": name, "first": None, "index": index}
+    return Target(session, lambda id: listing.find(id), lambda pictures: gallery_routes(page, thumbnail))
+
+
+def list_folder(path: Path) -> FolderListing:
+    """What is in a folder now; nothing where it is gone. Files that go away meanwhile are left out."""
+    files = {}
+    for source in find_sources(path).files if path.is_dir() else ():
+        try:
+            files[file_id(Path(source.path))] = source
+        except OSError:
+            continue
+    return FolderListing(files)
+
+
+def file_entry(id: str, source: Source) -> ImageEntry:
+    """A file as an image of the session."""
+    name = shown_name(source.name)
+
+    def load() -> Picture:
+        return replace(_load_bytes(read(source).content, name), name=name.rpartition("/")[2])
+
+    return ImageEntry(id, name, load)
+
+
+def make_thumbnail(source: Source) -> bytes:
+    """A JPEG of a file, upright, SIDE pixels along its long side at most. Raises ImageError.
+
+    A JPEG is decoded at a part of its size, which takes a tenth of the time.
+    """
+    content = read(source).content
+    try:
+        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            image.draft("RGB", (2 * SIDE, 2 * SIDE))
+            rgb = load_image(image).rgb
+    except Exception:  # decoders fail in many ways; this one says how
+        rgb = _load_bytes(content, shown_name(source.name)).rgb
+    return to_jpeg(shrink(rgb, SIDE), quality=85)
+
+
+def _load_bytes(content: bytes, name: str) -> Picture:
+    """The picture in a file's bytes. Raises ImageError, which calls it by its name."""
+    try:
+        return load_image(content)
+    except ImageError as error:
+        raise type(error)(call_by_name(error.received, name), expected=error.expected, fix=error.fix) from None

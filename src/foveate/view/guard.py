@@ -28,7 +28,7 @@ from starlette.requests import Request, cookie_parser
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from foveate.view.reply import refused
+from foveate.view.service import refused
 
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]/\s]+)(?::[0-9]+)?")
 LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]"})

@@ -9,31 +9,30 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from anyio import CapacityLimiter, sleep, to_thread
 from cachetools import LRUCache
-from numpy.typing import NDArray
+from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.responses import Response
 
-from foveate.core.checks import check_int, check_type
-from foveate.core.errors import FoveateError, ModelError, OptionError
-from foveate.language.query import check_text
+from foveate.core.errors import FoveateError, ModelError
 from foveate.texture.texture import Texture
-from foveate.view.pictures import Pictures
-from foveate.view.reply import hide_paths, packed, read_body
-from foveate.vlm.context import ROUNDS, Context, find_prior, read_context, score_text
+from foveate.view.questions import AskedQuestion
+from foveate.view.service import MESSAGE, WHOLE, Asked, Operation, hide_paths, packed
+from foveate.view.session import Pictures
+from foveate.view.wire import Message
+from foveate.vlm.context import ROUNDS, find_prior, score_text
 
 if TYPE_CHECKING:
     from foveate.vlm import VLM, Answer, EncodedImage, Prepared
 
+# Chosen by hand.
 LONGEST = 64  # tokens of an answer
 SECONDS = 300  # of an answer
 IMAGES = 2  # encoded images kept
@@ -49,14 +48,11 @@ class LateModel:
     vlm: Future[VLM]
 
 
-@dataclass(frozen=True)
-class ModelQuestion:
-    """What the model is asked: the question, visual tokens to keep, what it goes by, and rounds (question, answer)."""
+class AskedAnswer(AskedQuestion):
+    """What the model is asked. budget: visual tokens, None for all. rounds: (question, answer), the oldest first."""
 
-    query: str
-    budget: int | str | None
-    context: Context
-    rounds: tuple[tuple[str, str], ...] = ()
+    budget: Annotated[int, Field(strict=True, ge=1), *WHOLE] | Literal["auto"] | None = "auto"
+    rounds: Annotated[tuple[tuple[str, str], ...], Field(max_length=ROUNDS)] = ()
 
 
 def load_late(name: str, encoder: str | None = None) -> LateModel:
@@ -80,35 +76,30 @@ def model_name(name: str) -> str:
     return name if HUB_NAME.fullmatch(name) and not Path(name).exists() else Path(name).name
 
 
-def model_routes(pictures: Pictures, model: LateModel | None) -> list[Route]:
-    """GET /api/model; POST /api/answers of {"image", "query", "budget", "rounds"} and a context (vlm/context.py).
-
-    budget: a number of visual tokens, "auto", or null for all. rounds: [[question, answer], ...], the oldest first.
-    """
+def model_routes(pictures: Pictures, model: LateModel | None) -> list[Operation]:
+    """Operations of the model."""
     one = CapacityLimiter(1)
     encoded: LRUCache[str, EncodedImage] = LRUCache(IMAGES)
 
-    async def about(request: Request) -> Response:
+    def about(asked: Asked) -> dict[str, Any]:
         if model is None:
-            return JSONResponse({"name": None, "state": "none"})
+            return {"name": None, "state": "none"}
         problem = model.vlm.exception() if model.vlm.done() else None
         state = "failed" if problem else "ready" if model.vlm.done() else "loading"
-        return JSONResponse({"name": model.name, "state": state, "error": _explained(problem, model.name)})
+        return {"name": model.name, "state": state, "error": _explained(problem, model.name)}
 
-    async def answered(request: Request) -> Response:
-        body = await read_body(request, image=str, query=str)
-        question = read_question(body)
+    async def answered(asked: AskedAnswer, request: Request) -> Response:
         vlm = _ready(model)
-        texture = await to_thread.run_sync(pictures.texture, body["image"])
+        texture = await to_thread.run_sync(pictures.texture, asked.image)
         stop = threading.Event()
 
-        def work() -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        def work() -> Message:
             if stop.is_set():
                 return {}, {}
-            if body["image"] not in encoded:
-                encoded[body["image"]] = vlm.see(texture, read=False)
-            seen, encoder = encoded[body["image"]], pictures.encoding.encoder
-            return describe_model_answer(*answer(vlm, seen, question, stop, encoder))
+            if asked.image not in encoded:
+                encoded[asked.image] = vlm.see(texture, read=False)
+            seen, encoder = encoded[asked.image], pictures.encoding.encoder
+            return describe_model_answer(*answer(vlm, seen, asked, stop, encoder))
 
         async def watch() -> None:
             try:
@@ -119,29 +110,18 @@ def model_routes(pictures: Pictures, model: LateModel | None) -> list[Route]:
 
         watching = asyncio.create_task(watch())
         try:
-            return packed(*await to_thread.run_sync(work, limiter=one))
+            return packed(await to_thread.run_sync(work, limiter=one))
         finally:
             watching.cancel()
 
-    return [Route("/api/model", about), Route("/api/answers", answered, methods=["POST"])]
-
-
-def read_question(body: Mapping[str, Any]) -> ModelQuestion:
-    """The fields of a request. Raises OptionError, QueryError."""
-    budget, rounds = body.get("budget", "auto"), check_type("rounds", body.get("rounds", []), list)
-    check_text(body["query"])
-    if budget is not None and budget != "auto":
-        check_int("budget", budget, fix='send "auto", or null for all')
-    pairs = [tuple(each) if isinstance(each, list) else () for each in rounds]
-    if len(pairs) > ROUNDS or any(len(pair) != 2 or not all(isinstance(t, str) for t in pair) for pair in pairs):
-        raise OptionError(
-            "rounds that are none", expected=f"at most {ROUNDS} of [question, answer]", fix="leave out the oldest ones"
-        )
-    return ModelQuestion(body["query"], budget, read_context(body), tuple(pairs))
+    return [
+        Operation("GET", "/api/model", "The model, and whether it is ready", about),
+        Operation("POST", "/api/answers", "A model's answer", answered, AskedAnswer, MESSAGE),
+    ]
 
 
 def answer(
-    vlm: VLM, encoded: EncodedImage, question: ModelQuestion, stop: threading.Event, encoder: str | None = None
+    vlm: VLM, encoded: EncodedImage, question: AskedAnswer, stop: threading.Event, encoder: str | None = None
 ) -> tuple[Prepared, Answer]:
     """Ask a model, until `stop` is set: then the answer is what it had said. encoder: of the texture, as for `score`.
 
@@ -165,7 +145,7 @@ def answer(
     return prepared, vlm.answers([prepared], generation)[0]
 
 
-def describe_model_answer(prepared: Prepared, said: Answer) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def describe_model_answer(prepared: Prepared, said: Answer) -> Message:
     """What the page gets of an answer: text, counts, seconds, the grids of visual tokens, and which of each were kept.
 
     A grid's box is (y0, x0, y1, x1) in pixels of the image; it may show a part of it, or reach beyond it.

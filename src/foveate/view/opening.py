@@ -1,4 +1,4 @@
-"""A path -> what `foveate view` shows of it (target.py): an image, a texture, a folder, a store, a clip."""
+"""A path -> what `foveate view` shows of it (`session.Target`): an image, a texture, a folder, a store, a clip."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ from foveate.encoders.load import match_encoder
 from foveate.store.sources import Source
 from foveate.texture.texture import Texture
 from foveate.view.clips import ClipPictures, ClipRuns, clip_routes, is_clip
-from foveate.view.encoding import USUAL, SessionEncoding
-from foveate.view.files import file_entry, shown_name
-from foveate.view.folders import open_folder
-from foveate.view.pictures import ImageEntry, file_id
+from foveate.view.gallery import file_entry, open_folder
+from foveate.view.session import USUAL, ImageEntry, SessionEncoding, Target, file_id, shown_name
 from foveate.view.stores import is_store, open_store
-from foveate.view.target import Target as Target
 
 TEXTURE = ".safetensors"
 

@@ -1,24 +1,47 @@
-"""A question about a texture as a message: the map on every grid that the page offers, and what is said beside it.
+"""Questions about an image: the map of one on every grid that the page offers, and what entered it.
 
 The browser allocates by itself, so it gets the map in float32 as `allocate` has it; "auto" is a number for each grid.
+A request has all that a question goes by (a gaze, a dialogue: vlm/context.py), as the server keeps no state of a page.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from foveate.allocation.allocation import auto_budget
 from foveate.allocation.policies import to_typical_distance
 from foveate.answers.match import read_question
+from foveate.channels.attention import make_gaze_plane
 from foveate.core.checks import check_choice
+from foveate.core.errors import QueryError
 from foveate.core.grid import Grid, resize_map
+from foveate.language.dialogue import GoesBack, refers_back
 from foveate.relevance.scoring import empty_relevance
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
+from foveate.view.service import MESSAGE, Asked, AskedImage, ImageId, Operation, Share, Text
+from foveate.view.session import Pictures
+from foveate.view.wire import Message
+from foveate.vlm.context import (
+    FIXATIONS,
+    GAZE_WEIGHT,
+    ROUNDS,
+    Context,
+    Prior,
+    find_prior,
+    follow_dialogue,
+    read_context,
+    score_in_context,
+)
+
+QUESTIONS = 6  # of a page at a time: as many colours can be told apart
+Seen = Annotated[float, Field(strict=True, ge=0)]
 
 
 @dataclass(frozen=True)
@@ -45,6 +68,81 @@ def grids_of(grid: Grid) -> list[NamedGrid]:
     ]
 
 
+GRIDS = [each.name for each in grids_of(Grid(1, 1, 1, 1))]
+GridName = Annotated[str, Field(json_schema_extra={"enum": GRIDS})]  # checked by `find_grid`
+
+
+class AskedContext(Asked):
+    """An image, and what questions about it go by beside their words: fixations [y, x, seconds] in pixels of the image,
+    the share of that gaze in a map, the questions of earlier rounds, the oldest first."""
+
+    image: ImageId
+    gaze: Annotated[tuple[tuple[Seen, Seen, Seen], ...], Field(max_length=FIXATIONS)] = ()
+    gaze_weight: Share = GAZE_WEIGHT
+    earlier: Annotated[tuple[Text, ...], Field(max_length=ROUNDS)] = ()
+
+    @property
+    def context(self) -> Context:
+        """What they go by."""
+        gaze, earlier = list(map(list, self.gaze)), list(self.earlier)
+        return read_context({"gaze": gaze, "gaze_weight": self.gaze_weight, "earlier": earlier})
+
+
+class AskedQuestion(AskedContext):
+    """A question about an image."""
+
+    query: Text
+
+
+class AskedReasons(AskedQuestion):
+    """Reasons are of one grid, as only a person who looks at a cell needs them."""
+
+    grid: GridName = "cells"
+
+
+class AskedPriors(AskedContext):
+    """Questions that may still be empty fields."""
+
+    queries: Annotated[tuple[str, ...], Field(max_length=QUESTIONS)]
+
+
+class AskedGrid(AskedImage):
+    """An image on a grid."""
+
+    grid: GridName = "cells"
+
+
+def question_routes(pictures: Pictures) -> list[Operation]:
+    """Operations of questions about the images of a session."""
+    encoder = pictures.encoding.encoder
+
+    def ask(asked: AskedQuestion) -> tuple[Relevance, Prior | None]:
+        return score_in_context(pictures.texture(asked.image), asked.query, asked.context, encoder)
+
+    def scored(asked: AskedQuestion) -> Message:
+        relevance, prior = ask(asked)
+        header, arrays = describe_relevance(relevance)
+        return {**header, **describe_prior(prior)}, arrays
+
+    def reasons(asked: AskedReasons) -> Message:
+        relevance, _ = ask(asked)
+        return describe_reasons(relevance, find_grid(relevance.grid, asked.grid))
+
+    def points(asked: AskedGrid) -> Message:
+        texture = pictures.texture(asked.id)
+        return describe_points(texture, find_grid(texture.grid, asked.grid))
+
+    def priors(asked: AskedPriors) -> Message:
+        return describe_priors(pictures.texture(asked.image), asked.queries, asked.context, encoder)
+
+    return [
+        Operation("POST", "/api/score", "The map of a question", scored, AskedQuestion, MESSAGE),
+        Operation("POST", "/api/reasons", "What entered a map", reasons, AskedReasons, MESSAGE),
+        Operation("POST", "/api/priors", "What questions would go by", priors, AskedPriors, MESSAGE),
+        Operation("GET", "/api/images/{id}/points", "What Coverage compares", points, AskedGrid, MESSAGE),
+    ]
+
+
 def find_grid(cells: Grid, name: str) -> Grid:
     """One of the grids over an image, by its name (`grids_of`). Raises OptionError."""
     grids = {each.name: each.grid for each in grids_of(cells)}
@@ -64,7 +162,7 @@ def describe_grids(texture: Texture) -> tuple[list[dict[str, Any]], dict[str, ND
     return listed, arrays
 
 
-def describe_relevance(relevance: Relevance) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def describe_relevance(relevance: Relevance) -> Message:
     """What the browser gets of an answer: a header, and the map on each grid as float32 `map:NAME`."""
     light = replace(relevance, features=None, parts={}, reasons={}, texture=None)
     arrays, auto = {}, {}
@@ -94,12 +192,12 @@ def describe_answer(relevance: Relevance, auto: dict[str, int]) -> dict[str, Any
 
 
 def is_unread(relevance: Relevance) -> bool:
-    """Whether a question asks for what is written, and nobody read the image."""
+    """Whether a question asks for what is written, and the image was not read."""
     texture = relevance.texture
     return texture is not None and texture.words is None and read_question(relevance.query).writing
 
 
-def describe_reasons(relevance: Relevance, grid: Grid) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def describe_reasons(relevance: Relevance, grid: Grid) -> Message:
     """What entered the map, on a grid: float32 [h, w] each, so that four digits are those of `Allocation.why`.
 
     `reason:NAME` are the planes of `Relevance.reasons`, in their order; `phrase:TEXT` those of `Relevance.parts`;
@@ -111,7 +209,27 @@ def describe_reasons(relevance: Relevance, grid: Grid) -> tuple[dict[str, Any], 
     return header, reasons | {f"phrase:{text}": plane for text, plane in moved.parts.items()} | {"logits": moved.logits}
 
 
-def describe_points(texture: Texture, grid: Grid) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def describe_points(texture: Texture, grid: Grid) -> Message:
     """What `Coverage` compares on a grid: `points`, float32 [cells, r]."""
     features = resize_map(texture.coordinates().reshape(*texture.grid.shape, -1), grid.shape)
     return {}, {"points": to_typical_distance(features.reshape(grid.count, -1))}
+
+
+def describe_prior(prior: Prior | None) -> dict[str, Any]:
+    """Its name and weight; None and 0 where there is none."""
+    return {"prior": None if prior is None else prior.name, "weight": 0.0 if prior is None else prior.weight}
+
+
+def describe_priors(texture: Texture, queries: Sequence[str], context: Context, encoder: str | None = None) -> Message:
+    """The rounds of the dialogue, what each question would go by, and the planes `history` and `gaze` [h, w]."""
+    history, rounds = follow_dialogue(texture, context.earlier, encoder)
+    questions = []
+    for query in queries:
+        try:
+            prior = find_prior(texture, query, context, encoder, history)
+            goes_back: GoesBack = refers_back(query)
+        except QueryError:  # a field that is still empty
+            prior, goes_back = None, "not"
+        questions.append({"goes_back": goes_back, **describe_prior(prior)})
+    planes = {"history": history, "gaze": make_gaze_plane(context.gaze, texture.grid)}
+    return {"rounds": [asdict(each) for each in rounds], "questions": questions}, planes

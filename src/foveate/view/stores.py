@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from anyio import to_thread
 from numpy.typing import NDArray
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+from pydantic import Field
 
-from foveate.core.checks import check_int
 from foveate.core.errors import FoveateError, OptionError, StoreKeyError
 from foveate.core.image import Picture
 from foveate.encoders.load import match_encoder
@@ -23,14 +19,19 @@ from foveate.store.hits import Hit
 from foveate.store.store import Store
 from foveate.store.texture import StoredTexture
 from foveate.store.writing import read_quotes
-from foveate.view.encoding import USUAL, SessionEncoding
-from foveate.view.files import shown_name
-from foveate.view.gallery import Gallery, Listing, gallery_routes
-from foveate.view.pictures import ImageEntry
-from foveate.view.reply import packed, read_body
-from foveate.view.target import Target
+from foveate.view.gallery import AskedPage, Listing, gallery_routes
+from foveate.view.service import MESSAGE, WHOLE, Asked, Operation, Text
+from foveate.view.session import USUAL, ImageEntry, SessionEncoding, Target, shown_name
+from foveate.view.wire import Message
 
-MOST_HITS = 480
+MOST_HITS = 480  # of a search; chosen by hand
+
+
+class AskedSearch(Asked):
+    """So many images of a store, for a question."""
+
+    query: Text
+    count: Annotated[int, Field(ge=1, le=MOST_HITS), *WHOLE] = 48
 
 
 def is_store(path: Path) -> bool:
@@ -51,17 +52,15 @@ def open_store(path: Path, encoding: SessionEncoding = USUAL) -> Target:
     if store.identity is not None:
         match_encoder(store.identity.encoder, encoding.encoder)
 
-    def page(offset: int, limit: int, part: str, of: str | None) -> Listing:
+    def page(asked: AskedPage) -> Listing:
         with without_path(path, name):
-            found = store.page(offset, limit, part=part, of=of)
+            found = store.page(asked.offset, asked.limit, part=asked.part, of=asked.of or None)
         return Listing(found.total, [(image.key, shown_name(image.name)) for image in found.images], found.place)
 
     def texture(id: str) -> StoredTexture:
         with without_path(path, name):
             if not HEX.fullmatch(id):  # the store would take a path, too
-                raise StoreKeyError(
-                    f"no image {id[:80]!r} in the store", expected="one of its list", fix="reload the page"
-                )
+                raise StoreKeyError(f"no image {id!r} in the store", expected="one of its list", fix="reload the page")
             return store[id]
 
     def find(id: str) -> ImageEntry | None:
@@ -71,36 +70,29 @@ def open_store(path: Path, encoding: SessionEncoding = USUAL) -> Target:
             return None
         return ImageEntry(id, found.name, lambda: Picture(found.pixel, found.valid, found.name), lambda: found)
 
-    async def search(request: Request) -> Response:
-        body = await read_body(request, query=str)
-        count = check_int("count", body.get("count", 48), 1, MOST_HITS)
-        return packed(*await to_thread.run_sync(found_in, body["query"], count))
-
-    def found_in(query: str, count: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    def search(asked: AskedSearch) -> Message:
         with without_path(path, name):
-            hits, identity = store.search(query, count), store.identity
+            hits, identity = store.search(asked.query, asked.count), store.identity
             unread = identity is not None and not identity.reader
-            header, maps = describe_hits(query, [(store.content_key(hit.path), hit) for hit in hits], unread)
-            return header | {"of": len(store), "encoder": identity.encoder.name if identity else None}, maps
+            header, maps = describe_hits(asked.query, [(store.content_key(hit.path), hit) for hit in hits], unread)
+            return {**header, "of": len(store), "encoder": identity.encoder.name if identity else None}, maps
 
     return Target(
         {"kind": "store", "name": name, "first": None},
         find,
         lambda pictures: [
-            *gallery_routes(Gallery(page, lambda id: texture(id).thumbnail)),
-            Route("/api/search", search, methods=["POST"]),
+            *gallery_routes(page, lambda id: texture(id).thumbnail),
+            Operation("POST", "/api/search", "Images of a store", search, AskedSearch, MESSAGE),
         ],
     )
 
 
-def describe_hits(
-    query: str, hits: list[tuple[str, Hit]], unread: bool
-) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def describe_hits(query: str, hits: list[tuple[str, Hit]], unread: bool) -> Message:
     """What the page gets of a search: for each hit a score and its map in steps of a 255th, best first.
 
     hits: each with its content key. unread: whether nobody read the images.
     """
-    listed, maps, unknown = [], {}, dict[str, None]()
+    listed, maps, unknown = [], dict[str, NDArray[Any]](), dict[str, None]()
     for place, (key, hit) in enumerate(hits):
         said = [word.text for word in hit.words]
         listed.append(

@@ -68,7 +68,7 @@ export function toPython(record) {
     : [`relevance = foveate.score(texture, ${said(text)}${by})${place}`];
   return [
     "import foveate",
-    ...(made ? [`from foveate.relevance import ${made}`] : []),
+    ...(made ? [`from foveate.allocation import ${made}`] : []),
     ...(loaded && preset ? ["from foveate.relevance.presets import remember_preset"] : []),
     ...(beside ? ["from foveate.vlm.context import read_context, score_in_context"] : []),
     "",
@@ -93,7 +93,7 @@ function ofStream({ image: { clip }, answers, active: number, budget, policy, fl
   const how = [`budget=${said(budget)}`, made && `policy=${made}()`, floor && `floor=${floor}`].filter(Boolean);
   return [
     "import foveate.video",
-    made && `from foveate.relevance import ${made}`,
+    made && `from foveate.allocation import ${made}`,
     "",
     `clip = foveate.video.open_clip(${said(clip.name)}, long_side=${clip.longSide})`
       + "  # its path, from where this is run",

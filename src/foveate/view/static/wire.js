@@ -1,24 +1,21 @@
-// Messages of arrays, as view/wire.py makes them: -> {header, arrays: {name: TypedArray with .shape}}.
+// Messages of arrays, in the format of safetensors (view/wire.py): -> {header, arrays: {name: TypedArray with .shape}}.
 
 export function unpack(buffer) {
-  const length = new DataView(buffer).getUint32(0, true);
-  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
+  const length = Number(new DataView(buffer).getBigUint64(0, true));
+  const { __metadata__, ...listed } = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
   const arrays = {};
-  for (const { name, dtype, shape, offset } of header.arrays) {
+  for (const [name, { dtype, shape, data_offsets }] of Object.entries(listed)) {
     const count = shape.reduce((product, side) => product * side, 1);
-    const array = READ[dtype](buffer, 4 + length + offset, count);
-    array.shape = shape;
-    arrays[name] = array;
+    arrays[name] = Object.assign(READ[dtype](buffer, 8 + length + data_offsets[0], count), { shape });
   }
-  delete header.arrays;
-  return { header, arrays };
+  return { header: JSON.parse(__metadata__.header), arrays };
 }
 
 const READ = {
-  f4: (buffer, offset, count) => new Float32Array(buffer, offset, count),
-  i4: (buffer, offset, count) => new Int32Array(buffer, offset, count),
-  u1: (buffer, offset, count) => new Uint8Array(buffer, offset, count),
-  f2: (buffer, offset, count) => Float32Array.from(new Uint16Array(buffer, offset, count), (bits) => HALVES[bits]),
+  F32: (buffer, offset, count) => new Float32Array(buffer, offset, count),
+  I32: (buffer, offset, count) => new Int32Array(buffer, offset, count),
+  U8: (buffer, offset, count) => new Uint8Array(buffer, offset, count),
+  F16: (buffer, offset, count) => Float32Array.from(new Uint16Array(buffer, offset, count), (bits) => HALVES[bits]),
 };
 
 // Every number of 16 bits; Float16Array is too young for the browsers that people have.
