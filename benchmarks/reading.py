@@ -130,8 +130,8 @@ def measure(data: Path, kept: Path | None = None, limit: int = 10_000, encoded: 
 
 # Parts of the scorer that are left out: (module, constant, what it becomes).
 ABLATIONS: dict[str, tuple[tuple[Any, str, Any], ...]] = {
-    "- similar spelling": ((reading, "CLOSE", 2.0),),
-    "- other names (fields.py)": ((reading_question, "_BY_PHRASE", {}), (reading_question, "SHORT", {})),
+    "- similar spelling": ((reading, "near", lambda words, others: np.zeros((len(words), len(others)))),),
+    "- other names (fields.tsv)": ((reading_question, "_BY_PHRASE", {}), (reading_question, "SHORT", {})),
     "- types of answers": (
         (reading, "FITS", 0.0),
         (reading, "FLOORS", dict.fromkeys(reading.FLOORS, 0.0)),

@@ -39,7 +39,7 @@ from foveate.answers.question import ReadingQuestion, Term, read_question
 from foveate.core.grid import Grid
 from foveate.core.readonly import Frozen
 from foveate.language.lists import read_set
-from foveate.language.spelling import RATIO, alike, fold, forms, skeleton, spell, split_words
+from foveate.language.spelling import RATIO, alike, fold, forms, near, skeleton, split_words
 from foveate.reading.words import Words
 
 __all__ = [
@@ -47,7 +47,6 @@ __all__ = [
     "read_question", "score_words",
 ]  # fmt: skip
 
-CLOSE = 0.33  # cosine of spelling from which on two words are compared letter by letter
 MATCHED = 0.6  # from which on a word counts as a part of a label
 PURE = 0.45  # share of a label's evidence that depends on how much of the piece matches
 LABEL = 0.55  # what a label itself counts beside its value
@@ -117,23 +116,13 @@ def _by_word(page: ReadWords, units: Floats) -> Floats:
 def _compare(page: ReadWords, wanted: tuple[str, ...], least: float = RATIO) -> Floats:
     """How alike each wanted word and each unit of the page are, float32 [wanted, u]."""
     same = np.zeros((len(wanted), len(page.vocabulary)), np.float32)
-    for row, token in np.argwhere(_spell(wanted) @ page.spelling.T > CLOSE).tolist():
+    for row, token in np.argwhere(near([skeleton(word) for word in wanted], page.skeletons)).tolist():
         same[row, token] = alike(wanted[row], page.vocabulary[token], least)
     for row, word in enumerate(wanted):
-        for token in page.skeletons.get(skeleton(word), ()):
-            same[row, token] = alike(word, page.vocabulary[token])
         for form, value in forms(word):
             if (known := page.index.get(form)) is not None:
                 same[row, known] = max(same[row, known], value)
     return np.maximum.reduceat(same[:, page.token], page.token_starts, axis=1)
-
-
-@lru_cache(maxsize=512)  # tens of kilobytes each
-def _spell(words: tuple[str, ...]) -> Floats:
-    """Spelling of words of which similar ones are looked for; 0 for short ones and numbers."""
-    out = spell(words)
-    out[[len(word) < 4 or word.isdigit() for word in words]] = 0
-    return out
 
 
 # --- labels and values -------------------------------------------------------------------------------------------

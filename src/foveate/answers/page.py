@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from foveate.answers.question import LABEL_WORDS
 from foveate.answers.types import find_types, weigh_address, weigh_company
 from foveate.core.readonly import Frozen, ReadOnly
-from foveate.language.spelling import skeleton, spell, split_words, tokens
+from foveate.language.spelling import skeleton, split_words, tokens
 from foveate.reading.order import stand_upright
 from foveate.reading.words import Words
 
@@ -60,8 +60,7 @@ class ReadWords(Frozen):
         words: as read.
         texts, word: text of each unit, and the word it is (a part of).
         boxes, trust: of the units, float32 [u, 4] and [u]: what a score keeps of it.
-        index, skeletons: token -> its number; the same for tokens with letters that look alike as one.
-        vocabulary, spelling: the tokens, and the unit vectors of their spelling, float32 [v, GRAMS].
+        vocabulary, skeletons, index: the tokens; the same with letters that look alike as one; token -> its number.
         token, token_starts: tokens of all units one after another, and where each unit's begin.
         piece, starts: piece of each unit, and the first unit of each piece.
         piece_boxes: float32 [p, 4].
@@ -78,9 +77,8 @@ class ReadWords(Frozen):
     boxes: Floats
     trust: Floats
     index: Mapping[str, int]
-    skeletons: Mapping[str, tuple[int, ...]]
     vocabulary: tuple[str, ...]
-    spelling: Floats
+    skeletons: tuple[str, ...]
     token: Ints
     token_starts: Ints
     piece: Ints
@@ -96,7 +94,7 @@ class ReadWords(Frozen):
     types: Mapping[str, Floats]
 
     def __post_init__(self) -> None:
-        for name in ("index", "skeletons", "types"):
+        for name in ("index", "types"):
             object.__setattr__(self, name, ReadOnly(getattr(self, name)))
         super().__post_init__()
 
@@ -147,17 +145,13 @@ def prepare_words(words: Words) -> ReadWords:
     several = _tokens(texts, piece)
     vocabulary = tuple(dict.fromkeys(token for own in several for token in own))
     index = {token: k for k, token in enumerate(vocabulary)}
-    skeletons: dict[str, tuple[int, ...]] = {}
-    for k, token in enumerate(vocabulary):
-        key = skeleton(token)
-        skeletons[key] = (*skeletons.get(key, ()), k)
     label = np.array([_weigh_label(texts[a:b]) for a, b in spans], np.float32)
     edges, follows = _find_neighbours(piece_boxes, label)
     counts = np.array([len(own) for own in several], np.int64)
     return ReadWords(
         words=words, texts=texts, word=word, boxes=boxes,
         trust=np.asarray(0.4 + 0.6 * np.clip(words.confidences[word], 0, 1), np.float32),
-        index=index, skeletons=skeletons, vocabulary=vocabulary, spelling=spell(vocabulary),
+        index=index, vocabulary=vocabulary, skeletons=tuple(map(skeleton, vocabulary)),
         token=np.array([index[token] for own in several for token in own], np.int64),
         token_starts=np.cumsum(counts) - counts,
         piece=piece, starts=starts, piece_boxes=piece_boxes,

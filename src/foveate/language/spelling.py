@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-import zlib
-from difflib import SequenceMatcher
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from rapidfuzz.distance import Indel
+from rapidfuzz.process import cdist
 
-GRAMS = 256  # hashed pairs and triples of letters
+CLOSE = 0.5  # share of equal letters from which on two words are compared by all rules
 PLURAL, LOOKS_ALIKE = 0.97, 0.93
 RATIO = 0.75  # least share of equal letters of two words of four letters and more
 INSIDE = 0.8  # a word at either end of a longer one
@@ -98,8 +99,8 @@ def alike(word: str, other: str, least: float = RATIO) -> float:
         return INSIDE if len(a) > 0.4 * len(b) else 0.6 * INSIDE
     if len(b) >= 5 and len(b) > 0.6 * len(a) and a.startswith(b):
         return 0.75
-    matcher = SequenceMatcher(None, a, b, autojunk=False)
-    if matcher.real_quick_ratio() < least or matcher.quick_ratio() < least or (ratio := matcher.ratio()) < least:
+    ratio = Indel.normalized_similarity(a, b, score_cutoff=least)
+    if not ratio:
         return 0.0
     if least == RATIO and a[0] != b[0] and ratio < 0.85:  # "house" and "mouse" are two words
         return 0.0
@@ -107,21 +108,6 @@ def alike(word: str, other: str, least: float = RATIO) -> float:
     return lowest + (0.95 - lowest) * (ratio - least) / (1 - least)
 
 
-@lru_cache(maxsize=16384)
-def _count(word: str) -> tuple[tuple[int, ...], float]:
-    padded = f"^{word[:40]}$"
-    grams = [padded[i : i + k] for k in (2, 3) for i in range(len(padded) - k + 1)]
-    places = tuple(zlib.crc32(gram.encode()) % GRAMS for gram in grams)
-    return places, 1 / float(np.sqrt((np.bincount(places) ** 2).sum()))
-
-
-def spell(words: tuple[str, ...]) -> NDArray[np.float32]:
-    """Unit vectors of spelling, float32 [n, GRAMS]: counts of pairs and triples of letters, hashed.
-
-    Words that are alike have a cosine above .3, so one product finds them among thousands.
-    """
-    out = np.zeros((len(words), GRAMS), np.float32)
-    for row, word in zip(out, words, strict=True):
-        places, scale = _count(skeleton(word))
-        np.add.at(row, list(places), scale)
-    return out
+def near(words: Sequence[str], others: Sequence[str]) -> NDArray[np.float32]:
+    """Share of equal letters of every word with every other, float32 [words, others]; 0 below CLOSE."""
+    return cdist(words, others, scorer=Indel.normalized_similarity, score_cutoff=CLOSE, dtype=np.float32)
