@@ -120,8 +120,6 @@ def test_the_fast_encoder_by_name(run: Run, broccoli: Path) -> None:
     )
     assert last(run("look", "t.safetensors", "broccoli", "--json"))["encoder"] == "nano-fast"
     fails(run("look", "t.safetensors", "broccoli", "--encoder", "nano"), "made by encoder 'nano-fast'")
-    for command in ("look", "encode", "zoom", "video", "index"):
-        assert "nano or nano-fast" in " ".join(re.sub(r"[^\w-]+", " ", run(command, "--help").stdout).split())
 
 
 def test_look_draws_more_pictures_that_are_asked_for(run: Run, photo: Path) -> None:

@@ -14,18 +14,22 @@ import typer
 
 import foveate
 from foveate.cli.main import app
+from foveate.core import options
 from foveate.relevance.fusion import DEFAULTS, Scoring
+from foveate.relevance.presets import PRESETS
 from foveate.video.state import Propagation, StreamSettings
 from foveate.video.streams import stream as follow
 from foveate.vlm.lmms import Evaluated
 from foveate.vlm.model import VLM
 
 PAGE = (Path(__file__).parents[1] / "docs" / "defaults.md").read_text("utf-8")
-FUNCTIONS: dict[str, Callable[..., Any]] = {
+OF_TABLES: dict[str, Callable[..., Any]] = {
     "foveate.encode": foveate.encode,
     "foveate.allocate": foveate.allocate,
     "foveate.video.stream": follow,
-    "Propagation": Propagation,
+    "foveate.video.Propagation": Propagation,
+}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
     "VLM.see": VLM.see,
     "VLM.prepare": VLM.prepare,
     "--model_args": Evaluated.__init__,
@@ -33,17 +37,17 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 ALIKE = {"budget": "auto", "floor": None}
 
 
-def table(name: str) -> dict[str, str]:
-    """The table below the heading that names a function: keyword -> default."""
-    (part,) = re.findall(rf"^## [^\n]*`{re.escape(name)}`$(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
-    return dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", part, re.M))
+def part(name: str) -> str:
+    """The page below the heading that names a function."""
+    (found,) = re.findall(rf"^## [^\n]*`{re.escape(name)}`$(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
+    return str(found)
 
 
 def defaults(function: Callable[..., Any]) -> dict[str, Any]:
     parameters = inspect.signature(function).parameters.values()
     made = {each.name: each.default_factory for each in (fields(function) if is_dataclass(function) else ())}
     return {
-        each.name: each.default if made.get(each.name, MISSING) is MISSING else made[each.name]()
+        each.name: each.default if made.get(each.name, MISSING) is MISSING else made[each.name]()  # type: ignore[operator]
         for each in parameters
         if each.default is not each.empty
     }
@@ -53,20 +57,37 @@ def plain(value: object) -> str:
     return f"{type(value).__name__}()" if is_dataclass(value) else repr(value)
 
 
+@pytest.mark.parametrize("name", options.TABLES)
+def test_the_page_is_the_table(name: str) -> None:
+    rows = "\n".join(option.row for option in options.TABLES[name].values())
+    assert f"|\n{rows}\n\n" in part(name) + "\n\n", f"docs/defaults.md, below `{name}`, needs these lines:\n{rows}"
+
+
+@pytest.mark.parametrize("name", OF_TABLES)
+def test_the_table_is_the_signature(name: str) -> None:
+    named = {option.name: option.default for option in options.TABLES[name].values()}
+    assert named == {keyword: plain(value) for keyword, value in defaults(OF_TABLES[name]).items()}
+
+
+def test_the_table_is_what_score_does() -> None:
+    named = {option.name: option.default for option in options.SCORE.values()}
+    assert set(named) == set(Scoring.__annotations__)
+    assert named["fusion"] == repr(DEFAULTS.fusion.name)
+    for name in ("cues", "reading", "smoothing", "prior_weight"):
+        assert named[name] == repr(getattr(DEFAULTS, name))
+
+
+def test_presets_are_named() -> None:
+    assert set(re.findall(r"\w+", options.PRESET.about)) >= set(PRESETS)
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_page_says_what_the_signature_says(name: str) -> None:
-    assert table(name) == {keyword: plain(value) for keyword, value in defaults(FUNCTIONS[name]).items()}
+    told = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", part(name), re.M))
+    assert told == {keyword: plain(value) for keyword, value in defaults(FUNCTIONS[name]).items()}
 
 
-def test_the_page_says_what_score_does() -> None:
-    told = table("foveate.score")
-    assert set(told) == set(Scoring.__annotations__)
-    assert told["fusion"] == repr(DEFAULTS.fusion.name)
-    for name in ("cues", "reading", "smoothing", "prior_weight"):
-        assert told.pop(name) == repr(getattr(DEFAULTS, name))
-
-
-@pytest.mark.parametrize("function", [*FUNCTIONS.values(), VLM.ask_many, StreamSettings])
+@pytest.mark.parametrize("function", [*OF_TABLES.values(), *FUNCTIONS.values(), VLM.ask_many, StreamSettings])
 def test_budgets_and_floors_are_alike_in_python(function: Callable[..., Any]) -> None:
     named = defaults(function)
     assert {name: value for name, value in ALIKE.items() if name in named} == {
@@ -74,15 +95,25 @@ def test_budgets_and_floors_are_alike_in_python(function: Callable[..., Any]) ->
     }
 
 
-def options(command: Any, name: str = "foveate") -> Iterator[tuple[str, Any]]:
+def commands(command: Any, name: str = "foveate") -> Iterator[tuple[str, Any]]:
     for option in command.params:
         yield name, option
-    for part, below in getattr(command, "commands", {}).items():
-        yield from options(below, f"{name} {part}")
+    for below, found in getattr(command, "commands", {}).items():
+        yield from commands(found, f"{name} {below}")
 
 
-def test_budgets_and_floors_are_alike_in_the_commands() -> None:
-    found = [(name, option) for name, option in options(typer.main.get_command(app)) if option.name in ALIKE]
-    assert len(found) >= 7
-    for name, option in found:
-        assert option.default == ALIKE[option.name], name
+def test_options_of_commands_say_what_the_tables_say() -> None:
+    """Of every option that is named like a keyword; and budgets and floors are alike in all commands."""
+    tables = [*options.TABLES.values(), options.PREPARE, options.CHOOSING, options.SEE]
+    told = {name: [table[name].about for table in tables if name in table] for table in tables for name in table}
+    found = [(name, option) for name, option in commands(typer.main.get_command(app)) if option.name in told]
+    assert len(found) >= 40
+    assert {option.name: option.default for _, option in found if option.name in ALIKE} == ALIKE
+    others = [
+        (name, option.name)
+        for name, option in found
+        if not option.help.startswith(tuple(told[option.name]))
+        and (name, option.name) != ("foveate ask", "device")  # of a language model
+        and not name.startswith("foveate evaluate")
+    ]
+    assert others == []

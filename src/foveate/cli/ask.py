@@ -17,7 +17,6 @@ import typer
 from foveate.cli.encode import TEXTURE, who_reads
 from foveate.cli.results import make_slug, write_result
 from foveate.cli.terminal import (
-    AUTO,
     Device,
     Dtype,
     EncoderName,
@@ -32,6 +31,7 @@ from foveate.cli.terminal import (
     refuse_files,
     waiting,
 )
+from foveate.core.options import CHOOSING, PREPARE, SCORE, SEE
 
 if TYPE_CHECKING:
     from foveate.vlm.encoded import Answer, EncodedImage
@@ -47,53 +47,25 @@ def ask(
         Any,
         typer.Option(
             "--budget", "-k", parser=parse_budget_or_all, metavar="INTEGER|auto|all",
-            help=f"Visual tokens that the model gets: exactly so many; {AUTO}; all: the stock model.",
+            help=PREPARE["budget"].help,
         ),
     ] = "auto",
-    floor: Annotated[
-        float | None,
-        typer.Option(
-            help="Share of the budget that is spread evenly, 0 to 1 [default: 0.25; down to 0.1 where the answer was "
-            "read]."
-        ),
-    ] = None,
-    mode: Annotated[
-        str,
-        typer.Option(help="drop: after the encoder. sparse: before it. weight: all, scaled. crop: regions, larger."),
-    ] = "drop",
-    method: Annotated[
-        str,
-        typer.Option(
-            help="relevance; coverage, changed; or random, uniform, saliency, maxmin, dpp, downsample to compare."
-        ),
-    ] = "relevance",
+    floor: Annotated[float | None, typer.Option(help=CHOOSING["floor"].help)] = None,
+    mode: Annotated[str, typer.Option(help=PREPARE["mode"].help)] = "drop",
+    method: Annotated[str, typer.Option(help=PREPARE["method"].help)] = "relevance",
     preset: PresetOption = None,
     encoder: EncoderName = None,
-    prompt: Annotated[
-        str | None,
-        typer.Option(
-            help="The whole prompt, for a model without a chat template: its image token, and {question} where the "
-            "question goes; \\n is a new line."
-        ),
-    ] = None,
-    read: Annotated[
-        bool | None,
-        typer.Option(
-            "--read/--no-read",
-            help="Read what is written, which takes seconds (extra text) [default: where it looks like a page].",
-        ),
-    ] = None,
+    prompt: Annotated[str | None, typer.Option(help=f"{PREPARE['prompt'].about} \\n is a new line.")] = None,
+    read: Annotated[bool | None, typer.Option("--read/--no-read", help=SEE["read"].help)] = None,
     reader: ReaderName = None,
     page: PageNumber = None,
     chat: Annotated[
         bool, typer.Option("--chat", help="One dialogue: each question knows those before it, and their answers.")
     ] = False,
     prior: Annotated[
-        str | None, typer.Option(help="A plane of the texture to look by besides: gaze, history, pass_1, ...")
+        str | None, typer.Option(help=f"{SCORE['prior'].about} By name: gaze, history, pass_1, ...")
     ] = None,
-    fusion: Annotated[
-        str | None, typer.Option(help="participation [default], linear or part28: the question beside the pixels.")
-    ] = None,
+    fusion: Annotated[str | None, typer.Option(help=SCORE["fusion"].help)] = None,
     max_new_tokens: Annotated[int, typer.Option(help="Length of an answer, at most.")] = 64,
     dtype: Dtype = "auto",
     device: Device = "auto",

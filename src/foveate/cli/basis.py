@@ -20,10 +20,11 @@ from foveate.cli.terminal import (
     print_table,
     use_one_thread,
 )
+from foveate.core.options import ENCODE
 
 app = Program(help="A basis that all images of a collection share: fit it, check it.")
 ASKED = 200  # questions of `check` at most, evenly from the bank
-Rank = Annotated[int, typer.Option(help="Numbers a cell.")]
+Rank = Annotated[int, typer.Option(help=ENCODE["rank"].about)]
 Pca = Annotated[bool, typer.Option("--pca", help="Plain PCA: keep features, not scores (for comparison).")]
 Queries = Annotated[
     Path | None,

@@ -23,19 +23,14 @@ from foveate.cli.terminal import (
     print_table,
     waiting,
 )
+from foveate.core.options import ENCODE
 
 if TYPE_CHECKING:
     from foveate.reading.words import Words
     from foveate.texture.texture import Texture
 
 TEXTURE = ".safetensors"
-ChannelNames = Annotated[
-    str | None,
-    typer.Option(
-        "--channels",
-        help="fast, standard or all; or names, with commas between: text,boundary,depth [default: standard].",
-    ),
-]
+ChannelNames = Annotated[str | None, typer.Option("--channels", help=ENCODE["channels"].help)]
 
 
 def encode(
@@ -43,7 +38,7 @@ def encode(
     output: Annotated[Path, typer.Option("-o", "--out", "--output", help="Texture file to write (.safetensors).")],
     encoder: EncoderName = None,
     preset: PresetOption = None,
-    rank: Annotated[int | None, typer.Option(help="Numbers kept for each cell [default: 24].")] = None,
+    rank: Annotated[int | None, typer.Option(help=ENCODE["rank"].help)] = None,
     long_side: LongSideOrNative = None,
     channels: ChannelNames = None,
     twice: Annotated[

@@ -26,6 +26,7 @@ from foveate.cli.terminal import (
     use_one_thread,
     waiting,
 )
+from foveate.core.options import ENCODE, STREAM
 
 if TYPE_CHECKING:
     from foveate.store.ingest import Progress
@@ -43,7 +44,7 @@ def index(
     ],
     encoder: EncoderName = None,
     workers: Workers = None,
-    rank: Annotated[int | None, typer.Option(help="Numbers kept a cell [default: 24].")] = None,
+    rank: Annotated[int | None, typer.Option(help=STREAM["rank"].help)] = None,
     shared: Annotated[bool, typer.Option("--shared", help="One basis for the cells of all images, rank 64.")] = False,
     basis: Annotated[
         Path | None, typer.Option(help="From 'foveate basis fit', for the cells of all images [default: each its own].")
@@ -61,8 +62,8 @@ def index(
         bool,
         typer.Option(
             "--read",
-            help="Read what is written in the images, seconds each: 'foveate search' then finds that, too. Of a store "
-            "that has images without their words, these are read; one that is read goes on so without this option.",
+            help=f"{ENCODE['read'].about} 'foveate search' then finds that, too. Of a store that has images without "
+            "their words, these are read; one that is read goes on so without this option.",
         ),
     ] = False,
     reader: ReaderName = None,

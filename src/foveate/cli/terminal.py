@@ -27,6 +27,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
+from foveate.core.options import ALLOCATE, ENCODE, STREAM
+
 if TYPE_CHECKING:
     from foveate.store.engine import Engine
 
@@ -44,69 +46,38 @@ _QUOTED = re.compile(r"""(?<![\w=])(?:'(?:[^'\n]|'(?=\w))*'|"(?:[^"\n]|"(?=\w))*
 _OBJECT = re.compile(r",?(?: or)? an object (?:with|of)\b[^;]*")
 
 EncoderName = Annotated[
-    str | None,
-    typer.Option(
-        "--encoder",
-        help="nano or nano-fast; clip, siglip or tips, alone or as clip:NAME_OR_FOLDER "
-        "[default: nano; a texture's own].",
-    ),
+    str | None, typer.Option("--encoder", help=f"{ENCODE['encoder'].about} [default: nano, or the texture's]")
 ]
-AUTO = "auto: as many as the map asks for, 1/64 to 1/4 of them"
 Budget = Annotated[
     Any,
     typer.Option(
-        "--budget", "-k", parser=lambda text: parse_budget(text), metavar="INTEGER|auto",
-        help=f"Cells to keep for each question: exactly so many; {AUTO}.",
+        "--budget", "-k", parser=lambda text: parse_budget(text), metavar="INTEGER|auto", help=ALLOCATE["budget"].help
     ),
-]  # fmt: skip
-Floor = Annotated[
-    float | None, typer.Option(help="Share of the budget that is spread evenly over the image, 0 to 1 [default: 0].")
 ]
-LongSide = Annotated[
-    int | None, typer.Option(help="Working size of the encoder in pixels [default: the encoder's own].")
-]
+Floor = Annotated[float | None, typer.Option(help=ALLOCATE["floor"].help)]
+LongSide = Annotated[int | None, typer.Option(help=STREAM["long_side"].help)]
 LongSideOrNative = Annotated[
     Any,
     typer.Option(
         "--long-side",
         parser=lambda text: parse_budget(text, ("native",)),
         metavar="INTEGER|native",
-        help="Working size of the encoder in pixels; native: the image's own, for small things in photographs of up to "
-        "16 million pixels [default: the encoder's own].",
+        help=ENCODE["long_side"].help,
     ),
 ]
-PresetOption = Annotated[
-    str | None,
-    typer.Option(
-        "--preset",
-        help="What it is for: static, video, text, gaze, document, minimum, medium or maximum; what other options say "
-        "wins (docs/presets.md) [default: a texture's own; medium].",
-    ),
-]
-ReadFlag = Annotated[
-    bool | None,
-    typer.Option(
-        "--read/--no-read",
-        help="Read what is written, which takes seconds [default: for --channels all, if a reader is installed].",
-    ),
-]
+PresetOption = Annotated[str | None, typer.Option("--preset", help=ENCODE["preset"].help)]
+ReadFlag = Annotated[bool | None, typer.Option("--read/--no-read", help=ENCODE["read"].help)]
 ReaderName = Annotated[
     str | None,
     typer.Option("--reader", help="Who reads: rapidocr, tesseract, tesseract:deu+eng [default: whichever there is]."),
 ]
-PageNumber = Annotated[int | None, typer.Option("--page", help="Page of a PDF, from 1.")]
+PageNumber = Annotated[int | None, typer.Option("--page", help=ENCODE["page"].help)]
+Workers = Annotated[int | None, typer.Option(help=ENCODE["threads"].help)]
 Out = Annotated[Path, typer.Option("-o", "--out", help="Folder for pictures and JSON; made if needed.")]
 
 EngineName = Annotated[str, typer.Option("--engine", help="What does the work: local, or ray (a Ray cluster).")]
-Workers = Annotated[
-    int | None,
-    typer.Option(help="Threads [default: as many as there are cores, 16 at most], or workers of Ray."),
-]
 Gpus = Annotated[float, typer.Option(help="With --engine ray: GPUs for each worker; 0.25 puts four on one.")]
-Where = Annotated[
-    str | None,
-    typer.Option("--device", help="Where the encoder works: cpu, cuda, cuda:1 [default: nano on the CPU]."),
-]
+Where = Annotated[str | None, typer.Option("--device", help=ENCODE["device"].help)]
 Address = Annotated[
     str | None,
     typer.Option(help="With --engine ray: of a cluster, or auto on one of its machines [default: Ray starts here]."),

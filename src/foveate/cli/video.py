@@ -36,6 +36,7 @@ from foveate.cli.terminal import (
     until_interrupted,
     waiting,
 )
+from foveate.core.options import PROPAGATION, STREAM
 
 if TYPE_CHECKING:
     from foveate.video.state import Frame
@@ -62,7 +63,7 @@ def video(
     preset: PresetOption = None,
     encoder: EncoderName = None,
     every: Annotated[int, typer.Option(help="Frames from one keyframe to the next, at most; 1: encode all.")] = 12,
-    blend: Annotated[float, typer.Option(help="Share of the past in a keyframe's features, 0 to 1.")] = 0.5,
+    blend: Annotated[float, typer.Option(help=PROPAGATION["blend"].help)] = 0.5,
     no_smoothing: Annotated[
         bool, typer.Option("--no-smoothing", help="Each frame's map and cells by themselves.")
     ] = False,
@@ -72,10 +73,10 @@ def video(
     frames: Annotated[int | None, typer.Option(help="Frames, at most.")] = None,
     rate: Annotated[float | None, typer.Option(help="Pictures a second of a folder of images [default: 24].")] = None,
     read: Annotated[
-        bool, typer.Option("--read", help="Read what is written, in keyframes; takes seconds each time.")
+        bool, typer.Option("--read", help=STREAM["read"].about)
     ] = False,
     reader: ReaderName = None,
-    read_every: Annotated[float, typer.Option(help="Seconds of the clip between two readings, at least.")] = 2.0,
+    read_every: Annotated[float, typer.Option(help=PROPAGATION["read_every"].help)] = 2.0,
 ) -> None:  # fmt: skip
     """Follow questions through a clip: an overlay video, lines of JSON."""
     from foveate.allocation import Keep
