@@ -22,6 +22,7 @@ Speed: docs/performance.md, in its order
     channels          what channels, scorers and policies cost
     textures          planes, mip levels, gathers: times and bytes
     basis             seconds and memory of fitting a basis
+    compression       ways to compress features, beside each other
     frames            frames a second of clips, beside encoding every frame
     vlm               is a model faster with fewer visual tokens? random weights of real sizes
     serving           a server of such models under load, by budget; what arithmetic expects of fewer tokens
@@ -40,7 +41,8 @@ Do maps show what is asked for?
     objects           borders of segments and of objects against labels of pixels
     weights           do channels that a question's words speak of help its map?
     presets           what does each preset cost and gain?
-    failures          the worst maps of open questions, and what is called found though it is not there
+    open              open questions: parts, stuff, attributes, and what is not there
+    failures          the worst of them, and what is called found though it is not there
     when              when does it pay, and when not?
     zoom              are small things found in large images, at what cost, and does it say so when one is not there?
 

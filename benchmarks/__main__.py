@@ -7,7 +7,7 @@ import typer
 from benchmarks import suite
 from foveate.cli.main import run
 
-# A file each, with `measure(...) -> report` and `command(...)`; by what they ask, as in __init__.py.
+# Each is a file with `command(...)`, or in FUNCTIONS; by what they ask, as in __init__.py.
 BENCHMARKS = (
     # The whole, and what reads it
     "compare",
@@ -22,6 +22,7 @@ BENCHMARKS = (
     "channels",
     "textures",
     "basis",
+    "compression",
     "frames",
     "vlm",
     "serving",
@@ -38,6 +39,7 @@ BENCHMARKS = (
     "objects",
     "weights",
     "presets",
+    "open",
     "failures",
     "when",
     "zoom",
@@ -53,6 +55,7 @@ BENCHMARKS = (
     "chat",
     "view",
 )
+FUNCTIONS = {"failures": "open.failures"}  # of a name that is not a file's `command`
 
 app = typer.Typer(
     add_completion=False,
@@ -73,7 +76,8 @@ def begin(context: typer.Context) -> None:
 
 app.command("all")(suite.command)
 for name in BENCHMARKS:
-    app.command(name)(import_module(f"benchmarks.{name}").command)
+    module, _, function = FUNCTIONS.get(name, name).partition(".")
+    app.command(name)(getattr(import_module(f"benchmarks.{module}"), function or "command"))
 
 if __name__ == "__main__":
     run(app)

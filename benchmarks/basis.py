@@ -15,8 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.common import print_json, show
-from foveate.cli.evaluate.circumstances import circumstances
+from benchmarks.common import circumstances, print_json, show
 from foveate.core.errors import OptionError
 
 FIT = """

@@ -18,13 +18,12 @@ from typing import Annotated, Any, cast
 import numpy as np
 import typer
 
-from benchmarks.common import parse_numbers, print_json, show
+from benchmarks.common import circumstances, parse_numbers, print_json, show
 from benchmarks.text import SHARE, TextData, read_annotated
 from foveate.allocation.policies import top_cells
 from foveate.channels import Channels
 from foveate.channels.text import Detector
 from foveate.cli.evaluate.agreement import mean_estimate
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.terminal import counting
 from foveate.core.grid import resize_map
 from foveate.pipeline import allocate, encode, score

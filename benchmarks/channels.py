@@ -12,14 +12,24 @@ from typing import Any
 import numpy as np
 
 from benchmarks.baselines import cascade
-from benchmarks.common import KEPT, PHOTO, Image, Repeats, crop_square, print_json, show, time_calls, time_row
+from benchmarks.common import (
+    KEPT,
+    PHOTO,
+    Image,
+    Repeats,
+    circumstances,
+    crop_square,
+    print_json,
+    show,
+    time_calls,
+    time_row,
+)
 from foveate.allocation.allocation import allocate_map
 from foveate.allocation.policies import Coverage, Proportional
 from foveate.channels.saliency import compute_saliency
 from foveate.channels.segments import segment_image
 from foveate.channels.text import find_text_regions
 from foveate.channels.visual import compute_visual_planes
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.checks import check_int
 from foveate.core.errors import MissingExtraError
 from foveate.encoders.load import load_encoder

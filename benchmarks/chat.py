@@ -10,9 +10,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.common import PHOTO, Image, Repeats, crop_square, print_json, show, time_calls, time_in_turn, time_row
+from benchmarks.common import (
+    PHOTO,
+    Image,
+    Repeats,
+    circumstances,
+    crop_square,
+    print_json,
+    show,
+    time_calls,
+    time_in_turn,
+    time_row,
+)
 from benchmarks.vlm import prepare_model
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.pipeline import encode
 from foveate.vlm.pages import CHANNELS
 

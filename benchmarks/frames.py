@@ -24,10 +24,19 @@ import numpy as np
 import typer
 
 from benchmarks.clips import Labelled, made_clips, names_in, read_clip
-from benchmarks.common import Repeats, make_row, print_json, rate_row, ratio_row, show, time_once, time_row
+from benchmarks.common import (
+    Repeats,
+    circumstances,
+    make_row,
+    print_json,
+    rate_row,
+    ratio_row,
+    show,
+    time_once,
+    time_row,
+)
 from benchmarks.video_following import Judged, answer, budget_of, judged
 from benchmarks.video_tokens import areas
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.terminal import counting
 from foveate.cli.video import write_results
 from foveate.encoders.load import load_encoder

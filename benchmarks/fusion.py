@@ -16,10 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.baselines import cascade
-from benchmarks.common import KEPT, CocoData, EncoderName, Limit, format_signed, measure_folder, print_json, show
+from benchmarks.common import (
+    KEPT,
+    CocoData,
+    EncoderName,
+    Limit,
+    circumstances,
+    format_signed,
+    measure_folder,
+    print_json,
+    show,
+)
 from foveate.allocation.policies import top_cells
 from foveate.cli.evaluate.agreement import Agreement, agreement, mean_estimate
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import Folder
 from foveate.cli.evaluate.relevance import question
 from foveate.core.grid import resize_map

@@ -33,6 +33,7 @@ from benchmarks.common import (
     KEPT,
     PHOTO,
     PHOTOS,
+    circumstances,
     crop_square,
     make_row,
     print_json,
@@ -43,7 +44,6 @@ from benchmarks.common import (
 )
 from benchmarks.suite import ROOT, TABLES, Table, place, run_alone
 from benchmarks.suite import measure as measure_tables
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.checks import check_choice, check_number
 from foveate.core.devices import import_torch
 from foveate.core.errors import DeviceError, OptionError

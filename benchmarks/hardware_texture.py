@@ -24,8 +24,18 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import KEPT, PHOTO, Repeats, crop_square, make_row, print_json, show, time_once, time_row
-from foveate.cli.evaluate.circumstances import circumstances
+from benchmarks.common import (
+    KEPT,
+    PHOTO,
+    Repeats,
+    circumstances,
+    crop_square,
+    make_row,
+    print_json,
+    show,
+    time_once,
+    time_row,
+)
 from foveate.core.checks import check_int
 from foveate.core.grid import sample_linear
 from foveate.pipeline import allocate, encode, score

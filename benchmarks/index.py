@@ -25,8 +25,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.common import EncoderName, interval, parse_numbers, print_json, show
-from foveate.cli.evaluate.circumstances import circumstances
+from benchmarks.common import EncoderName, circumstances, interval, parse_numbers, print_json, show
 from foveate.cli.evaluate.search import choose_images
 from foveate.cli.terminal import counting, make_engine
 from foveate.core.checks import check_int

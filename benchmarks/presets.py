@@ -27,16 +27,15 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import KEPT, print_json, show
+from benchmarks.common import KEPT, circumstances, print_json, show
+from benchmarks.questions import read_questions
 from benchmarks.reading import lay_boxes, read_pages
 from benchmarks.reading import read_questions as read_page_questions
 from benchmarks.text import SHARE, read_annotated
 from foveate.allocation.allocation import Budget
 from foveate.channels.attention import make_gaze_plane
 from foveate.cli.evaluate.agreement import agreement
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import half_of, open_images, read_folder
-from foveate.cli.evaluate.questions import read_questions
 from foveate.cli.evaluate.relevance import question
 from foveate.cli.terminal import counting
 from foveate.core.errors import OptionError, QueryError

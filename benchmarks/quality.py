@@ -23,10 +23,9 @@ import typer
 from numpy.typing import NDArray
 
 from benchmarks.baselines import cascade
-from benchmarks.common import KEPT, PHOTOS, Limit, format_signed, interval, print_json, show, time_once
+from benchmarks.common import KEPT, PHOTOS, Limit, circumstances, format_signed, interval, print_json, show, time_once
 from foveate.allocation.policies import top_cells
 from foveate.cli.evaluate.agreement import Agreement, agreement, mean_estimate
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import read_folder
 from foveate.cli.evaluate.relevance import question
 from foveate.cli.terminal import counting

@@ -18,6 +18,7 @@ from benchmarks.common import (
     PHOTO,
     Image,
     Repeats,
+    circumstances,
     crop_square,
     make_row,
     print_json,
@@ -27,7 +28,6 @@ from benchmarks.common import (
     time_row,
 )
 from foveate.allocation.policies import top_cells
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.vlm import ADJECTIVES
 from foveate.core.checks import check_int
 from foveate.encoders.load import load_encoder

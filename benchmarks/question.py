@@ -19,9 +19,19 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.common import KEPT, PHOTO, Repeats, crop_square, print_json, show, time_each, time_once, time_row
+from benchmarks.common import (
+    KEPT,
+    PHOTO,
+    Repeats,
+    circumstances,
+    crop_square,
+    print_json,
+    show,
+    time_each,
+    time_once,
+    time_row,
+)
 from foveate.allocation.policies import top_cells
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.checks import check_int
 from foveate.core.threads import products_in_one_thread
 from foveate.language.negatives import nouns

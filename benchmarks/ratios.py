@@ -18,10 +18,9 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import KEPT, PHOTO, crop_square, print_json, ratio_row, show, time_in_turn
+from benchmarks.common import KEPT, PHOTO, circumstances, crop_square, print_json, ratio_row, show, time_in_turn
 from foveate.allocation.policies import top_cells
 from foveate.channels.segments import run_lloyd
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.vlm import ADJECTIVES
 from foveate.core.checks import check_choice
 from foveate.core.image import load_image

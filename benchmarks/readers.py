@@ -21,8 +21,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import print_json, show
-from foveate.cli.evaluate.circumstances import circumstances
+from benchmarks.common import circumstances, print_json, show
 from foveate.cli.evaluate.coco import open_images
 from foveate.cli.terminal import counting
 from foveate.core.errors import MissingExtraError, ModelFilesError, OptionError

@@ -30,11 +30,10 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import print_json, show, time_calls
+from benchmarks.common import circumstances, print_json, show, time_calls
 from foveate.answers import match as reading
 from foveate.answers import question as reading_question
 from foveate.answers.match import ReadWords, WordCells, place_words, prepare_words, read_question, score_words
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import open_images
 from foveate.cli.terminal import counting
 from foveate.core.errors import OptionError

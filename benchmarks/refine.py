@@ -15,9 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import CocoData, EncoderName, Limit, format_signed, measure_folder, print_json, show
+from benchmarks.common import (
+    CocoData,
+    EncoderName,
+    Limit,
+    circumstances,
+    format_signed,
+    measure_folder,
+    print_json,
+    show,
+)
 from foveate.cli.evaluate.agreement import agreement, mean_estimate
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import Folder
 from foveate.cli.evaluate.relevance import SIZES, question
 from foveate.core.grid import resize_map

@@ -36,6 +36,7 @@ from benchmarks.common import (
     PHOTO,
     Image,
     Repeats,
+    circumstances,
     crop_square,
     make_row,
     parse_numbers,
@@ -46,7 +47,6 @@ from benchmarks.common import (
 )
 from foveate.channels.build import SEGMENTS, VISUAL, build_planes
 from foveate.cli.evaluate.agreement import agreement
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import Folder, read_folder
 from foveate.cli.evaluate.relevance import Pair, map_row, question
 from foveate.cli.evaluate.vlm import ADJECTIVES

@@ -29,6 +29,7 @@ import typer
 from benchmarks.common import (
     PHOTO,
     Image,
+    circumstances,
     make_row,
     parse_numbers,
     print_json,
@@ -39,7 +40,6 @@ from benchmarks.common import (
     time_once,
     time_row,
 )
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.checks import check_int
 from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder

@@ -21,9 +21,8 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.common import parse_numbers, print_json, show
+from benchmarks.common import circumstances, parse_numbers, print_json, show
 from benchmarks.vlm import PROMPT, Sizes
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.checks import check_int, check_number
 from foveate.core.errors import MissingExtraError, OptionError
 

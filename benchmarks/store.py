@@ -41,6 +41,7 @@ from benchmarks.common import (
     PHOTO,
     Image,
     Repeats,
+    circumstances,
     crop_square,
     make_row,
     print_json,
@@ -51,7 +52,6 @@ from benchmarks.common import (
     time_once,
     time_row,
 )
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.checks import check_int
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Calibration

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import time_calls
-from foveate.cli.evaluate.circumstances import circumstances
+from benchmarks.common import circumstances, time_calls
 from foveate.core.errors import OptionError
 from foveate.encoders.load import load_encoder
 from foveate.language.query import Query

@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import time_row
-from foveate.cli.evaluate.circumstances import circumstances
+from benchmarks.common import circumstances, time_row
 from foveate.core.checks import check_int
 from foveate.store.disk import Disk
 from foveate.store.hits import RERANKED

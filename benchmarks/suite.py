@@ -25,8 +25,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from benchmarks.common import PHOTOS, print_json
-from foveate.cli.evaluate.circumstances import circumstances
+from benchmarks.common import PHOTOS, circumstances, print_json
 from foveate.core.checks import check_int
 from foveate.core.errors import OptionError
 from foveate.core.files import make_folder, write_whole

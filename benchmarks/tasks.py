@@ -25,8 +25,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import KEPT, PHOTOS, Repeats, crop_square, interval, print_json, show, time_once
-from foveate.cli.evaluate.circumstances import circumstances
+from benchmarks.common import KEPT, PHOTOS, Repeats, circumstances, crop_square, interval, print_json, show, time_once
 from foveate.cli.evaluate.vlm import ADJECTIVES
 from foveate.core.checks import check_int
 from foveate.encoders.load import load_encoder

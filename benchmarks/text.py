@@ -24,10 +24,9 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import PHOTOS, print_json, show
+from benchmarks.common import PHOTOS, circumstances, print_json, show
 from foveate.channels.text import Detector, find_text_regions
 from foveate.channels.visual import compute_visual_planes
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import open_images
 from foveate.cli.evaluate.command import print_rows
 from foveate.core.errors import MissingExtraError, OptionError

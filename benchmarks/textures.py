@@ -30,6 +30,7 @@ from benchmarks.common import (
     PHOTO,
     Image,
     Repeats,
+    circumstances,
     crop_square,
     make_row,
     print_json,
@@ -46,7 +47,6 @@ from foveate.channels.saliency import compute_saliency
 from foveate.channels.segments import mark_borders, measure_cells, segment_image
 from foveate.channels.text import find_text_regions
 from foveate.channels.visual import compute_visual_planes
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.checks import check_int
 from foveate.core.errors import OptionError
 from foveate.core.image import load_image, load_reduced

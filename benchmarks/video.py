@@ -25,12 +25,11 @@ from PIL import Image
 
 from benchmarks import video_cosine, video_following, video_speed, video_tokens
 from benchmarks.clips import Labelled, made_clips, names_in, read_clip
-from benchmarks.common import print_json
+from benchmarks.common import circumstances, print_json
 from benchmarks.video_following import Followed, answer, budget_of, follow, judged, page, plain, row, strip, summary
 from benchmarks.video_rivals import DEFAULTS, EVERY_FRAME, WAYS, K
 from benchmarks.video_tokens import areas
 from foveate.channels.build import VISUAL, select_channels
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.results import write_picture
 from foveate.cli.terminal import counting, print_table
 from foveate.core.checks import check_int

@@ -25,8 +25,7 @@ from urllib.request import urlopen
 import numpy as np
 import typer
 
-from benchmarks.common import PHOTO, PHOTOS, Image, Repeats, make_row, print_json, show, time_row
-from foveate.cli.evaluate.circumstances import circumstances
+from benchmarks.common import PHOTO, PHOTOS, Image, Repeats, circumstances, make_row, print_json, show, time_row
 from foveate.core.checks import check_int
 
 if TYPE_CHECKING:

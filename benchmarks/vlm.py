@@ -28,8 +28,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.common import PHOTO, Image, make_row, print_json, show_part, time_each, time_row
-from foveate.cli.evaluate.circumstances import circumstances
+from benchmarks.common import PHOTO, Image, circumstances, make_row, print_json, show_part, time_each, time_row
 from foveate.cli.evaluate.command import Batch, Budgets, Modes, New, Repeats
 from foveate.cli.evaluate.vlm import QUESTIONS, Plan, make_plan
 from foveate.cli.evaluate.vlm import measure as measure_answers

@@ -29,11 +29,10 @@ from numpy.typing import NDArray
 
 from benchmarks.baselines import colour_contrast, raise_within
 from benchmarks.clips import names_in, read_clip
-from benchmarks.common import format_signed, print_json, show
+from benchmarks.common import circumstances, format_signed, print_json, show
+from benchmarks.questions import read_questions
 from foveate.cli.evaluate.agreement import Agreement, agreement, mean_estimate
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import half_of, read_folder
-from foveate.cli.evaluate.questions import read_questions
 from foveate.core.errors import QueryError
 from foveate.core.grid import resize_map
 from foveate.encoders.nano import NanoEncoder

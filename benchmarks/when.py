@@ -29,9 +29,19 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import KEPT, PHOTO, PHOTOS, Image, Repeats, crop_square, print_json, show_part, time_once
+from benchmarks.common import (
+    KEPT,
+    PHOTO,
+    PHOTOS,
+    Image,
+    Repeats,
+    circumstances,
+    crop_square,
+    print_json,
+    show_part,
+    time_once,
+)
 from benchmarks.reuse import first_ahead
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.vlm import ADJECTIVES
 from foveate.core.checks import check_int
 from foveate.encoders.load import load_encoder

@@ -26,8 +26,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import typer
 
-from benchmarks.common import print_json, show
-from foveate.cli.evaluate.circumstances import circumstances
+from benchmarks.common import circumstances, print_json, show
 from foveate.cli.evaluate.coco import read_folder
 from foveate.core.errors import OptionError, QueryError
 from foveate.store import Store, hits, writing

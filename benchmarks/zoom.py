@@ -22,9 +22,8 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.common import CocoData, EncoderName, print_json, show
+from benchmarks.common import CocoData, EncoderName, circumstances, print_json, show
 from benchmarks.large_scenes import THINGS, LargeScene, make_scene, read_material
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.terminal import counting
 from foveate.core.grid import Box
 from foveate.encoders.load import load_encoder

@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 import benchmarks
 from benchmarks import claims, common, compare, gpu, quality, ratios, suite, tasks, textures
 from benchmarks.__main__ import BENCHMARKS, app
+from benchmarks.common import circumstances
 from benchmarks.ratios import CHECKS
 from benchmarks.suite import TABLES, Table, choose, measure, place, read_result
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.core.errors import OptionError
 from tests.test_docs import fences
 

@@ -60,7 +60,7 @@ def test_the_command_on_images_of_ones_own(tmp_path: Path) -> None:
     assert [row["tokens"] for row in found["rows"]] == [round(sum(c) / 2) for c in (cells, cells)] + [
         round(sum(max(1, round(c / 4)) for c in cells) / 2)
     ] * 2
-    assert {"commit", "machine", "torch", "transformers", "threads", "attention"} <= set(found)
+    assert {"foveate", "machine", "torch", "transformers", "threads", "attention"} <= set(found)
     assert (found["model"], found["data"]) == (str(folder), [str(PHOTOS)])
     assert (found["selection"]["kept"], found["selection"]["cells"]) == (round(cells[0] / 4), cells[0])
 
@@ -126,7 +126,7 @@ def test_both_sides_answer_the_same_questions(name: str) -> None:
 def test_a_ratio_is_the_median_of_the_ratios_within_repeats() -> None:
     stock = vlm.Way("stock", None, None, 1, [9], {"whole": [100.0, 10.0, 10.0], "fresh": [1.0, 1.0, 1.0]})
     ours = vlm.Way("drop", "drop", 3, 1, [3], {"whole": [50.0, 20.0, 5.0], "fresh": [2.0, 2.0, 2.0]})
-    row = vlm._row(ours, stock, peak=False)
+    row = vlm._row(ours, stock)
     assert row["whole_of_stock"] == 0.5
     assert row["whole_ms"] == 20
     assert row["cells"][-1] == "NOT faster: new image"

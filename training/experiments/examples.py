@@ -32,9 +32,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from tqdm import tqdm
 
+from benchmarks.questions import read_questions
 from foveate.cli.evaluate.agreement import Agreement, Estimate, agreement, mean_estimate
 from foveate.cli.evaluate.coco import RASTER, read_folder
-from foveate.cli.evaluate.questions import read_questions
 from foveate.cli.evaluate.relevance import question
 from foveate.core.grid import resize_map
 from foveate.core.threads import map_in_order

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import foveate
-import training.experiments.channel_weights
+import training.channel_weights
+from benchmarks.questions import read_questions
 from foveate.cli.evaluate.agreement import mean_estimate
 from foveate.cli.evaluate.coco import RASTER
-from foveate.cli.evaluate.questions import read_questions
 from foveate.encoders.load import load_encoder
 from foveate.encoders.nano import NanoEncoder
 from foveate.language.cues import find_cues

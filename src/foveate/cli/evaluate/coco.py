@@ -1,7 +1,7 @@
 """Reading a COCO-style folder: annotations.json beside images (loose, in images/, or in images.tar).
 
-All entries are checked before the first image is read; an error names the entry. Left out, as other tools do:
-annotations of unknown images or categories, crowds, empty polygons. Of run-length codes the box serves.
+All entries are checked before the first image is read; an error names the entry. Annotations of unknown images or
+categories, crowds and empty polygons are left out. Where a mask is run-length coded, its box is taken.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from foveate.core.errors import FoveateError, OptionError
 from foveate.core.grid import resize_map
 from foveate.core.image import load_image
 
-RASTER = 8  # pixels of the image per mask sample
+RASTER = 8  # pixels of the image per mask sample: half of a usual encoder's cell
 SAME_ASPECT = 0.02  # annotations may be of a larger or smaller copy of the image, but not of a turned or cropped one
 HALVES = ("A", "B")
-FAR = 1e6  # pixels; beyond, OpenCV's coordinates overflow
+FAR = 1e6  # pixels; OpenCV's coordinates overflow beyond 2^31 / 2^8
 
 
 @dataclass(frozen=True, eq=False)

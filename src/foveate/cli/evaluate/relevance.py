@@ -1,24 +1,16 @@
-"""Is the heat on the thing? Relevance maps against COCO-style masks, beside baselines that know no question.
+"""Is the heat on the thing? Relevance maps beside COCO-style masks, and beside maps that know no question.
 
-    foveate evaluate relevance --data FOLDER
+Each thing's name is a question, for every image that it is in. Maps and masks are compared on a raster of an eighth of
+the image, whatever the encoder's grid is; `agreement.py` has the numbers. Beside the encoder, in the same run:
 
-For every pair of an image and a thing in it, the thing's name is the question. Masks lie on a raster of an eighth of
-the image whatever the encoder's grid, maps are moved to it; `agreement.py` says what is measured.
+* another thing in the image: the map of one thing on the mask of another. A map that only tells objects from background
+  is as good here, so the ratio of the two precisions says how much the question matters.
+* saliency, centre, uniform, random: maps that know no question.
 
-Beside the encoder, in the same run:
-* another thing in the image: the mask of one thing, the map of another thing in the same image. A map that only tells
-  objects from background scores the same here; the ratio of the two precisions is the *objectness control*.
-* a question from another image: the map of something that is not in this image. What stands out attracts it too, so it
-  lies above chance by as much as objects attract any question.
-* another image's map: the map of the image before. Only habits of photographers raise it above chance.
-* saliency, centre, uniform, random: know no question at all.
+Kept cells: `allocate` keeps as many cells as the true boxes have, and a tenth of all. Beside them stand the map's
+highest cells alone, those of the maps above, and those of the mask itself: the most that a map can reach.
 
-Kept cells: `allocate` keeps as many cells as the true boxes have, and a tenth of all; how much of it lies in the boxes?
-Beside it what the highest cells of the map alone are (of a thing that was not detected `allocate` keeps less, and
-spreads the rest), those of maps that know no question, and those of the thing's mask: what a map without a fault would
-keep, as a box holds more than the thing.
-
-Presence: every name of the folder is asked of every image; does confidence tell the things that are there?
+Presence: every name is asked of every image; does the confidence tell the things that are there?
 """
 
 from __future__ import annotations
@@ -28,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -40,12 +33,11 @@ from foveate.cli.evaluate.agreement import (
     Agreement,
     agreement,
     auroc_estimate,
+    circumstances,
     mean_estimate,
     plain,
     ratio_estimate,
 )
-from foveate.cli.evaluate.cases import Case, choose_cases, draw_page
-from foveate.cli.evaluate.circumstances import circumstances
 from foveate.cli.evaluate.coco import Folder
 from foveate.core.errors import OptionError, QueryError
 from foveate.core.grid import resize_map
@@ -55,20 +47,22 @@ from foveate.pipeline import allocate, encode, score
 from foveate.relevance.confidence import DETECTED
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
+from foveate.viz import paper
+from foveate.viz.layers import lay_boxes, lay_heat, lay_kept, scale_to
+from foveate.viz.pictures import Tile, arrange
 
 QUOTES = str.maketrans('"“”', "   ")  # inside a question they would end it
-SIZES = {"small": 0.01, "medium": 0.10, "large": 1.0}  # a thing's share of the image, up to
-OTHER_THING = "another thing in the image"
-FOREIGN_QUESTION, FOREIGN_MAP = "a question from another image", "another image's map"
-ALONE, MASK = "its map alone, nothing spread", "the thing's mask"
+SIZES = {"small": 0.01, "medium": 0.10, "large": 1.0}  # a thing's share of the image, up to: chosen by hand
+OTHER_THING, ALONE, MASK = "another thing in the image", "its map alone, nothing spread", "the thing's mask"
 TENTH = 0.1
-BUDGETS = (1.0, 2.0, 5.0, 10.0, 20.0, 35.0, 50.0)  # percent of the cells
+BUDGETS = (1.0, 2.0, 5.0, 10.0, 20.0, 35.0, 50.0)  # percent of the cells, for the curve
 NOTHING = Agreement(*[float("nan")] * len(Agreement._fields))
+CASES, TILE, OUTLINE = 7, 240, (64, 255, 96)  # pictures of each kind, their long side, the colour of masks
 Floats = NDArray[np.floating]
 
 
 class KeptCells(NamedTuple):
-    """Of kept cells with the cells of true boxes (`relevance.overlap`); everything in [0, 1].
+    """Of kept cells with the cells of true boxes; everything in [0, 1].
 
     Attributes:
         iou: intersection over union, of as many kept cells as the boxes have.
@@ -87,8 +81,7 @@ OF_BOXES = KeptCells._fields[:3]
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """One image and one thing in it: how well each map, by its label, agrees with the thing's mask; and what is kept,
-    of a COCO-style folder, with its boxes."""
+    """One image and one thing in it: how well each map, by its label, agrees with the mask, and what is kept."""
 
     image: str
     number: int
@@ -108,8 +101,7 @@ class Pair:
         known = {"image": self.image, "thing": self.thing, "share": round(self.share, 5), "size": self.size}
         known |= {"confidence": round(self.confidence, 4), "maps": maps}
         kept = {
-            label: {k: plain(getattr(some, k)) for k in OF_BOXES}
-            | {"covered": [plain(share) for share in some.covered]}
+            label: {k: plain(getattr(some, k)) for k in OF_BOXES} | {"covered": [plain(s) for s in some.covered]}
             for label, some in self.kept.items()
         }
         return known | {"kept": kept} if kept else known
@@ -124,42 +116,94 @@ def measure(
     *,
     read: bool = False,
 ) -> tuple[dict[str, Any], list[Pair]]:
-    """-> (report, pairs). The report has one row a map, rows by size of the encoder's, presence, and objectness.
-
-    Raises OptionError for a folder without anything labelled or with a name that cannot be asked; EncoderNameError.
-    """
+    """-> (report, pairs). Raises OptionError for a folder without labels or with a name that cannot be asked."""
     questions = _questions(folder, encoder)
-    random = np.random.default_rng(SEED)
     pairs: list[Pair] = []
     asked: list[tuple[float, bool, int]] = []  # confidence, whether the thing is there, image
-    before: Floats | None = None
     for number, item in enumerate(folder.labelled(limit)):
         texture = encode(item.rgb, encoder=encoder, long_side=long_side, read=read)
         every = dict(zip(questions, score(texture, list(questions.values()), encoder=encoder), strict=True))
         asked += [(relevance.confidence, name in item.masks, number) for name, relevance in every.items()]
         shape = next(iter(item.masks.values())).shape
         maps = {name: resize_map(every[name].map, shape) for name in item.masks}
-        absent = [name for name in questions if name not in item.masks]
-        foreign = every[absent[random.integers(len(absent))]].map if absent else None
-        others: dict[str, Floats | None] = {
-            FOREIGN_QUESTION: None if foreign is None else resize_map(foreign, shape),
-            FOREIGN_MAP: None if before is None else resize_map(before, shape),
-            **ignorant_maps(texture, shape, random),
-        }
+        ignorant = ignorant_maps(texture, shape, np.random.default_rng([SEED, number]))
         blind = ignorant_maps(texture, texture.grid.shape, np.random.default_rng([SEED, number]))
         for name, mask in item.masks.items():
             rest = [agreement(maps[other], mask) for other in maps if other != name]
             found = {
                 encoder: agreement(maps[name], mask),
                 OTHER_THING: Agreement(*np.mean(rest, 0)) if rest else NOTHING,
-                **{label: NOTHING if p is None else agreement(p, mask) for label, p in others.items()},
+                **{label: agreement(plane, mask) for label, plane in ignorant.items()},
             }
             kept = _keep_cells(every[name], cells_of(item.boxes[name], texture.grid), mask, encoder, blind)
             share, confidence = float(mask.mean()), every[name].confidence
             pairs.append(Pair(item.name, number, name, share, confidence, found, kept=kept))
-        before = next(iter(maps.values()))
         progress(number + 1)
     return _report(folder, encoder, long_side, pairs, asked) | {"read": read}, pairs
+
+
+def question(name: str) -> str:
+    """The question that asks for a name as it stands, whatever words it is made of."""
+    return '"' + name.translate(QUOTES) + '"'
+
+
+def map_row(title: str, pairs: Sequence[Pair], label: str) -> dict[str, Any]:
+    """A row of the table of maps: how well those of this label agree with the masks."""
+    return _row(title, label, pairs, Agreement._fields, [pair.found[label] for pair in pairs])
+
+
+def ignorant_maps(texture: Texture, shape: tuple[int, int], random: np.random.Generator) -> dict[str, Floats]:
+    """Maps that know no question: label -> [h, w]."""
+    y, x = (np.abs((np.arange(n) + 0.5) / n - 0.5) for n in shape)
+    return {
+        "saliency": resize_map(texture.channel("saliency"), shape),
+        "centre": -np.hypot(y[:, None], x[None]),
+        "uniform": uniform_map(shape),
+        "random": random.random(shape),
+    }
+
+
+def uniform_map(shape: tuple[int, int]) -> Floats:
+    """A map whose highest K cells are spread evenly, for every K."""
+    plane = np.empty(shape[0] * shape[1])
+    plane[even_order(*shape)] = -np.arange(plane.size)
+    return plane.reshape(shape)
+
+
+def draw_cases(
+    folder: Folder, encoder: str, pairs: Sequence[Pair], long_side: int | None = None, *, read: bool = False
+) -> Image.Image:
+    """A page of the best, the worst and some random pairs by precision: outlines, heat, kept cells with boxes."""
+    ranked = np.argsort([-pair.found[encoder].precision for pair in pairs], kind="stable")
+    random = np.random.default_rng(SEED).permutation(len(pairs))
+    kinds = {"best": ranked[:CASES], "worst": ranked[::-1][:CASES], "random": random[:CASES]}
+    chosen = {pairs[i].image for some in kinds.values() for i in some}
+    seen = {
+        item.name: (item, encode(item.rgb, encoder=encoder, long_side=long_side, read=read))
+        for item in folder.labelled(only=chosen)
+    }
+
+    def draw(pair: Pair) -> Tile:
+        item, texture = seen[pair.image]
+        relevance, boxes = score(texture, question(pair.thing), encoder=encoder), item.boxes[pair.thing]
+        kept = allocate(relevance, int(cells_of(boxes, texture.grid).sum()))
+        small = scale_to(item.rgb, TILE)
+        mask = cv2.resize(item.masks[pair.thing].astype(np.uint8), small.shape[1::-1], interpolation=cv2.INTER_NEAREST)
+        outlines, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+        outlined = np.asarray(cv2.drawContours(small.copy(), outlines, -1, OUTLINE, 1), np.uint8)
+        scaled = boxes * (max(small.shape[:2]) / max(item.rgb.shape[:2]))
+        panels = np.concatenate([outlined, lay_heat(small, relevance.map), lay_boxes(lay_kept(small, kept), scaled)])
+        caption = f"{pair.thing} {pair.found[encoder].precision:.2f} / {pair.confidence:.2f}"
+        return Tile(panels, caption, (f"IoU with the boxes {pair.kept[encoder].iou:.2f}",))
+
+    rows = [
+        arrange(
+            [draw(pairs[i]) for i in some], CASES, size=20, narrowest=TILE,
+            title=f"{kind} (captions: average precision / confidence)",
+        )
+        for kind, some in kinds.items()
+    ]  # fmt: skip
+    return paper.paint(paper.above(rows, paper.MARGIN))
 
 
 def _keep_cells(
@@ -181,40 +225,12 @@ def _keep_cells(
     return {encoder: compare(partial(allocate, relevance)), **kept}
 
 
-def draw_cases(
-    folder: Folder, encoder: str, pairs: Sequence[Pair], long_side: int | None = None, *, read: bool = False
-) -> Image.Image:
-    """The best, the worst and some random pairs by average precision: outlines, heat, and kept cells with boxes."""
-    kinds = choose_cases(pairs, [pair.found[encoder].precision for pair in pairs])
-    chosen = {pair.image for some in kinds.values() for pair in some}
-    seen = {
-        item.name: (item, encode(item.rgb, encoder=encoder, long_side=long_side))
-        for item in folder.labelled(only=chosen)
-    }
-
-    def case(pair: Pair) -> Case:
-        item, texture = seen[pair.image]
-        relevance, boxes = score(texture, question(pair.thing), encoder=encoder), item.boxes[pair.thing]
-        kept = allocate(relevance, int(cells_of(boxes, texture.grid).sum()))
-        caption = f"{pair.thing} {pair.found[encoder].precision:.2f} / {pair.confidence:.2f}"
-        iou = f"IoU with the boxes {pair.kept[encoder].iou:.2f}"
-        return Case(item.rgb, item.masks[pair.thing], relevance.map, (caption, iou), kept, boxes)
-
-    return draw_page({kind: [case(pair) for pair in some] for kind, some in kinds.items()})
-
-
-def question(name: str) -> str:
-    """The question that asks for a name as it stands, whatever words it is made of."""
-    return '"' + name.translate(QUOTES) + '"'
-
-
 def _questions(folder: Folder, encoder: str) -> dict[str, str]:
     """Each thing's name as a question that is asked as it stands. Raises OptionError for one that cannot be asked."""
-    network, questions = load_encoder(encoder), {}
-    for name in folder.names:
-        questions[name] = question(name)
+    network, questions = load_encoder(encoder), {name: question(name) for name in folder.names}
+    for name, text in questions.items():
         try:
-            prepare(network, questions[name])
+            prepare(network, text)
         except QueryError as error:
             raise OptionError(
                 f"the category {name[:40]!r} in '{folder.path}' cannot be asked: {error.received}",
@@ -227,20 +243,27 @@ def _questions(folder: Folder, encoder: str) -> dict[str, str]:
 def _report(
     folder: Folder, encoder: str, long_side: int | None, pairs: list[Pair], asked: list[tuple[float, bool, int]]
 ) -> dict[str, Any]:
-    images = len({pair.number for pair in pairs})
+    images = [pair.number for pair in pairs]
     confidence, there, number = (np.array(column) for column in zip(*asked, strict=True))
     called = confidence >= DETECTED
     by_size = {size: [pair for pair in pairs if pair.size == size] for size in SIZES}
+    sizes = {f"{size} ({len(some)})": some for size, some in by_size.items() if some}
     precision = {label: [pair.found[label].precision for pair in pairs] for label in (encoder, OTHER_THING)}
-    objectness = ratio_estimate(precision[encoder], precision[OTHER_THING], [pair.number for pair in pairs])
+    objectness = ratio_estimate(precision[encoder], precision[OTHER_THING], images)
     presence = auroc_estimate(confidence, there, number.tolist())
+    covered = {label: zip(*(pair.kept[label].covered for pair in pairs), strict=True) for label in pairs[0].kept}
     return {
-        "title": f"{images} images, {len(pairs)} things; means and 95 % intervals",
+        "title": f"{len(set(images))} images, {len(pairs)} things; means and 95 % intervals",
         "rows": [map_row(label, pairs, label) for label in pairs[0].found],
         "kept": [_kept_row(label, label, pairs) for label in pairs[0].kept],
-        "kept_sizes": [_kept_row(f"{size} ({len(some)})", encoder, some) for size, some in by_size.items() if some],
-        "budgets": {"percent": list(BUDGETS), "covered": {label: _covered(label, pairs) for label in pairs[0].kept}},
-        "sizes": [map_row(f"{size} ({len(some)})", some, encoder) for size, some in by_size.items() if some],
+        "kept_sizes": [_kept_row(title, encoder, some) for title, some in sizes.items()],
+        "budgets": {
+            "percent": list(BUDGETS),
+            "covered": {
+                label: [mean_estimate(share, images).record() for share in shares] for label, shares in covered.items()
+            },
+        },
+        "sizes": [map_row(title, some, encoder) for title, some in sizes.items()],
         "objectness": {"ratio": objectness.record(), "text": str(objectness)},
         "presence": {
             "auroc": presence.record(),
@@ -258,45 +281,14 @@ def _report(
     }
 
 
-def map_row(title: str, pairs: Sequence[Pair], label: str) -> dict[str, Any]:
-    """A row of the table of maps: how well those of this label agree with the masks."""
-    images = [pair.number for pair in pairs]
-    columns = {k: mean_estimate([getattr(p.found[label], k) for p in pairs], images) for k in Agreement._fields}
-    cells = [title, *map(str, columns.values())]
-    return {"cells": cells, "map": label, **{name: estimate.record() for name, estimate in columns.items()}}
-
-
 def _kept_row(title: str, label: str, pairs: Sequence[Pair]) -> dict[str, Any]:
+    return _row(title, label, pairs, OF_BOXES, [pair.kept[label] for pair in pairs])
+
+
+def _row(
+    title: str, label: str, pairs: Sequence[Pair], fields: Sequence[str], values: Sequence[tuple[Any, ...]]
+) -> dict[str, Any]:
     images = [pair.number for pair in pairs]
-    columns = {k: mean_estimate([getattr(p.kept[label], k) for p in pairs], images) for k in OF_BOXES}
+    columns = {name: mean_estimate([getattr(each, name) for each in values], images) for name in fields}
     known = {"cells": [title, *map(str, columns.values())], "map": label}
     return known | {name: estimate.record() for name, estimate in columns.items()}
-
-
-def _covered(label: str, pairs: Sequence[Pair]) -> list[dict[str, float | None]]:
-    """The mean share of a thing that is kept, at each of BUDGETS, and its interval: the curve of `foveate.viz`."""
-    images = [pair.number for pair in pairs]
-    shares = zip(*(pair.kept[label].covered for pair in pairs), strict=True)
-    return [mean_estimate(share, images).record() for share in shares]
-
-
-def ignorant_maps(texture: Texture, shape: tuple[int, int], random: np.random.Generator) -> dict[str, Floats]:
-    """Maps that know no question: label -> [h, w]."""
-    return {
-        "saliency": resize_map(texture.channel("saliency"), shape),
-        "centre": _centre(shape),
-        "uniform": uniform_map(shape),
-        "random": random.random(shape),
-    }
-
-
-def _centre(shape: tuple[int, int]) -> Floats:
-    y, x = (np.abs((np.arange(n) + 0.5) / n - 0.5) for n in shape)
-    return -np.hypot(y[:, None], x[None])
-
-
-def uniform_map(shape: tuple[int, int]) -> Floats:
-    """A map whose highest K cells are spread evenly, for every K."""
-    plane = np.empty(shape[0] * shape[1])
-    plane[even_order(*shape)] = -np.arange(plane.size)
-    return plane.reshape(shape)

@@ -1,17 +1,9 @@
 """How long a vision-language model takes with all tokens, and with those that a question needs.
 
-    foveate evaluate vlm --model NAME --data IMAGES
-
-* The stock row is the model without foveate: `model.generate(pixel_values=...)`, its image encoder in the prefill of
-  every call. The row "all" is the same tokens through foveate, with the features that `see` kept.
-* A batch is so many questions about one image. The stock model encodes its copy for each of them.
-* Every row is judged twice. *Seen before*: selection (and, in mode "sparse", encoding the kept cells) and generation,
-  against the stock model's generation. *New*: from the picture, `see` with its texture on one side, the processor on
-  the other.
-* All ways are measured in turn within a repeat, and a ratio is the median of the ratios within repeats, so that what
-  else the machine does hits all alike. On a GPU the clock is read when the GPU is done.
-
-Not covered: modes "weight" (as many tokens as stock) and "crop" (other images), videos, several images in a prompt.
+The row "stock" is the model without foveate, which encodes the image in every call; "all" is the same tokens through
+foveate, with the features that `see` kept. A batch is so many questions about one image. Each row is timed twice: of an
+image *seen before* (selection and generation) and of a *new* one (from the picture). All ways are called in turn, and a
+ratio is the median of the ratios within repeats. Modes "weight" and "crop", clips and several images are not covered.
 """
 
 from __future__ import annotations
@@ -25,7 +17,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from foveate.cli.evaluate.circumstances import circumstances
+from foveate.cli.evaluate.agreement import circumstances
 from foveate.core.checks import check_choice, check_int, check_number
 from foveate.core.errors import ModelError, OptionError
 from foveate.core.image import Picture
@@ -48,12 +40,9 @@ ALONE = 20  # measurements of selection alone, for questions asked before and fo
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure.
+    """What to measure: `budgets` are percents of the cells, `batches` questions at once, `new` tokens of an answer.
 
-    Attributes:
-        budgets: percent of the cells. modes: "drop", "sparse". batches: questions at once.
-        new: tokens of an answer. repeats: measurements of each number, for each picture.
-        read: whether the pictures are read, once, before anything is timed: questions are then scored on words, too.
+    `read`: the pictures are read, once, before anything is timed; questions are then scored on words, too.
     """
 
     budgets: tuple[float, ...]
@@ -90,7 +79,7 @@ class Way:
 
     Attributes:
         mode: None for the stock model. share: percent of the cells that are kept, None for all of them.
-        tokens: visual tokens, of each picture. peak: bytes on the GPU.
+        tokens: visual tokens, of each picture.
     """
 
     name: str
@@ -99,19 +88,14 @@ class Way:
     batch: int
     tokens: list[int] = field(default_factory=list)
     times: dict[str, list[float]] = field(default_factory=dict)
-    peak: int = 0
 
-    def add(self, peak: int, **milliseconds: float) -> None:
-        self.peak = max(self.peak, peak)
+    def add(self, **milliseconds: float) -> None:
         for name, value in milliseconds.items():
             self.times.setdefault(name, []).append(value)
 
 
 def measure(vlm: VLM, pictures: Sequence[Picture], plan: Plan, progress: Callable[[int], None]) -> dict[str, Any]:
-    """Measure every way on every picture. `progress` gets the number of repeats done.
-
-    A way that the model cannot do, or that does not fit on the GPU, is left out, with a note.
-    """
+    """-> report. A way that the model cannot do, or that does not fit in memory, is left out with a note."""
     notes, ways, cells, selection = list[str](), list(_ways(plan)), list[int](), dict[str, Any]()
     for number, picture in enumerate(pictures):
         clock = _Clock(vlm, picture, plan.new, plan.read)
@@ -128,12 +112,12 @@ def measure(vlm: VLM, pictures: Sequence[Picture], plan: Plan, progress: Callabl
             progress(number * plan.repeats + repeat + 1)
         selection = selection or clock.selection(plan.budgets[-1])
     stock = {way.batch: way for way in ways if way.mode is None}
-    rows = [_row(way, stock.get(way.batch), clock.cuda) for way in ways]
+    rows = [_row(way, stock.get(way.batch)) for way in ways]
     model = vlm.model
     return {
         "title": f"{type(model).__name__} on {model.device}, {str(model.dtype).split('.')[-1]}, "
         f"{' + '.join(map(str, cells))} cells, answers of {plan.new} tokens, medians of {plan.repeats * len(cells)}",
-        "columns": [*COLUMNS, *(["peak MB"] if clock.cuda else [])],
+        "columns": list(COLUMNS),
         "rows": rows,
         "notes": notes,
         "selection": selection,
@@ -143,9 +127,7 @@ def measure(vlm: VLM, pictures: Sequence[Picture], plan: Plan, progress: Callabl
         "torch": clock.torch.__version__,
         "transformers": clock.transformers.__version__,
         "threads": clock.torch.get_num_threads(),
-        "encoder": "nano",
         "read": plan.read,
-        **({"gpu": clock.torch.cuda.get_device_name(model.device)} if clock.cuda else {}),
         **circumstances(),
     }
 
@@ -196,20 +178,18 @@ class _Clock:
     def measure_stock(self, way: Way) -> None:
         processed, inputs = self.timed(lambda: self._inputs(way.batch))
         prefill, _ = self.timed(lambda: self._generate(inputs, 1))
-        self._forget_peak()
         whole, _ = self.timed(lambda: self._generate(inputs, self.new))
-        way.add(self._peak(), prefill=prefill, whole=whole, fresh=processed + whole)
+        way.add(prefill=prefill, whole=whole, fresh=processed + whole)
 
     def measure_ours(self, way: Way, seen: float, encoded: float) -> None:
         first = self._prepare(way)
         prefill, _ = self.timed(lambda: self._answer(first, 1))
-        self._forget_peak()
         prepared, made = self.timed(lambda: self._prepare(way))
         generated, _ = self.timed(lambda: self._answer(made, self.new))
         selection = sum(one.seconds[name] for one in made for name in SELECTION) * 1e3
         whole = prepared + generated
         encoded = prepared - selection if way.mode == "sparse" else encoded
-        way.add(self._peak(), selection=selection, encoder=encoded, prefill=prefill, whole=whole, fresh=seen + whole)
+        way.add(selection=selection, encoder=encoded, prefill=prefill, whole=whole, fresh=seen + whole)
 
     def selection(self, share: float) -> dict[str, Any]:
         """Milliseconds from a question to sliced tensors, mode "drop": of a question asked before, and of new ones."""
@@ -264,13 +244,6 @@ class _Clock:
         if self.cuda:
             self.torch.cuda.synchronize(self.vlm.model.device)
 
-    def _forget_peak(self) -> None:
-        if self.cuda:
-            self.torch.cuda.reset_peak_memory_stats(self.vlm.model.device)
-
-    def _peak(self) -> int:
-        return int(self.torch.cuda.max_memory_allocated(self.vlm.model.device)) if self.cuda else 0
-
 
 def _ways(plan: Plan) -> Iterator[Way]:
     for batch in plan.batches:
@@ -280,7 +253,7 @@ def _ways(plan: Plan) -> Iterator[Way]:
             yield Way(f"{mode} {share:g} %", mode, share, batch)
 
 
-def _row(way: Way, stock: Way | None, peak: bool) -> dict[str, Any]:
+def _row(way: Way, stock: Way | None) -> dict[str, Any]:
     tokens = round(float(np.median(way.tokens)))
     medians = {name: float(np.median(values)) for name, values in way.times.items()}
     ratios = {} if stock is None else {
@@ -292,14 +265,13 @@ def _row(way: Way, stock: Way | None, peak: bool) -> dict[str, Any]:
     shown |= {f"{name} of stock": f"{ratio:.2f}" for name, ratio in ours.items()}
     columns = ("selection", "encoder", "prefill", "whole", "whole of stock", "fresh", "fresh of stock")
     cells = [str(way.batch), way.name, str(tokens), *(shown.get(name, "") for name in columns)]
-    cells += [f"NOT faster: {', '.join(slow)}" if slow else "", *([f"{way.peak / 1e6:.0f}"] if peak else [])]
+    cells.append(f"NOT faster: {', '.join(slow)}" if slow else "")
     return {
         "batch": way.batch,
         "way": way.name,
         "tokens": tokens,
         **{f"{name}_ms": round(value, 3) for name, value in medians.items()},
         **{f"{name}_of_stock": round(value, 4) for name, value in ratios.items()},
-        **({"peak_bytes": way.peak} if peak else {}),
         "cells": cells,
     }
 
