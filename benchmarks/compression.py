@@ -51,7 +51,7 @@ def measure_questions(data: Path, network: Encoder, limit: int) -> dict[str, Any
     """-> report with a row a rank: Spearman, overlap and largest difference of the maps of what is there."""
     found, metric = Found(), query_metric_of(network)
     for _, photograph, rgb in read_questions(data).read(limit):
-        texture = encode(rgb, encoder=network, compression="full")
+        texture = encode(rgb, encoder=network, rank="full")
         there = [asked.text for asked in photograph.questions if asked.mask is not None]
         compare_maps(texture, network, [text for text in there if _reads(network, text)], metric, found)
     rows = [{"cells": [str(rank), *(f"{v:.3f}" for v in np.mean(some, 0))]} for rank, some in found.items()]
@@ -71,7 +71,7 @@ def measure(data: Path, network: Encoder, limit: int) -> dict[str, Any]:
     text = network.encode_text([network.templates[0].format(name) for name in folder.names])
     images, moments = list[NDArray[np.float16]](), Moments.nothing(network.width)
     for item in folder.labelled(limit):
-        texture = encode(item.rgb, encoder=network, compression="full")
+        texture = encode(item.rgb, encoder=network, rank="full")
         images.append(texture.embedding.reshape(-1, network.width).astype(np.float16))
         moments = moments.with_features(images[-1])
     mean = moments.mean.astype(np.float32)

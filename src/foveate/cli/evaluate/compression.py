@@ -41,7 +41,7 @@ def measure(
     network = load_encoder(encoder)
     metric, found, images = query_metric_of(network), Found(), 0
     for item in folder.labelled(limit):
-        texture = encode(item.rgb, encoder=network, compression="full", long_side=long_side)
+        texture = encode(item.rgb, encoder=network, rank="full", long_side=long_side)
         compare_maps(texture, network, [question(name) for name in item.masks], metric, found)
         images += 1
         progress(images)
