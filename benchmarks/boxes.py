@@ -29,7 +29,7 @@ from foveate.cli.evaluate.relevance import question
 from foveate.core.grid import Grid
 from foveate.encoders.load import resolve_encoder
 from foveate.pipeline import encode, score
-from foveate.relevance.map_boxes import find_boxes
+from foveate.relevance.boxes import find_boxes
 from foveate.relevance.value import Relevance
 
 COLUMNS = ("boxes", "first", "hit", "all", "F1", "absent")

@@ -13,7 +13,8 @@ import numpy as np
 
 import foveate
 from foveate import viz
-from foveate.allocation import cells_of, overlap, regions
+from foveate.allocation import regions
+from foveate.relevance import cells_of, overlap
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--image", default=files("foveate") / "cli" / "photos" / "child_with_broccoli.jpg")

@@ -16,7 +16,7 @@ import foveate
 from benchmarks.boxes import box_iou, compare
 from foveate import Grid, Relevance, Texture
 from foveate.core.errors import OptionError
-from foveate.relevance.map_boxes import find_boxes, score_boxes
+from foveate.relevance.boxes import find_boxes, score_boxes
 
 MAPS = st.tuples(st.integers(1, 9), st.integers(1, 9)).flatmap(
     lambda shape: arrays(np.float32, shape, elements=st.sampled_from([0.0, 0.2, 0.49, 0.5, 0.7, 1.0]))

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foveate import Grid
-from foveate.allocation import cells_of, overlap
 from foveate.core.errors import OptionError
+from foveate.relevance import cells_of, overlap
 
 GRID = Grid(4, 6, 40, 60)
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, overload
 
 import numpy as np
 
-from foveate.allocation.allocation import BEST, Allocation, Budget, allocate_relevance
+from foveate.allocation.allocation import Allocation, Budget, Keep, allocate_relevance
 from foveate.allocation.device.results import DeviceAllocation, DeviceRelevance, DeviceRelevances
 from foveate.allocation.policies import Policy
 from foveate.channels.build import Channels, ChannelSet, build_planes, select_channels
@@ -429,9 +429,7 @@ def allocate(
         return _keep_on_device(relevance, budget, floor=floor, policy=policy, protected=protected, window=window)
     fix = "relevance = score(texture, query) comes before allocate"
     relevance = check_type("relevance", relevance, Relevance, fix=fix)
-    return allocate_relevance(
-        relevance, budget, floor=floor, policy=BEST if policy is None else policy, protected=protected, window=window
-    )
+    return allocate_relevance(relevance, budget, Keep(floor, policy, protected, window))
 
 
 def _keep_on_device(

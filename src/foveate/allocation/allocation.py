@@ -1,18 +1,12 @@
-"""A map and a budget become exactly K cells.
+"""A map and a budget become exactly K cells: servers size their buffers before they see a mask.
 
-* Exactly K, always: servers size their buffers before they see a mask. Ties go to the lower index, so the same map
-  keeps the same cells everywhere.
-* One partial sort and one comparison: about 10 microseconds for 4096 cells.
-* `floor` gives a share of the budget to cells spread evenly over the image, so that a wrong map cannot starve the
-  model of the rest of the picture.
-* Protected cells, the floor, transparency and whole windows compose with every policy: they reach it as scores of plus
-  and minus infinity (policies.py), windows as cells of a coarser grid (windows.py).
-
-`budget="auto"` takes K from the map itself: K = SHARE sqrt(N m), where m, the sum of the map over its N cells, is how
-many cells the map takes for relevant. K lies between a fixed share of the image and a share of the thing, as what a
-large thing gains from one more cell is less than what a small one does (docs/log.md has other powers); it grows with
-every cell of the map. The less a map can be trusted, the nearer is K to its upper bound, as the model needs the rest of
-the picture then. Not covered: how many tokens a question needs; counting takes more than naming.
+* Ties go to the lower index, so the same map keeps the same cells everywhere.
+* `floor` spreads a share of the budget evenly over the image, so that a wrong map cannot starve the model of the rest.
+* Protected cells, the floor, transparency and whole windows work with every policy: they reach it as scores of plus and
+  minus infinity (policies.py), windows as cells of a coarser grid (windows.py).
+* `budget="auto"` takes K from the map itself: K = SHARE sqrt(N m), with m the sum of the map over its N cells. The less
+  a map can be trusted, the nearer K is to its upper bound. docs/log.md has other powers. Not covered: how many tokens a
+  question needs; counting takes more than naming.
 """
 
 from __future__ import annotations
@@ -57,9 +51,9 @@ class Allocation(Frozen, Drawable, AsArray):
     Attributes:
         indices: flat cell indices (y * w + x), int64 [K], ascending.
         scores: the map's value at each kept cell, float32 [K].
-        grid: the cells the indices count.
-        reasons: what entered the score, by name, at each kept cell: float32 [K] each. "protected" and "floor" are 1
-            where a cell, or its window, was kept for that and not for its score; they are there if they were asked for.
+        grid: the cells that the indices count.
+        reasons: what entered the score at each kept cell, by name, float32 [K] each. "protected" and "floor", if asked
+            for, are 1 where a cell, or its window, was kept for that and not for its score.
         words: words of the image that the question found, the best first.
         texture: the texture that was asked, to draw the cells over, as `Relevance.texture`.
     """
@@ -98,10 +92,7 @@ class Allocation(Frozen, Drawable, AsArray):
     def why(self, number: int) -> dict[str, float | str]:
         """What entered the score of the kept cell `number` (0 to K - 1), by name, the largest first.
 
-        "participation" is how well the cell's content answers the question, "segment" the mean of that over the cell's
-        segment, and "place" how well it lies where the question says (on the child, beside the cup); the others are
-        things and channels by their names (`Relevance.reasons`). Where the question found a word in it, "words" says
-        which, and why.
+        Names are those of `Relevance.reasons`. Where the question found a word in the cell, "words" tells which.
 
         >>> kept.why(0)                                                         # doctest: +SKIP
         {'reading': 0.97, 'participation': 0.12, 'words': '34.50, right of "total"'}
@@ -139,38 +130,21 @@ class Keep:
         check_floor(self.floor)
 
 
-def allocate_relevance(
-    relevance: Relevance,
-    budget: Budget,
-    *,
-    floor: float | None = None,
-    policy: Policy = BEST,
-    protected: Bools | None = None,
-    window: tuple[int, int] | None = None,
-) -> Allocation:
+def allocate_relevance(relevance: Relevance, budget: Budget, keep: Keep) -> Allocation:
     """`foveate.allocate` for one relevance: its map, saliency as far as the map cannot be trusted, an even spread."""
-    floor = check_floor(floor)
-    grid, trust = relevance.grid, relevance.trust
-    key = relevance.map
+    trust, key = relevance.trust, relevance.map
     if trust < 1:
         key = trust * key
         key /= max(float(relevance.map.max()), 1e-9)
         key += (1 - trust) * relevance.saliency
-    kept, marks = _choose(
-        key,
-        grid,
-        resolve_budget(relevance, budget, window, protected),
-        policy=policy,
-        floor=max(floor, (1 - trust) * ABSENT_FLOOR),
-        floor_of_flat=1.0,
-        eligible=None if relevance.valid is None else relevance.valid > 0,
-        protected=protected,
-        window=window,
-        features=None if isinstance(policy, TopK) else relevance.features,  # checking them takes time
-    )
+    number = resolve_budget(relevance, budget, keep.window, keep.protected)
+    floors = max(check_floor(keep.floor), (1 - trust) * ABSENT_FLOOR), 1.0
+    eligible = None if relevance.valid is None else relevance.valid > 0
+    features = None if isinstance(keep.policy, TopK | None) else relevance.features  # checking them takes time
+    kept, marks = _choose(key, relevance.grid, number, keep, floors, eligible, features)
     reasons = {name: plane.ravel()[kept] for name, plane in relevance.reasons.items()} | marks
     scores = relevance.map.ravel()[kept]
-    return Allocation(kept, scores, grid, ReadOnly(reasons), relevance.words, relevance.texture)
+    return Allocation(kept, scores, relevance.grid, ReadOnly(reasons), relevance.words, relevance.texture)
 
 
 def allocate_map(
@@ -194,12 +168,10 @@ def allocate_map(
         scores: the map, [h, w].
         grid: its cells.
         budget: how many to keep.
-        policy: `TopK()`, `Coverage()`, `Proportional()`, or an object of your own with their method.
-        floor: share of the budget that is spread evenly whatever the map says.
+        policy, floor, protected: as of `foveate.allocate`.
         eligible: bool [h, w]; other cells are kept only when all of these are, protected or not.
-        protected: bool [h, w], cells to keep first (those with text, say).
-        window: (rows, columns): keep only whole windows of so many cells (windows.py). A window counts as protected or
-            as eligible if one of its cells is; the floor gets the windows that fit into its share.
+        window: (rows, columns): keep only whole windows of so many cells. A window counts as protected or as eligible
+            if one of its cells is; the floor gets the windows that fit into its share.
         features: [n, r] or [h, w, r], where the policy asks for them.
 
     Raises:
@@ -208,18 +180,8 @@ def allocate_map(
         OptionError: a floor outside [0, 1], arrays of another shape than the grid or with NaN, no policy.
     """
     plane, share = np.asarray(scores, np.float32), check_floor(floor)
-    kept, reasons = _choose(
-        plane,
-        grid,
-        budget,
-        policy=policy,
-        floor=share,
-        floor_of_flat=share,
-        eligible=eligible,
-        protected=protected,
-        window=window,
-        features=features,
-    )
+    keep = Keep(share, policy, protected, window)
+    kept, reasons = _choose(plane, grid, budget, keep, (share, share), eligible, features)
     return Allocation(kept, plane.ravel()[kept], grid, ReadOnly(reasons))
 
 
@@ -227,16 +189,12 @@ def _choose(
     plane: Floats,
     grid: Grid,
     budget: int,
-    *,
-    policy: Policy,
-    floor: float,
-    floor_of_flat: float,
+    keep: Keep,
+    floors: tuple[float, float],
     eligible: Bools | None,
-    protected: Bools | None,
-    window: tuple[int, int] | None,
     features: Floats | None,
 ) -> tuple[Indices, dict[str, Floats]]:
-    """The kept cells of `allocate_map`, and their reasons. `floor_of_flat`: the floor of a map of one value."""
+    """The kept cells of `allocate_map`, and their reasons. `floors`: of any map, and of a map of one value."""
     if plane.shape != grid.shape or math.isnan(low := plane.min()):
         raise OptionError(
             f"a map of shape {list(plane.shape)}" + (" with NaN" if plane.shape == grid.shape else ""),
@@ -245,12 +203,13 @@ def _choose(
         )
     flat, high = plane.ravel(), plane.max()
     budget = check_budget(budget, grid)
-    spread = math.floor(budget * (floor_of_flat if low == high else floor) + 1e-9)
+    spread = math.floor(budget * (floors[1] if low == high else floors[0]) + 1e-9)
+    policy = BEST if keep.policy is None else keep.policy
     ours = type(policy) is TopK
     if not ours and (not isinstance(policy, Policy) or isinstance(policy, type)):
         raise OptionError(f"policy={policy!r}", expected="an object with the method select", fix="pass TopK()")
     allowed = None if eligible is None else check_array("eligible", eligible, grid.shape, dtype=bool).ravel()
-    first = None if protected is None else check_protected(protected, grid)
+    first = None if keep.protected is None else check_protected(keep.protected, grid)
     if allowed is not None and first is not None:
         first = first & allowed
     if features is not None:
@@ -260,7 +219,7 @@ def _choose(
     # infinity has a meaning for policies, and one that is not ours may write into what it gets
     plain = ours and low >= -LARGEST and high <= LARGEST
     ranked = flat if plain else np.clip(flat, -LARGEST, LARGEST)
-    if window is None:
+    if keep.window is None:
         if ours and allowed is None and first is None and not spread:
             return top_cells(ranked, budget), {}
         keys = _rank_cells(ranked, budget, grid, spread, first, allowed)
@@ -268,7 +227,7 @@ def _choose(
         urgent = keys[kept] == np.inf
         inside = urgent if first is None else urgent & first[kept]
     else:
-        windows = cut_windows(grid, window)
+        windows = cut_windows(grid, keep.window)
         kept, urgent, inside = _select_windows(ranked, budget, windows, policy, spread, first, allowed, features)
     reasons = {} if first is None else {"protected": inside.astype(np.float32)}
     if spread:
@@ -296,7 +255,7 @@ def resolve_budget(
 
 def auto_budget(relevance: Relevance) -> int:
     """Cells to keep of a relevance, between a 64th and a quarter of its cells, as the module says."""
-    lower, upper = auto_bounds(relevance.grid.count)
+    lower, upper = math.ceil(relevance.grid.count * LOWEST), math.ceil(relevance.grid.count * HIGHEST)
     number = budget_of_mass(relevance.map, lower, upper)
     return number + round((1 - relevance.trust) * (upper - number))
 
@@ -312,11 +271,6 @@ def budget_of_mass(relevance: ArrayLike, lower: int, upper: int) -> int:
     values = np.asarray(relevance, np.float64)
     mass = math.fsum(values.ravel())  # exact, so that rounding cannot turn the order of two maps round
     return min(max(math.ceil(SHARE * math.sqrt(values.size * mass) - 1e-9), lower), upper)
-
-
-def auto_bounds(cells: int) -> tuple[int, int]:
-    """The bounds of `auto_budget`: a 64th and a quarter of the cells, at least 1."""
-    return math.ceil(cells * LOWEST), math.ceil(cells * HIGHEST)
 
 
 def nearest_budget(number: int, grid: Grid, window: tuple[int, int] | None) -> int:
@@ -404,7 +358,7 @@ def _select(policy: Policy, keys: Floats, budget: int, grid: Grid, features: Flo
             f"{kept.dtype} {list(kept.shape)} from {type(policy).__name__}.select"
             + (" that do not ascend" if right else ""),
             expected=f"int64 [{budget}], indices from 0 to {grid.count - 1}, each once, ascending",
-            fix="see relevance.policies.Policy; np.unique sorts",
+            fix="see allocation.policies.Policy; np.unique sorts",
         )
     return kept
 

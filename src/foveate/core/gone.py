@@ -19,8 +19,8 @@ NAMES: dict[str, str] = {
     **{
         f"foveate.relevance.{name}": f"foveate.allocation.{name}"
         for name in (
-            "Allocation", "allocate_map", "Coverage", "Overlap", "Policy", "Proportional", "Regions", "TopK",
-            "cells_of", "overlap", "regions",
+            "Allocation", "allocate_map", "Coverage", "Policy", "Proportional", "Regions", "TopK",
+            "regions",
         )
     },
     **{

@@ -1,7 +1,7 @@
-"""How sure a map is: one number, and from which on a thing counts as being in the image.
+"""How sure a map is, as one number, and from where on a thing counts as being in the image.
 
-A thing that is not there gives a low map everywhere. So the confidence is the mean of the map's best cells, never
-stretched; a single bright cell of a fine grid is not enough.
+A thing that is not there gives a low map everywhere. So the confidence is the mean of the map's highest cells, without
+stretching it to full contrast; one bright cell of a fine grid is not enough.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from foveate.core.arrays import largest
 
-DETECTED = 0.5
+DETECTED = 0.5  # even odds: a calibration is fitted to "this is in the image"
 PEAK_SHARE = 256  # confidence is the mean of the best 1/256 of the cells: one cell of 16 x 16, 16 of 64 x 64
 MOST = 64  # cells at most, as of 128 x 128: a thing of 64 pixels fills them, however large the photograph
 
 
 def in_digits(confidence: float, digits: int = 2) -> str:
-    """A confidence in words, rounded, but never over the threshold: what is not detected does not read as 0.50.
+    """A confidence as text. Rounding never lifts it to the threshold: 0.497, which is not detected, is 0.49.
 
     >>> in_digits(0.497), in_digits(0.503), in_digits(0.996)
     ('0.49', '0.50', '1.00')
@@ -29,7 +29,7 @@ def in_digits(confidence: float, digits: int = 2) -> str:
 
 
 def peak_cells(cells: int) -> int:
-    """How many cells of a map of so many its confidence is the mean of: 1/256, one to 64."""
+    """How many of a map's cells its confidence is the mean of: 1/256 of them, one to 64."""
     return min(max(1, cells // PEAK_SHARE), MOST)
 
 

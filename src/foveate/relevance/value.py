@@ -15,8 +15,8 @@ from foveate.core.display import Drawable
 from foveate.core.grid import Grid, check_grid, check_whole, resize_map
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.language.query import quoted
+from foveate.relevance.boxes import find_boxes, score_boxes
 from foveate.relevance.confidence import DETECTED, in_digits
-from foveate.relevance.map_boxes import find_boxes, score_boxes
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 import foveate
 import training.experiments.scorer
-from foveate.allocation.overlaps import cells_of
 from foveate.cli.evaluate.agreement import mean_estimate, ratio_estimate
 from foveate.core.grid import resize_map
+from foveate.relevance.boxes import cells_of
 from training.experiments.arguments import checked, command
 from training.experiments.examples import Example, held_back, learning
 from training.experiments.scorer.judging import MEASURES, judge, table

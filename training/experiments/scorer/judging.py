@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from foveate.allocation.overlaps import cells_of, overlap
 from foveate.allocation.policies import top_cells
 from foveate.cli.evaluate.agreement import agreement, mean_estimate
 from foveate.core.grid import Grid, resize_map
+from foveate.relevance.boxes import cells_of, overlap
 from training.experiments.examples import Asked, Example
 from training.experiments.scorer.published import CANDIDATES, KEPT
 

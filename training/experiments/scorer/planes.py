@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 import foveate
-from foveate.allocation.overlaps import cells_of
 from foveate.core.grid import Grid, resize_map
 from foveate.core.layout import FULL40, GRID13, Layout
+from foveate.relevance.boxes import cells_of
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from training.experiments.examples import Asked, Example

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from foveate.allocation.allocation import Allocation, allocate_map, even_order
-from foveate.allocation.overlaps import cells_of, overlap
 from foveate.cli.evaluate.agreement import (
     RESAMPLES,
     SEED,
@@ -44,6 +43,7 @@ from foveate.core.grid import resize_map
 from foveate.encoders.load import load_encoder
 from foveate.language.query import prepare
 from foveate.pipeline import allocate, encode, score
+from foveate.relevance.boxes import cells_of, overlap
 from foveate.relevance.confidence import DETECTED
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture

@@ -1,18 +1,17 @@
-"""Boxes around what a map shows: one for each connected part of it.
+"""Boxes around what a map shows, and how much kept cells and known boxes have in common.
 
 * The map is interpolated to FINER samples a cell each way, an odd number, so that every cell's own value is among them:
   borders lie between cells.
-* A part whose samples cover less than a cell is left out, unless it has the map's highest value: mostly a cell or two
-  that reach the threshold alone. With them more boxes are wrong (F1 .382 instead of .409, docs/log.md).
-* A box counts as much as the highest value in it. Of six rankings it put the best box first most often, and 0.5 is the
-  best threshold for most measures (docs/log.md; `python -m benchmarks boxes` has the numbers).
-* Smoothing over segments may leave the map of a thing that was just detected below the threshold everywhere. Such a
-  thing has one box still: around the peak, as far as the map is PEAK_SHARE of it.
-
-Not covered: things that touch are one part, and so one box.
+* A part whose samples cover less than a cell is left out, unless it has the map's highest value: with such parts more
+  boxes are wrong (F1 .382 instead of .409). A box counts as much as its highest value. `python -m benchmarks boxes`.
+* Smoothing over segments may leave the map of a detected thing below the threshold everywhere. Such a thing still has
+  one box: around the peak, as far as the map is PEAK_SHARE of it.
+* Not covered: things that touch are one part, and so one box.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -24,16 +23,14 @@ from foveate.core.grid import Grid, resize_map
 from foveate.relevance.confidence import DETECTED
 
 Floats = NDArray[np.float32]
+Bools = NDArray[np.bool_]
 FINER = 3
+HALF = 0.5  # of a cell's area
 PEAK_SHARE = 0.5  # of the map's highest value: as the threshold is of a thing that is surely there
 
 
 def find_boxes(plane: Floats, grid: Grid, threshold: float, *, detected: bool = False) -> Floats:
-    """Boxes of the parts of a map [h, w] that reach the threshold: float32 [n, 4], as `Relevance.boxes`.
-
-    detected: whether there is something: then a map that is below a threshold of at most 0.5 everywhere has the box of
-    its peak.
-    """
+    """Boxes of the parts of a map [h, w] that reach the threshold: float32 [n, 4], as `Relevance.boxes`."""
     check_number("threshold", threshold, fix="0.5 is where a thing counts as detected")
     fine = _interpolate(plane)
     highest_of_all = float(fine.max())
@@ -77,3 +74,52 @@ def _interpolate(plane: Floats) -> Floats:
 def _sample_size(fine: Floats, grid: Grid) -> NDArray[np.float64]:
     """Pixels of the image a sample, twice (y, x)."""
     return np.tile([grid.height / fine.shape[0], grid.width / fine.shape[1]], 2)
+
+
+class Overlap(NamedTuple):
+    """Intersection over union of kept and boxes' cells, and the shares of the boxes' and of the kept that are both."""
+
+    iou: float
+    recall: float
+    precision: float
+
+
+def cells_of(boxes: ArrayLike, grid: Grid) -> Bools:
+    """The cells of boxes [n, 4], (y0, x0, y1, x1) in pixels of the image: bool [h, w].
+
+    A box has the cells of which it covers half or more; a box too small for that, the fullest one.
+
+    Raises OptionError for boxes of another shape, none, or one that has no area in the image.
+    """
+    fix = "pass [[y0, x0, y1, x1]] in pixels of the image, y first"
+    known = check_array("boxes", boxes, (None, 4), dtype=np.float64, fix=fix)
+    if not len(known):
+        raise OptionError("no box", expected="at least one", fix=fix)
+    cells = np.zeros(grid.shape, bool)
+    for box in known:
+        covered = grid.coverage(box.tolist())
+        if covered.max() <= 0:
+            raise OptionError(
+                f"a box {box.tolist()} without area in an image of {grid.height} x {grid.width} pixels",
+                expected="y0 < y1 and x0 < x1, inside the image at least in part",
+                fix=fix,
+            )
+        cells |= covered >= min(HALF, float(covered.max()))
+    return cells
+
+
+def overlap(kept: Bools, cells: Bools) -> Overlap:
+    """What kept cells (`Allocation.mask`) and others (`cells_of`), both bool [h, w], have in common.
+
+    >>> overlap(np.array([[True, True, False]]), np.array([[False, True, True]]))
+    Overlap(iou=0.3333333333333333, recall=0.5, precision=0.5)
+
+    Raises OptionError for masks of other shapes or types, or without a True.
+    """
+    fix = "pass kept.mask and cells_of(boxes, kept.grid)"
+    kept = check_array("kept", kept, (None, None), dtype=bool, fix=fix)
+    cells = check_array("cells", cells, kept.shape, dtype=bool, fix=fix)
+    if not (kept.any() and cells.any()):
+        raise OptionError("a mask without a True", expected="at least one cell in each", fix=fix)
+    both = int((kept & cells).sum())
+    return Overlap(both / int((kept | cells).sum()), both / int(cells.sum()), both / int(kept.sum()))
