@@ -28,7 +28,7 @@ from foveate.core.grid import Grid
 from foveate.reading import Line, Word, WordReader, Words
 from foveate.reading import readers as reading
 from foveate.reading.order import arrange, find_rows, order_lines, stand_upright
-from foveate.reading.rapid import Letters, cut_words
+from foveate.reading.rapid import Letters, cut_words, engines
 from foveate.reading.readers import find_reader, read_words
 from foveate.reading.tesseract import TesseractReader, parse_table, turn_of
 from foveate.reading.words import LETTERS, printable
@@ -459,7 +459,7 @@ def test_a_reader_that_fails_leaves_a_texture_without_words_where_nobody_asked(m
 
 def test_where_no_reader_is_nothing_is_read_and_asking_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rapidocr", None)
-    monkeypatch.setattr("foveate.reading.rapid._loaded", [])
+    engines.cache_clear()
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     sheet = np.random.default_rng(7).integers(0, 256, (32, 32, 3), np.uint8)

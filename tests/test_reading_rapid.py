@@ -54,11 +54,6 @@ def draw(*lines: str, size: int = 24, shape: tuple[int, int] = (220, 420), step:
 PAGE = draw(*LINES)
 
 
-@pytest.fixture(scope="module")
-def upright() -> foveate.reading.Words:
-    return RapidReader().read(PAGE)
-
-
 def ink(rgb: np.ndarray) -> np.ndarray:
     return np.asarray(rgb.min(2) < 128)
 
@@ -66,7 +61,8 @@ def ink(rgb: np.ndarray) -> np.ndarray:
 # --- pages ------------------------------------------------------------------------------------------------------------
 
 
-def test_words_stand_where_they_are_written(upright: Any) -> None:
+def test_words_stand_where_they_are_written() -> None:
+    upright = RapidReader().read(PAGE)
     assert upright.text.split("\n") == list(LINES)
     assert upright.reader == f"rapidocr {rapidocr_version()}"
     assert upright.turned == 0
@@ -88,10 +84,10 @@ def rapidocr_version() -> str:
 
 
 @pytest.mark.parametrize("quarters", [1, 2, 3])
-def test_turned_pages_are_read_and_their_boxes_come_back(quarters: int, upright: Any) -> None:
-    page = np.ascontiguousarray(np.rot90(PAGE, quarters))
+def test_turned_pages_are_read_and_their_boxes_come_back(quarters: int) -> None:
+    page = np.ascontiguousarray(np.rot90(draw(*LINES[:2], shape=(110, 420)), quarters))
     words = RapidReader().read(page)
-    assert words.text == upright.text
+    assert words.text.split("\n") == list(LINES[:2])
     assert words.turned == 90 * quarters
     mask = words.mask(page.shape[:2], Grid(1, 1, *page.shape[:2]))
     assert ink(page)[mask == 0].sum() < 0.04 * ink(page).sum()
@@ -103,9 +99,9 @@ def test_turned_pages_are_read_and_their_boxes_come_back(quarters: int, upright:
 
 
 def test_lines_askew_stay_in_their_order() -> None:
-    page = cv2.warpAffine(draw(*LINES, shape=(320, 460)), cv2.getRotationMatrix2D((200, 130), 8, 1), (460, 320),
+    page = cv2.warpAffine(draw(*LINES[:3], shape=(250, 460)), cv2.getRotationMatrix2D((200, 100), 8, 1), (460, 250),
                           borderValue=(255, 255, 255))  # fmt: skip
-    assert RapidReader().read(page.astype(np.uint8)).text.split("\n") == list(LINES)
+    assert RapidReader().read(page.astype(np.uint8)).text.split("\n") == list(LINES[:3])
 
 
 def test_small_print_in_a_small_picture_and_light_on_dark() -> None:
@@ -117,14 +113,12 @@ def test_small_print_in_a_small_picture_and_light_on_dark() -> None:
 @pytest.mark.parametrize(
     "rgb",
     [
-        np.full((300, 400, 3), 255, np.uint8),
+        np.full((100, 140, 3), 255, np.uint8),
         np.zeros((1, 1, 3), np.uint8),
         np.zeros((1, 900, 3), np.uint8),
         np.zeros((900, 1, 3), np.uint8),
-        np.random.default_rng(0).integers(0, 256, (200, 300, 3), np.uint8),
-        cv2.GaussianBlur(np.random.default_rng(0).integers(0, 256, (200, 300, 3), np.uint8), (0, 0), 2).astype(
-            np.uint8
-        ),
+        np.random.default_rng(0).integers(0, 256, (100, 150, 3), np.uint8),
+        np.asarray(cv2.GaussianBlur(np.random.default_rng(0).integers(0, 256, (100, 150, 3), np.uint8), (0, 0), 2)),
     ],
     ids=["blank", "dot", "row", "column", "noise", "clouds"],
 )
@@ -185,12 +179,12 @@ def test_small_print_on_a_large_page_is_read_once(monkeypatch: pytest.MonkeyPatc
 def test_a_long_strip_is_one_line_and_takes_little_memory() -> None:
     import resource
 
-    strip = np.ascontiguousarray(draw(" ".join(LINES * 4), size=20, shape=(50, 3600))[12:43])
+    strip = np.ascontiguousarray(draw(" ".join(LINES * 2), size=20, shape=(50, 1800))[12:43])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     words = RapidReader().read(strip)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 10**6  # KB
     assert len(words.lines) == 1
-    assert Counter(words.texts)["Monday"] == 4
+    assert Counter(words.texts)["Monday"] == 2
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -261,7 +255,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A detector with these boxes and a recogniser with this result in the place of RapidOCR's."""
     fake = SimpleNamespace(boxes=[], found=None)
     pair = (lambda bgr: SimpleNamespace(boxes=fake.boxes), lambda crop: fake.found)
-    monkeypatch.setattr(rapid, "_loaded", [pair])
+    monkeypatch.setattr(rapid, "engines", lambda: pair)
     return fake
 
 
@@ -316,7 +310,7 @@ def test_models_that_cannot_be_loaded(tmp_path: Path, monkeypatch: pytest.Monkey
     damaged = tmp_path / "models"
     damaged.mkdir()
     monkeypatch.setattr(rapidocr, "__file__", str(tmp_path / "__init__.py"))
-    monkeypatch.setattr(rapid, "_loaded", [])
+    rapid.engines.cache_clear()
     image = np.random.default_rng(11).integers(0, 256, (40, 40, 3), np.uint8)
     with pytest.raises(ModelFilesError, match="could not be loaded") as caught:  # no file
         foveate.encode(image, read=True, long_side=64)
@@ -325,7 +319,6 @@ def test_models_that_cannot_be_loaded(tmp_path: Path, monkeypatch: pytest.Monkey
         (damaged / file.name).write_bytes(file.read_bytes()[:1000])
     with pytest.raises(ModelFilesError):  # half a file
         foveate.encode(image, read=True, long_side=64)
-    assert rapid._loaded == []
     monkeypatch.undo()
     assert len(rapid.engines()) == 2  # and again when it is mended
 

@@ -1,9 +1,7 @@
-"""The order in which lines are read: rows from top to bottom, columns of running text one after the other.
+"""The reading order of lines: rows from top to bottom, columns of prose one after the other.
 
-Everything here works in a frame where letters stand upright; a page may be turned by quarters (`stand_upright`).
-
-A table is read row by row, two columns of prose column by column. What tells them apart: prose fills its column, line
-after line; the cells of a table do not.
+Prose fills its column, line after line; the cells of a table do not, and are read row by row. All functions but
+`arrange` take an upright page (`stand_upright`).
 """
 
 from __future__ import annotations
@@ -17,17 +15,17 @@ from foveate.reading.words import Word, Words
 
 Floats = NDArray[np.float64]
 
-GAP = 1.5  # times the height of two words between them: they are two lines, as a label and its value
+# Chosen by hand on receipts, forms and papers:
+GAP = 1.5  # heights of two words between them from which on they are two lines, as a label and its value
 SAME_ROW = 0.5  # of the lower height, by which the middles of two lines of a row differ at most
 ROWS = 4  # of prose on both sides of a gap make columns
-FULL = 0.75  # share of its column that a row of prose fills, in the median; labels and values do not
-WIDE = 8.0  # times its height that a line of prose is long, in the median
+FULL, WIDE = 0.75, 8.0  # share of its column that a row of prose fills; its length in heights; both in the median
 
 
 def arrange(words: Sequence[Word], reader: str, turn: int) -> Words:
-    """Words of a page that is turned by so many quarters clockwise, those of a line in order -> in reading order.
+    """Words of a page that is turned by so many quarters clockwise -> in reading order.
 
-    Lines are cut where a gap between two words is wide.
+    Words of a line come in their order; a line is cut at wide gaps.
     """
     if not words:
         return Words.of((), reader)
@@ -94,7 +92,7 @@ def find_rows(boxes: Floats) -> list[list[int]]:
 def find_columns(boxes: Floats, rows: list[list[int]], first: int, refused: dict[int, int]) -> tuple[float, int] | None:
     """From row `first` on: (x of a gap between two columns of prose, the row where they end), or None.
 
-    `refused`: places of gaps that are none, and the row from which they are tried again: a page has thousands of rows.
+    `refused`: places of gaps that are none, and the row from which on they are tried again (a page may have thousands).
     """
     best = None
     height = max(1e-6, float(np.median(boxes[:, 2] - boxes[:, 0])))

@@ -1,13 +1,12 @@
 """A page of a PDF as a picture and the words of its text layer (extra `[text]`: pypdfium2).
 
-The page is drawn so that its long side is LONG_SIDE pixels, at no more than 300 dots an inch, with what is filled into
-its forms. Words come from the layer where it has any: exact, and free. Letters without a meaning (fonts that do not say
-which character a shape is) are no layer, and neither is a stamp on a scanned page.
+The page is drawn with a long side of LONG_SIDE pixels, at no more than 300 dots an inch, filled-in forms included. A
+layer whose letters have no meaning (fonts that do not say which character a shape is) counts as none.
 """
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import math
 import os
 import threading
@@ -25,14 +24,14 @@ from foveate.core.image import PDF_START, ImageSource, Picture, read_source
 from foveate.reading.order import GAP, arrange, stand_upright
 from foveate.reading.words import Word, Words
 
-LONG_SIDE = 1700  # pixels
-POINT = 72  # of a PDF: dots an inch
-FINEST = 300 / POINT
-MOST_LETTERS = 1_000_000  # of one page
+LONG_SIDE = 1700  # pixels, chosen by hand
+FINEST = 300 / 72  # dots an inch; a PDF's points
+MOST_LETTERS = 1_000_000  # of one page, against hostile files
 FINE = 64  # parts of a pixel in which PDFium is asked for places: it answers in whole numbers
 SOFT, HYPHENS = "\xad", "\xad\x02\ufffe"  # a soft hyphen, and what PDFium gives for one
-SCANNED, STAMP = 0.6, 20  # share of a page that one image covers; words at least, for such a page to have a layer
-UNKNOWN = 0.3  # share of letters without a meaning, at most
+# Chosen by hand: the share of a scanned page that its image covers, the words of a stamp on it, the share of letters
+# without a meaning in a layer.
+SCANNED, STAMP, UNKNOWN = 0.6, 20, 0.3
 
 Boxes = NDArray[np.float64]
 
@@ -45,7 +44,7 @@ class PdfPage(NamedTuple):
     Attributes:
         picture: as it is drawn.
         words: of its text layer; None where it has none.
-        scanned: whether it is an image with few words, if any: reading may find more than the layer has.
+        scanned: whether it is an image with few words or none in the layer: a reader may find more.
     """
 
     picture: Picture
@@ -54,7 +53,7 @@ class PdfPage(NamedTuple):
 
 
 def is_pdf(source: ImageSource) -> TypeGuard[str | os.PathLike[str] | bytes]:
-    """Whether a path or bytes begin as a PDF. False for anything that cannot be read."""
+    """Whether a path or bytes begin as a PDF."""
     if isinstance(source, bytes | bytearray | memoryview):
         return PDF_START in bytes(source[:1024])
     if not isinstance(source, str | os.PathLike):
@@ -74,7 +73,7 @@ def load_page(source: str | os.PathLike[str] | bytes, page: int | None = None) -
 
     Raises:
         MissingExtraError: pypdfium2 is not installed. PageError: no such page, or None of several.
-        ImageNotFoundError, ImageTooLargeError, ImageDecodeError: the file, or the page, cannot be had.
+        ImageNotFoundError, ImageTooLargeError, ImageDecodeError: the file or the page cannot be read.
     """
     try:
         import pypdfium2
@@ -167,7 +166,8 @@ def _words(page: Any, size: tuple[int, int], name: str) -> Words | None:
 
 def _letters(page: Any, name: str) -> tuple[list[str], Boxes, int]:
     """-> letters, with a space or a line feed where words end; their sides (left, bottom, right, top) in points of the
-    page as it was written, float64 [n, 4]; by how many quarters clockwise most of them are turned on it."""
+    unrotated page, float64 [n, 4]; by how many quarters clockwise most of them are turned on it."""
+    import pypdfium2
     import pypdfium2.raw as raw
 
     layer = page.get_textpage()
@@ -183,9 +183,8 @@ def _letters(page: Any, name: str) -> tuple[list[str], Boxes, int]:
     texts = []
     for i, code in enumerate(codes):
         text = chr(code) if code < 0x110000 and not 0xD800 <= code < 0xE000 else "\ufffd"
-        sides = [ctypes.c_double() for _ in range(4)]
-        if raw.FPDFText_GetCharBox(layer, i, *map(ctypes.byref, sides)):
-            points[i] = [sides[k].value for k in (0, 2, 1, 3)]
+        with contextlib.suppress(pypdfium2.PdfiumError):  # a space that PDFium put in has no box
+            points[i] = layer.get_charbox(i)
         if text in HYPHENS:
             text = SOFT
         elif "\ufb00" <= text <= "\ufb06":  # ligatures
@@ -202,15 +201,12 @@ def _letters(page: Any, name: str) -> tuple[list[str], Boxes, int]:
 
 
 def _in_pixels(page: Any, points: Boxes, size: tuple[int, int]) -> Boxes:
-    """Sides in points -> boxes (y0, x0, y1, x1) in pixels of the drawn page, whatever it was turned and cut to."""
-    import pypdfium2.raw as raw
+    """Sides in points -> boxes (y0, x0, y1, x1) in pixels of the drawn page, whatever its rotation and crop."""
+    import pypdfium2
 
-    height, width = size
-    ends = []
-    for x, y in ((0.0, 0.0), (1000.0, 0.0), (0.0, 1000.0)):  # what PDFium does is linear
-        out = ctypes.c_int(), ctypes.c_int()
-        raw.FPDF_PageToDevice(page, 0, 0, width * FINE, height * FINE, 0, x, y, *map(ctypes.byref, out))
-        ends.append(np.array([out[1].value, out[0].value]) / FINE)
+    device = pypdfium2.PdfPosConv(page, (0, 0, size[1] * FINE, size[0] * FINE, 0))
+    corners = ((0.0, 0.0), (1000.0, 0.0), (0.0, 1000.0))  # the map is linear
+    ends = [np.array(device.to_bitmap(x, y)[::-1]) / FINE for x, y in corners]
     origin, along_x, along_y = ends[0], (ends[1] - ends[0]) / 1000, (ends[2] - ends[0]) / 1000
     a = origin + points[:, :1] * along_x + points[:, 1:2] * along_y
     b = origin + points[:, 2:3] * along_x + points[:, 3:] * along_y

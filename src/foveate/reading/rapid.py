@@ -1,21 +1,17 @@
 """RapidOCR as a reader (extra `[text]`): PP-OCRv6 on onnxruntime; its models lie inside the wheel.
 
-Its detector and its recogniser are called by themselves. As a whole it drops lines without words, so that the rest
-stand beside the wrong texts, and what follows is done here:
+Its detector and its recogniser are called one by one: RapidOCR as a whole pairs boxes with the texts of other lines
+where a line has no words. Done here around them:
 
-* Large pages: where letters are small at the size of the first look, tiles are looked at in full size, and the halves
-  of a line from two tiles become one again. Memory is that of one look (half a GB). Small pictures are enlarged.
-* Turned pages: most lines stand on end; then a few lines are read under both turns. Boxes come back in the image as it
-  was given; `Words.turned` says it.
-* Words get boxes from where their letters stand (letters.py), lines an order (order.py), columns included.
-* Lines that it is not sure of are left out: noise is no text.
+* Large pages are looked at again in tiles where print is small, and halves of a line are joined; small ones enlarged.
+* Turned pages: where most lines stand on end, a few are read under both turns.
+* Lines are cut into words by where their letters stand, and put in order (order.py); unsure lines are left out.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import threading
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from pathlib import Path
@@ -26,25 +22,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.errors import MissingExtraError, ModelFilesError
+from foveate.core.threads import once
 from foveate.reading.order import order_lines
 from foveate.reading.words import Word, Words
 
 Bytes = NDArray[np.uint8]
 Quads = NDArray[np.float32]  # [n, 4, 2] of (x, y), as OpenCV has them: top left, top right, bottom right, bottom left
 
-SHORT_SIDE = 736  # pixels that a small picture's short side is enlarged to,
-LARGEST = 3.0  # but by no more than this
-PIXELS = 1_600_000  # of one look at most
+# Chosen by hand on pages and photographs (`python -m benchmarks readers`), but for STEP, HEIGHT.
+SHORT_SIDE, LARGEST = 736, 3.0  # pixels to which a small picture's short side is enlarged, and by how much at most
+PIXELS = 1_600_000  # of one look at most: half a GB of memory
 MARGIN, STEP = 16, 32  # pixels around what is looked at; the detector's network halves five times
-SMALL = 16  # pixels of a line's height at the first look; what is lower is looked at again
+SMALL = 16  # pixels of a line's height at the first look; lower ones are looked at again
 OVERLAP = 192  # pixels of neighbouring tiles
 STROKE, CONTRAST, PRINT = 9, 40, (5, 28)  # pixels of thin strokes, levels of 255, pixels of the lines that they make
 SAME = 0.6  # of the lower height that two boxes of one line share
 HEIGHT, LONGEST = 48, 40  # of a line for the recogniser; times its height that it is long, else it is read in parts
 TALL = 1.5  # times its width that the box of a line on end is high
-SURE, SURE_SHORT = 0.5, 0.75  # mean confidence of a line's letters, at least; of one or two letters
+SURE, SURE_SHORT = 0.5, 0.75  # least mean confidence of a line's letters; of one or two letters
 SURE_ALONE, WHOLE = 0.95, 0.8  # the same of one or two letters whose box is so much of the image in both directions
-VOTERS, DOUBTFUL = 6, 0.85  # lines that say whether a page stands on its head; asked where they are less sure
+VOTERS, DOUBTFUL = 6, 0.85  # lines read to see whether a page stands on its head, where they are less sure than this
 
 GAP = 2.6  # a step of so many usual ones is a gap; pairs of letters have 0.5 to 2
 GAP_OF_KINDS = 1.5  # the same where a letter meets a digit
@@ -110,7 +107,7 @@ def find_lines(bgr: Bytes) -> Quads:
 
 
 def has_rows(gray: Bytes) -> bool:
-    """Whether there may be small print that a first look misses: thin strokes that close up to long low bars."""
+    """Whether there may be small print that the first look misses: thin strokes that close up to long low bars."""
     kernel = np.ones((STROKE, STROKE), np.uint8)
     kinds = (cv2.MORPH_BLACKHAT, cv2.MORPH_TOPHAT)
     thin = np.max([cv2.morphologyEx(gray, kind, kernel, borderType=cv2.BORDER_REPLICATE) for kind in kinds], 0)
@@ -170,26 +167,16 @@ def merge(looks: list[Quads]) -> Quads:
     owner = np.repeat(np.arange(len(looks)), [len(each) for each in looks])
     low, high = quads.min(1), quads.max(1)
     group = np.arange(len(quads))
-
-    def root(i: int) -> int:
-        while group[i] != i:
-            i = int(group[i])
-        return i
-
     for i in range(len(quads)):
         shared = np.minimum(high[i], high[i + 1 :]) - np.maximum(low[i], low[i + 1 :])
         least = np.minimum(high[i] - low[i], high[i + 1 :] - low[i + 1 :])
         across = int(np.argmin(high[i] - low[i]))  # the side of a line that does not grow
         same = (shared > 0).all(1) & (shared[:, across] > SAME * least[:, across]) & (owner[i + 1 :] != owner[i])
         for j in np.flatnonzero(same) + i + 1:
-            a, b = root(i), root(int(j))
-            group[max(a, b)] = min(a, b)
-    roots = np.array([root(i) for i in range(len(quads))], int)
-    out = []
-    for r in np.unique(roots):
-        members = quads[roots == r]
-        out.append(members[0] if len(members) == 1 else around(members))
-    return np.asarray(out, np.float32).reshape(-1, 4, 2)
+            group[group == max(group[i], group[j])] = min(group[i], group[j])
+    lines = [quads[group == number] for number in np.unique(group)]
+    whole = [line[0] if len(line) == 1 else around(line) for line in lines]
+    return np.asarray(whole, np.float32).reshape(-1, 4, 2)
 
 
 def around(quads: Quads) -> Quads:
@@ -242,11 +229,11 @@ def upright_boxes(quads: Quads, turn: int) -> NDArray[np.float64]:
     return np.concatenate([(middles - size)[:, ::-1], (middles + size)[:, ::-1]], 1)
 
 
-# --- what they say ----------------------------------------------------------------------------------------------------
+# --- lines -> letters -------------------------------------------------------------------------------------------------
 
 
 def read_line(bgr: Bytes, quad: Quads) -> tuple[Letters, Quads]:
-    """-> letters, and the corners in the order in which they run. A box that stands on end is tried in three ways."""
+    """-> letters, and the corners in reading direction. A box that stands on end is tried in up to three ways."""
     wide, high = (float(np.linalg.norm(quad[0] - quad[k])) for k in (1, 3))
     turns = (0,) if high < TALL * wide else (0, 1, 3) if high < 3 * wide else (1, 3)
     tried = []
@@ -277,7 +264,7 @@ def crop_of(bgr: Bytes, quad: Quads) -> Bytes:
 
 
 def read_crop(crop: Bytes) -> Letters:
-    """What the recogniser reads in a line; a very long one is read in parts, cut where least is written."""
+    """The letters of a line; a very long one is read in parts, cut where least is written."""
     h, w = crop.shape[:2]
     parts = math.ceil(w / (LONGEST * h))
     if parts == 1:
@@ -296,7 +283,7 @@ def read_crop(crop: Bytes) -> Letters:
 
 
 def recognise(crop: Bytes) -> Letters:
-    """The recogniser on one line: its letters, where they stand, how sure it is of each."""
+    """The recogniser on one line: its letters, their places and confidences."""
     found = engines()[1](np.ascontiguousarray(crop))
     text = str(found.txts[0]) if found.txts else ""
     if not text.strip():
@@ -356,7 +343,7 @@ class Letters(NamedTuple):
 
     @classmethod
     def even(cls, text: str, confidence: float) -> Letters:
-        """A line whose letters stand at equal steps, for lack of anything better."""
+        """A line whose letters stand at equal steps, where nothing better is known."""
         n = len(text)
         return cls(text, (np.arange(n) + 0.5) / max(n, 1), np.full(n, confidence))
 
@@ -400,22 +387,10 @@ def cut_words(line: Letters) -> list[Piece]:
 
 # --- RapidOCR ---------------------------------------------------------------------------------------------------------
 
-_loaded: list[Any] = []
-_lock = threading.Lock()
 
-
+@once()
 def engines() -> tuple[Any, Any]:
-    """RapidOCR as a detector and as a recogniser, loaded once. Both can be called from several threads.
-
-    Raises MissingExtraError, ModelFilesError.
-    """
-    with _lock:
-        if not _loaded:
-            _loaded.append(_load())
-    return _loaded[0]
-
-
-def _load() -> tuple[Any, Any]:
+    """RapidOCR's detector and recogniser, for any number of threads. Raises MissingExtraError, ModelFilesError."""
     try:
         import rapidocr
     except ImportError as cause:
@@ -433,21 +408,21 @@ def _load() -> tuple[Any, Any]:
     try:
         models = Path(rapidocr.__file__).parent / "models"
         det, rec = (next(models.glob(f"*_{kind}_*.onnx")) for kind in ("det", "rec"))  # else it would download them
-        finder = rapidocr.RapidOCR(
+        detector = rapidocr.RapidOCR(
             params=whole | {"Global.use_rec": False, "Det.model_path": str(det), "Det.limit_type": "max",
                             "Det.limit_side_len": 10**6}
         )  # fmt: skip
-        reader = rapidocr.RapidOCR(
+        recogniser = rapidocr.RapidOCR(
             params=whole | {"Global.use_det": False, "Global.return_word_box": True, "Rec.model_path": str(rec),
                             "Rec.rec_img_shape": [3, HEIGHT, 64]}  # its own least width, 320, makes a short word slow
         )  # fmt: skip
         blank = np.full((HEIGHT, 64, 3), 255, np.uint8)
-        finder(blank)
-        reader(blank)  # models are loaded when first used
+        detector(blank)
+        recogniser(blank)  # models are loaded when first used
     except Exception as cause:  # files missing or damaged, another version, no memory
         raise ModelFilesError(
             f"RapidOCR's models could not be loaded ({type(cause).__name__}: {str(cause).splitlines()[-1:]})",
             expected="rapidocr 3.10 or later, whose wheel carries them",
             fix="pip install --force-reinstall rapidocr; encode(..., read=False) goes on without reading",
         ) from cause
-    return finder, reader
+    return detector, recogniser

@@ -1,10 +1,8 @@
-"""Reads an image once, by any reader.
+"""Finds a reader, reads an image with it, and checks its words.
 
-* A reader is named ("rapidocr", "tesseract", "tesseract:deu+eng"; "auto" is whichever there is), or an object with
-  `name` and `read`, or a function rgb -> words.
-* What a reader gives is checked: texts that can be shown, boxes inside the image. Nothing that was read is executed,
-  logged, or put into an error.
-* The last results of named readers are kept by the content of the image: reading takes seconds.
+A reader is named ("rapidocr", "tesseract", "tesseract:deu+eng"; "auto" is whichever is installed), or an object with
+`name` and `read`, or a function rgb -> words. The last results of named readers are kept by the content of the image.
+Text that was read is never executed, logged, or put into an error.
 """
 
 from __future__ import annotations
@@ -31,8 +29,8 @@ from foveate.reading.words import Word, WordReader, Words, printable
 
 ReadBy = str | WordReader | Callable[[NDArray[np.uint8]], Sequence[Word]]
 NAMES = ("auto", "rapidocr", "tesseract")
-REMEMBERED = 64  # images whose words are kept in memory
-MOST = 100_000  # words of one image, at most
+REMEMBERED = 64  # images whose words are kept in memory, chosen by hand
+MOST = 100_000  # words of one image, at most: a reader may never end
 
 _kept: LRUCache[tuple[bytes, str], Words] = LRUCache(REMEMBERED)
 _lock = threading.Lock()
@@ -61,7 +59,7 @@ def find_reader(reader: ReadBy = "auto") -> WordReader:
     """A reader by name, an object that is one, or a function as one. Raises OptionError, MissingExtraError."""
     if isinstance(reader, str):
         name, _, languages = reader.partition(":")
-        if reader == "auto":  # what is missing is said by the one that reads scenes, too
+        if reader == "auto":  # RapidOCR's error says what to install, if neither is there
             alone = importlib.util.find_spec("rapidocr") is None and shutil.which(PROGRAM) is not None
             return TesseractReader() if alone else RapidReader()
         if reader == "rapidocr":
@@ -86,7 +84,7 @@ def find_reader(reader: ReadBy = "auto") -> WordReader:
 
 
 def choose_reader(read: bool | ReadBy | None, wanted: bool) -> WordReader | None:
-    """The keyword `read` of encode -> who reads, or None. `wanted`: what None means, where a reader is installed."""
+    """The keyword `read` of encode -> a reader, or None. `wanted`: what None means, if a reader is installed."""
     if read is None:
         read = wanted and can_read()
     if isinstance(read, bool):
@@ -95,16 +93,16 @@ def choose_reader(read: bool | ReadBy | None, wanted: bool) -> WordReader | None
 
 
 def read_words(rgb: NDArray[np.uint8], reader: ReadBy = "auto") -> Words:
-    """uint8 [H, W, 3] -> everything that is written in it.
+    """uint8 [H, W, 3] -> the words in it.
 
     Raises:
-        ImageArrayError: no image. OptionError: no such reader, or it failed or gave something else than words.
+        ImageArrayError: no image. OptionError: no such reader, or it failed or returned something else than words.
         MissingExtraError: its package or program is not installed. ModelFilesError: its models cannot be loaded.
     """
     check_rgb(rgb)
     found = find_reader(reader)
     digest = hashlib.sha256(repr(rgb.shape).encode() + np.ascontiguousarray(rgb).tobytes()).digest()
-    named = isinstance(found, RapidReader | TesseractReader)  # others may read otherwise the next time
+    named = isinstance(found, RapidReader | TesseractReader)  # a caller's reader may change between two calls
     key = (digest, found.name)
     with _lock:
         if named and key in _kept:
@@ -115,7 +113,7 @@ def read_words(rgb: NDArray[np.uint8], reader: ReadBy = "auto") -> Words:
         words = list(islice(given, MOST + 1))
     except FoveateError:
         raise
-    except (Exception, SystemExit) as cause:  # whatever another library does on an image: it may not end the process
+    except (Exception, SystemExit) as cause:  # of another library, which may not end the process
         raise _failed(found.name, rgb, f"{type(cause).__name__}: {printable(str(cause))[:100]}") from cause
     read = Words.of(_checked(words, found.name, rgb), found.name, turned)
     if named:

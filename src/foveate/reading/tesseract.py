@@ -1,7 +1,6 @@
-"""Tesseract as a reader: a program of the system, called with the image on its standard input.
+"""Tesseract as a reader: a program of the system, with the image on its standard input.
 
-Five times cheaper than RapidOCR on a page and good on clean print; it reads next to nothing in scenes. Languages are
-those of its installation ("tesseract:deu+eng"). It finds by itself how a page is turned.
+A fifth of RapidOCR's time on a page, good on clean print, next to nothing in photographs (docs/reading.md).
 """
 
 from __future__ import annotations
@@ -24,9 +23,11 @@ from foveate.reading.words import Word, Words, printable
 
 PROGRAM = "tesseract"
 LANGUAGES = re.compile(r"[A-Za-z0-9_]+(\+[A-Za-z0-9_]+)*(?!\n)")
-SHORT_SIDE, LARGEST = 736, 3.0  # small pictures are enlarged to this, by no more than that
-SURE, SURE_LINE = 0.3, 0.5  # of a word; in the mean of its line: else it reads letters into leaves
-SECONDS, A_MEGAPIXEL = 60, 20  # that it may take
+# Chosen by hand: the short side to which small pictures are enlarged, and by how much at most; the least confidence of
+# a word and of its line (else it reads letters into leaves); the seconds that it may take, and more for a megapixel.
+SHORT_SIDE, LARGEST = 736, 3.0
+SURE, SURE_LINE = 0.3, 0.5
+SECONDS, A_MEGAPIXEL = 60, 20
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class TesseractReader:
 
 
 def parse_table(table: str, scale: tuple[float, float]) -> list[Word]:
-    """Tesseract's tab-separated rows -> words with boxes in pixels of the image, those that it is sure of."""
+    """Tesseract's tab-separated rows -> words with boxes in pixels of the image, without unsure ones."""
     lines: dict[tuple[str, ...], list[Word]] = {}
     for row in table.splitlines():
         cells = row.split("\t")
@@ -89,7 +90,7 @@ def parse_table(table: str, scale: tuple[float, float]) -> list[Word]:
 
 
 def turn_of(words: list[Word]) -> int:
-    """By how many quarters clockwise a page is turned whose words follow one another like this: 0 to 3."""
+    """By how many quarters clockwise a page is turned, from the direction in which words follow: 0 to 3."""
     steps = np.zeros(2)
     for a, b in pairwise(words):
         if a.line == b.line:

@@ -1,4 +1,4 @@
-"""Words that were read in an image, as values.
+"""Words that were read in an image, as values; and what a reader is.
 
 >>> words = Words.of([Word("TOTAL", (10, 5, 20, 40), 0.99, 0), Word("34.50", (10, 80, 20, 110), 0.97, 0)], "mine")
 >>> words.lines[0].text
@@ -6,9 +6,9 @@
 >>> words.boxes.shape
 (2, 4)
 
-A word is a run of letters or digits without a space, as its reader cut it: printable text, nothing that could move a
-terminal's cursor or turn the direction of writing. Words stand in reading order, those of a line together. Boxes are
-(y0, x0, y1, x1) in pixels of the upright image, continuous coordinates (docs/conventions.md).
+A word has no space and only printable characters: nothing that could move a terminal's cursor or turn the direction of
+writing. Words stand in reading order, those of a line together. Boxes are in pixels of the upright image
+(docs/conventions.md).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
 from foveate.core.readonly import Frozen
 
-LETTERS = 1000  # of a word, at most
+LETTERS = 1000  # of a word, at most, against hostile readers and files
 
 Box = tuple[float, float, float, float]
 
@@ -36,7 +36,7 @@ class Word(NamedTuple):
     Attributes:
         text: as read.
         box: (y0, x0, y1, x1) in pixels.
-        confidence: of its reader, in [0, 1].
+        confidence: in [0, 1].
         line: number of its line, from 0, in reading order.
     """
 
@@ -64,15 +64,15 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Words(Frozen, Sequence[Word]):
-    """Everything that was read in an image: a sequence of Word, in reading order.
+    """All words of an image: a sequence of Word, in reading order.
 
     Attributes:
         texts: of each word.
         boxes: float32 [n, 4], (y0, x0, y1, x1) in pixels.
         confidences: float32 [n] in [0, 1].
         line_numbers: int32 [n], the line of each word: 0, 0, 0, 1, 1, ... without gaps.
-        reader: name and version of who read.
-        turned: degrees by which the page had to be turned clockwise to be read: 0, 90, 180 or 270.
+        reader: name and version of the reader.
+        turned: degrees by which the page had to be turned clockwise: 0, 90, 180 or 270.
     """
 
     texts: tuple[str, ...]
@@ -95,7 +95,7 @@ class Words(Frozen, Sequence[Word]):
             f"turned={self.turned!r}": self.turned not in (0, 90, 180, 270),
         }
         for what in (key for key, value in wrong.items() if value):
-            raise OptionError(f"words with {what}", expected="what Words says of them", fix=fix)
+            raise OptionError(f"words with {what}", expected="words as Words describes them", fix=fix)
         for name, array in (("boxes", boxes), ("confidences", sure), ("line_numbers", lines.astype(np.int32))):
             object.__setattr__(self, name, array)  # in the types that files hold
         super().__post_init__()
@@ -104,8 +104,8 @@ class Words(Frozen, Sequence[Word]):
     def of(cls, words: Iterable[Word], reader: str, turned: int = 0) -> Words:
         """Words of any reader as one value.
 
-        Line numbers are counted anew, in order of appearance. Characters that cannot be shown are left out of texts,
-        and words without any other are left out.
+        Lines are numbered anew, in order of appearance. Characters that cannot be shown are left out, and so are words
+        without any other.
         """
         every = [word._replace(text=printable(word.text)) for word in words]
         every = [word for word in every if word.text]
@@ -158,7 +158,7 @@ class Words(Frozen, Sequence[Word]):
 
     @property
     def text(self) -> str:
-        """Everything that was read: words with spaces between them, a line each."""
+        """All words, with spaces between them, a line each."""
         return "\n".join(line.text for line in self.lines)
 
     def mask(self, shape: tuple[int, int], grid: Grid) -> NDArray[np.float32]:
@@ -193,9 +193,6 @@ class WordReader(Protocol):
 
 
 def printable(text: str) -> str:
-    """A text in one line without control characters: no escape sequences, no marks that turn its direction.
-
-    LETTERS characters of it at most.
-    """
+    """A text in one line without control characters or marks of direction, LETTERS characters at most."""
     text = " ".join(text[:LETTERS].split())
     return text if text.isprintable() else "".join(letter for letter in text if letter.isprintable()).strip()
