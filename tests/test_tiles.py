@@ -264,7 +264,7 @@ def test_unusable_arguments_say_so(picture: np.ndarray) -> None:
 
 def test_bombs_are_refused_before_they_are_decoded(tmp_path: Path) -> None:
     Image.new("1", (20_000, 10_001)).save(tmp_path / "bomb.png")
-    with pytest.raises(ImageTooLargeError, match="decoded whole"):
+    with pytest.raises(ImageTooLargeError, match="million pixels"):
         tiles.survey(tmp_path / "bomb.png")
 
 
@@ -273,7 +273,7 @@ MEASURE = """
 import sys
 from pathlib import Path
 from foveate import tiles
-look = tiles.look(tiles.survey(sys.argv[1]), "a bus", share=0.03)
+look = tiles.look(tiles.survey(sys.argv[1]), "a bus", share=0.1)
 status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
 print(int(status["VmHWM"].split()[0]) / 1024, look.encoded, *look.peak)
 """
@@ -282,7 +282,7 @@ print(int(status["VmHWM"].split()[0]) / 1024, look.encoded, *look.peak)
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from /proc")
 def test_a_tiled_tiff_never_fills_the_memory(tmp_path: Path) -> None:
-    """12,000 x 9,000 pixels are 324 MB as an array; the promise is 1.5 GB, tiles need far less."""
+    """6,144 x 4,608 pixels take 198 MB more while they are decoded whole."""
     import tifffile
 
     def tiles() -> Iterator[np.ndarray]:
@@ -291,18 +291,18 @@ def test_a_tiled_tiff_never_fills_the_memory(tmp_path: Path) -> None:
         bus = cv2.resize(foveate.load_image(PHOTOS / "yellow_bus.jpg").rgb, (200, 134), interpolation=cv2.INTER_AREA)
         marked = pattern.copy()
         marked[60:194, 30:230] = bus
-        for number in range(36 * 47):
-            yield marked if number == 20 * 47 + 30 else pattern
+        for number in range(18 * 24):
+            yield marked if number == 12 * 24 + 20 else pattern
 
     path = tmp_path / "huge.tif"
-    tifffile.imwrite(path, tiles(), shape=(9000, 12000, 3), dtype=np.uint8, tile=(256, 256), photometric="rgb",
+    tifffile.imwrite(path, tiles(), shape=(4608, 6144, 3), dtype=np.uint8, tile=(256, 256), photometric="rgb",
                      compression="jpeg")  # fmt: skip
     run = subprocess.run([sys.executable, "-c", MEASURE, path], capture_output=True, text=True, check=True)
     megabytes, encoded, y, x = map(float, run.stdout.split())
-    assert megabytes < 1000
-    assert encoded <= 0.03 * 567
-    assert abs(y - (20 * 256 + 127)) < 100
-    assert abs(x - (30 * 256 + 130)) < 130
+    assert megabytes < 400
+    assert encoded <= 0.1 * 11 * 14
+    assert abs(y - (12 * 256 + 127)) < 100
+    assert abs(x - (20 * 256 + 130)) < 130
 
 
 @pytest.mark.parametrize("kind", ["separated", "miniswhite", "palette", "uint16"])
@@ -315,9 +315,6 @@ def test_unusual_tiffs_are_read_right_or_refused(kind: str, tmp_path: Path) -> N
         tifffile.imwrite(path, np.full((*shape, 4), (55, 225, 225, 0), np.uint8), tile=(64, 64), photometric=kind)
     elif kind == "uint16":
         tifffile.imwrite(path, np.full(shape, 5000, np.uint16), tile=(64, 64))
-        with pytest.raises(ImageFormatError, match="8 bits"):
-            open_raster(path)
-        return
     else:
         colours = {"colormap": np.arange(768, dtype=np.uint16).reshape(3, 256) * 64} if kind == "palette" else {}
         tifffile.imwrite(path, np.full(shape, 55, np.uint8), tile=(64, 64), photometric=kind, **colours)  # type: ignore[arg-type]

@@ -56,6 +56,7 @@ KEYWORDS: dict[str, dict[str, str]] = {
         "channels": "channel_weights={'saliency': 0.3}",
         "weights": "fusion=foveate.relevance.Linear(weights=ScorerWeights(...))",
     },
+    "refine": {"steps": "a larger share, or refine(texture) for the whole image"},
 }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
     from foveate import tiles
 
     scene = tiles.survey("city.tif")                       # overview and coarse windows are encoded once
-    found = tiles.look(scene, "a boat")                    # encodes up to 9 % of the tiles at native resolution
+    found = tiles.look(scene, "a boat")                    # encodes the parts that the question makes promising
     found.relevance                                        # over the whole image, fine where it was looked at
     tiles.save(found.scene, "city")                        # tomorrow: tiles.load("city", "city.tif")
     texture = tiles.refine(texture, "a boat")              # an image of usual size: a part again, finer
@@ -12,7 +12,7 @@
 * `search`: `survey` and `look`: which tiles are promising, and one map from all of them.
 * `file`: `save` and `load`: a scene in a folder.
 * `raster`: large images read in parts.
-* `re_encode`: `refine`: encode a part of a texture's image again at a finer scale. Independent of scenes.
+* `re_encode`: `refine`: encode a part of a texture's image again at a finer scale. It uses no scenes.
 """
 
 from foveate.tiles.file import load as load

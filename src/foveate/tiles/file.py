@@ -4,16 +4,11 @@
     city/overview-3f0c....safetensors                      textures (docs/format.md), named after their content
     city/window-0-91be....safetensors, city/tile-4-7-....safetensors
 
-What is notable
-* Whole or not at all: scene.json is replaced last, and only then textures that it does not name any more are removed.
-  After a kill at any moment the folder holds the old scene or the new one; textures without a name in scene.json may be
-  left, and go with the next `save`. Two writers at once are not foreseen.
-* A texture that is there already is not written again: saving after each question costs the new tiles only.
-* The image itself is not kept. Reading compares its size and its overview, shrunk as `survey` does it, with those of
-  the scene: an image that differs anywhere in the overview by more than 2 of 255 is another one. This costs one pass
-  over the file, and no encoding.
+scene.json is replaced last, and only then textures are removed that it does not name: after a kill at any moment the
+folder holds the old scene or the new one. A texture that is there already is not written again. One writer at a time.
 
-Not covered: a change too small to be seen in the overview.
+The image itself is not kept. Reading compares its size and its overview with those of the scene, in one pass over the
+file; a change too small to be seen in the overview goes unnoticed.
 """
 
 from __future__ import annotations
@@ -42,7 +37,7 @@ FORMAT, VERSION = "foveate-scene", 1
 INDEX = "scene.json"
 OURS = re.compile(r"(overview|window-\d+|tile-\d+-\d+)-[0-9a-f]{16}\.safetensors")
 NO_FOLDERS = (".safetensors", ".json", ".png", ".jpg", ".jpeg", ".tif", ".tiff")
-SAME = 2  # of 255: other releases of a decoder or of OpenCV may round otherwise
+SAME = 2  # levels of 255 by which overviews may differ: releases of decoders and OpenCV round differently
 
 
 def save(scene: Scene, folder: str | os.PathLike[str]) -> None:
@@ -87,12 +82,12 @@ def load(
     Args:
         folder: that holds scene.json.
         image: as for `survey`.
-        encoder: the one that made the scene. Needed only for an encoder that does not come with foveate.
+        encoder: the one that made the scene, if it does not come with foveate.
 
     Raises:
         ImageNotFoundError, ImageFormatError, ImageDecodeError, ImageTooLargeError, ImageArrayError: the image.
         OptionError: another image than the scene's.
-        TextureFileError, TextureVersionError: no scene, or a damaged or newer one.
+        TextureFileError, TextureVersionError: no scene, a damaged one, or one of another version.
         TextureEncoderError: another encoder, or another revision of it.
     """
     path = Path(folder)
@@ -132,7 +127,7 @@ def load(
 
 
 def check_folder(folder: str | os.PathLike[str]) -> Path:
-    """A folder that may hold a scene. Raises OutputError for a new one that is named like a file."""
+    """The path of a folder for a scene. Raises OutputError for a new one that is named like a file."""
     path = Path(folder)
     if path.suffix.lower() in NO_FOLDERS and not path.is_dir():
         raise OutputError(
@@ -180,11 +175,11 @@ def _read_index(path: Path) -> dict[str, Any]:
         ) from None
     if index["format"] != FORMAT or type(index["version"]) is not int:
         raise ValueError(f"{INDEX} is not that of a scene")
-    if index["version"] > VERSION:
+    if index["version"] != VERSION:
         raise TextureVersionError(
             f"the scene in '{path}' has version {index['version']}",
-            expected=f"version {VERSION} or older",
-            fix="upgrade foveate, or survey the image again with this release",
+            expected=f"version {VERSION}",
+            fix="survey the image again with this release, or upgrade foveate",
         )
     return index
 

@@ -1,13 +1,9 @@
 """Images too large to encode whole: an overview and any region, in bounded memory.
 
-What is notable
-* Tiled TIFF is read tile by tile (tifffile, extra `large`): the overview costs one pass over the file, a region only
-  the tiles it touches. Nothing else of the image is in memory, whatever its size.
-* JPEG, PNG and other files are decoded once by Pillow and kept, 4 bytes a pixel: 432 MB for 12,000 x 9,000. That bounds
-  them to `MAX_DECODED` pixels. Larger ones want to be tiled TIFF first.
-* The overview is an area mean, made in one step from whole blocks, then to size.
+Tiled TIFF is read tile by tile (tifffile, extra `large`): the overview costs one pass over the file, a region only the
+tiles that it touches. Any other file is decoded whole by `load_image`: 3 bytes a pixel are kept, 7 needed meanwhile.
 
-Not covered: EXIF orientation, alpha, and TIFF of other than 8-bit grey or RGB are refused or ignored as the errors say.
+Of tiled TIFF, orientation and alpha are ignored; other samples than 8-bit grey or RGB are decoded whole or refused.
 """
 
 from __future__ import annotations
@@ -20,23 +16,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-from foveate.core.errors import (
-    FoveateError,
-    ImageFormatError,
-    ImageNotFoundError,
-    ImageTooLargeError,
-    MissingExtraError,
-)
-from foveate.core.image import FORMATS, PILLOWS_LIMIT, check_rgb, fit_size, refuse_address, shrink, undecodable
+from foveate.core.errors import ImageTooLargeError, MissingExtraError
+from foveate.core.image import PILLOWS_LIMIT, check_rgb, fit_size, load_image, shrink, undecodable
 
 Bytes = NDArray[np.uint8]
-MAX_DECODED = PILLOWS_LIMIT  # 716 MB in Pillow
-MAX_TILED = 40_000_000_000
+MAX_BYTES = 2**32  # of a file that is decoded whole
+MAX_TILED = 40_000_000_000  # pixels of tiled TIFF, chosen by hand
+TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # and BigTIFF
 YCBCR, JPEG = 6, 7
 PHOTOMETRIC = ((1, 1), (2, 3), (2, 4), (YCBCR, 3))  # TIFF's: grey with black 0, RGB, RGB and alpha, JPEG's YCbCr
 
@@ -64,30 +54,6 @@ class Pixels:
     def region(self, y0: int, x0: int, y1: int, x1: int) -> Bytes:
         """A copy of the box."""
         return np.ascontiguousarray(self.rgb[y0:y1, x0:x1])
-
-
-@dataclass(frozen=True, eq=False)
-class Decoded:
-    """A file that Pillow decoded whole."""
-
-    image: Image.Image
-    name: str
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """(H, W) in pixels."""
-        return self.image.height, self.image.width
-
-    def overview(self, long_side: int) -> Bytes:
-        """Means of whole blocks, then to size."""
-        h, w = fit_size(self.size, long_side)
-        block = max(1, min(self.size[0] // h, self.size[1] // w))
-        blocks = np.asarray(self.image.reduce(block).convert("RGB"))
-        return np.asarray(cv2.resize(blocks, (w, h), interpolation=cv2.INTER_AREA), np.uint8)
-
-    def region(self, y0: int, x0: int, y1: int, x1: int) -> Bytes:
-        """The box, converted to RGB."""
-        return np.array(self.image.crop((x0, y0, x1, y1)).convert("RGB"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +121,7 @@ class TiledTiff:
                 yield top, left, np.ascontiguousarray(np.broadcast_to(pixels[..., :3], (h, w, 3)))
 
 
-Raster = Pixels | Decoded | TiledTiff
+Raster = Pixels | TiledTiff
 
 
 def open_raster(source: str | os.PathLike[str] | Bytes) -> Raster:
@@ -167,86 +133,66 @@ def open_raster(source: str | os.PathLike[str] | Bytes) -> Raster:
     if isinstance(source, np.ndarray):
         check_rgb(source)
         return Pixels(source.copy())
-    if isinstance(source, str | os.PathLike):
-        refuse_address(source)
-    try:
-        path = Path(source)
-        found = path.is_file()
-    except (OSError, TypeError, ValueError):
-        path, found = Path(str(source)[:200]), False
-    if not found:
-        raise ImageNotFoundError(f"no file at '{path}'", expected="the path of an image", fix="check the spelling")
+    tiled = _open_tiled(Path(source)) if _is_tiff(source) else None
+    if tiled is not None:
+        return tiled
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limits follow
-            image = Image.open(path, formats=FORMATS)
-    except UnidentifiedImageError:
-        raise ImageFormatError(
-            f"'{path.name}' is not an image that foveate reads", expected=", ".join(FORMATS), fix="convert it"
-        ) from None
-    except Image.DecompressionBombError as bomb:
-        with path.open("rb") as stream:
-            start = stream.read(4)
-        if start in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):  # TIFF and BigTIFF
-            return _open_tiled(path, None)
-        raise _too_large(path.name, str(bomb)) from None
-    except Exception as cause:
-        raise undecodable(path.name, cause) from cause
-    if image.format == "TIFF" and 322 in getattr(image, "tag_v2", ()):  # TileWidth
-        return _open_tiled(path, image)
-    return _decode(image, path.name)
-
-
-def _decode(image: Image.Image, name: str) -> Decoded:
-    try:
-        if image.width * image.height > MAX_DECODED:
-            raise _too_large(name, f"{image.height:,} x {image.width:,} pixels")
-        if image.mode.startswith(("I", "F")):
-            raise ImageFormatError(
-                f"'{name}' has pixels of mode {image.mode}, not of 8 bits",
-                expected="8 bits a sample; what is black and white in others must be known",
-                fix="foveate.load_image(path, value_range=(black, white)).rgb makes an array that tiles.survey takes",
-            )
-        image.load()
-        return Decoded(image if image.mode in ("RGB", "L") else image.convert("RGB"), name)
-    except Exception as cause:
-        image.close()
-        raise cause if isinstance(cause, FoveateError) else undecodable(name, cause) from cause
-
-
-def _open_tiled(path: Path, image: Image.Image | None) -> Raster:
-    try:
-        import tifffile
-    except ImportError:
-        if image is not None and image.width * image.height <= MAX_DECODED:
-            return _decode(image, path.name)  # slower and larger, but right
+            picture = load_image(source, max_bytes=MAX_BYTES, max_pixels=PILLOWS_LIMIT)
+    except ImageTooLargeError as cause:
+        if not _is_tiff(source) or _has_tifffile():
+            raise
         raise MissingExtraError(
-            f"'{path.name}' is too large to be decoded whole",
+            f"'{Path(source).name}' is too large to be decoded whole",
             expected="the extra `large` to read tiled TIFF in parts",
             fix="pip install 'foveate[large]'",
-        ) from None
+        ) from cause
+    return Pixels(picture.rgb, picture.name)
+
+
+def _is_tiff(source: Any) -> bool:
+    try:
+        path = Path(source)
+        if not path.is_file():  # a pipe may never end
+            return False
+        with path.open("rb") as stream:
+            return stream.read(4) in TIFF_STARTS
+    except (OSError, TypeError, ValueError):  # load_image says what is wrong
+        return False
+
+
+def _has_tifffile() -> bool:
+    try:
+        import tifffile  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _open_tiled(path: Path) -> TiledTiff | None:
+    """None for a file that is not tiled, or not of 8-bit grey or RGB; and without tifffile."""
+    if not _has_tifffile():
+        return None
+    import tifffile
+
     try:
         with tifffile.TiffFile(path) as file:
             page: Any = file.pages[0]
             known = page.is_tiled and page.dtype == np.uint8 and page.planarconfig == 1
             known = known and (int(page.photometric), page.samplesperpixel) in PHOTOMETRIC
-            known = known and (int(page.photometric) != YCBCR or int(page.compression) == JPEG)
-            tables, decode = page.jpegtables if known else None, page.decode  # read while the file is open
-    except Exception as cause:
-        raise undecodable(path.name, cause) from cause
-    if not known:
-        if image is not None:
-            return _decode(image, path.name)
-        raise ImageFormatError(
-            f"'{path.name}' is no TIFF of 8-bit tiles in grey or RGB",
-            expected="tiled, 8 bits, one plane",
-            fix="vips tiffsave IN OUT.tif --tile, say",
-        )
-    if image is not None:
-        image.close()
+            if not known or (int(page.photometric) == YCBCR and int(page.compression) != JPEG):
+                return None
+            tables, decode = page.jpegtables, page.decode  # read while the file is open
+    except Exception:  # load_image says what is wrong
+        return None
     size, tile = (page.imagelength, page.imagewidth), (page.tilelength, page.tilewidth)
     if size[0] * size[1] > MAX_TILED:
-        raise _too_large(path.name, f"{size[0]:,} x {size[1]:,} pixels")
+        raise ImageTooLargeError(
+            f"'{path.name}' has {size[0]:,} x {size[1]:,} pixels",
+            expected=f"at most {MAX_TILED:,} of a tiled TIFF",
+            fix="shrink it, or cut it into several",
+        )
     places = tuple(zip(page.dataoffsets, page.databytecounts, strict=True))
     return TiledTiff(path, size, tile, places, partial(decode, jpegtables=tables))
 
@@ -254,11 +200,3 @@ def _open_tiled(path: Path, image: Image.Image | None) -> Raster:
 def _starts(groups: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where each run of equal numbers begins."""
     return np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])
-
-
-def _too_large(name: str, what: str) -> ImageTooLargeError:
-    return ImageTooLargeError(
-        f"'{name}' is too large: {what}",
-        expected=f"at most {MAX_DECODED:,} for files that are decoded whole, {MAX_TILED:,} for tiled TIFF",
-        fix="convert it to tiled TIFF (vips tiffsave IN OUT.tif --tile), or shrink it",
-    )

@@ -1,29 +1,14 @@
 """Encode the most relevant part of an image once more at a finer scale, and merge it into the texture.
 
     texture = refine(texture)                              # the whole image again, finer: for every question
-    texture = refine(texture, "a traffic light")           # or where this question looks; the old one stays as it is
-    score(texture, "a traffic light")                      # the embedding is finer where the question looked
-    score(texture, "a traffic light", prior="pass_1")      # and may read the map of the first pass
+    texture = refine(texture, "a traffic light")           # or where this question looks
+    score(texture, "a traffic light", prior="pass_1")      # may read the map of the first pass
 
-The box of `share` of the cells that holds the most of the map, of those that hold its highest cell, is encoded from
-the texture's pixels at `scale` times the resolution. The fine features are averaged over each cell, written in the
-texture's basis (basis.inward), and take half of the weight; towards inner borders of the box they fade over two cells.
-
-What is notable
-* Everything is linear, so the score of the result is the weighted mean of the scores of both encodings.
-* `Texture.error_bound` stays honest: for w fine + (1 - w) old features it is w r_fine + (1 - w) r_old and the length of
-  what rounding moved, by the triangle inequality, never below the true residual.
-* All but the embedding and its residual is shared with the old texture: pixels, planes, basis. The map that chose the
-  box is kept as the next free plane `pass_1`, `pass_2`, ...; `Texture.made_by["embedding"]` names boxes and scales.
-* The box has the aspect of the image, so a part is presented to the encoder as a small image of the same kind.
-* Half the weight: fine features alone lose precision, because an encoder that sees only a part misses what is around
-  it. Averaging is as good as any weighting of fine samples by their length (docs/log.md).
-
-Cost: one pass of the encoder for each step, of share scale^2 times the size of the first: half of it with the defaults.
-For several questions of one image the whole is better value: one pass, of 2.25 times that size (docs/log.md).
-
-Not covered: images too large for one encoding (search.py); cells finer than the texture's; segments, which stay as
-`encode` made them.
+A box with the image's aspect is encoded from the texture's pixels at `scale` times the resolution. Its features are
+averaged over each cell, written in the texture's basis, and take half of the weight; towards inner borders of the box
+they fade over two cells. Everything is linear: scores are the weighted means of both encodings', and
+`Texture.error_bound` holds (triangle inequality). Pixels, planes and basis are shared with the old texture; segments
+stay as `encode` made them.
 """
 
 from __future__ import annotations
@@ -34,9 +19,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.checks import check_int, check_number, check_type
+from foveate.core.checks import check_number, check_type
 from foveate.core.errors import OptionError, QueryError
+from foveate.core.gone import without
 from foveate.core.grid import Box, Grid
+from foveate.core.image import is_one_colour
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import LEAST_SIDE, PROBE, Encoder, check_features
 from foveate.language.negatives import query_metric_of
@@ -48,30 +35,27 @@ from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
 
-FINE = 0.5  # weight of the fine features
-RAMP = 2  # cells over which a box fades into its surroundings
-LARGEST_SCALE, LEAST_SHARE, MOST_STEPS = 4, 1e-6, 16
+FINE = 0.5  # weight of the fine features: alone they lose .04 of precision, as they miss what is around (docs/log.md)
+RAMP = 2  # cells over which a box fades into its surroundings, chosen by hand
+LARGEST_SCALE, LEAST_SHARE = 4, 1e-6
 
 
+@without("refine")
 def refine(
     texture: Texture,
     looking_for: str | Relevance | None = None,
     *,
     scale: float = 1.5,
     share: float = 0.25,
-    steps: int = 1,
     encoder: str | Encoder | None = None,
 ) -> Texture:
     """Encode the most relevant part of a texture's image again, `scale` times as fine, and merge it.
 
     Args:
         texture: from `encode` or `Texture.load`.
-        looking_for: None for the whole image, once (share and steps then have no effect). Or a question, scored anew
-            before each step; or a relevance of this texture (only the size of its image is checked).
-        scale: resolution as a multiple of the first encoding's, 1 to 4. 1.5 is the best for photographs of 640 pixels;
-            there is nothing to gain beyond the photograph's own resolution.
-        share: of the image that a step encodes, above 0, to 1.
-        steps: boxes, 1 to 16; a later one is chosen by what lies outside of the earlier ones.
+        looking_for: None for the whole image; or a question; or a relevance of this texture.
+        scale: resolution as a multiple of the first encoding's, 1 to 4; nothing is gained beyond the photograph's own.
+        share: of the image that is encoded, above 0, to 1.
         encoder: as for `score`: needed only for one that does not come with foveate.
 
     Raises:
@@ -84,33 +68,23 @@ def refine(
     check_type("looking_for", looking_for, (str, Relevance, type(None)), expected=expected, error=QueryError)
     scale = check_number("scale", scale, 1, LARGEST_SCALE)
     share = check_number("share", share, LEAST_SHARE)
-    steps = check_int("steps", steps, 1, MOST_STEPS)
     network = match_encoder(texture.encoder, encoder)
     if looking_for is None:
         return _refine_box(texture, (0, 0, *texture.grid.shape), scale, network)
-    open_cells, refined = np.ones(texture.grid.shape, bool), texture
-    for step in range(steps):
-        relevance = score(refined, looking_for, encoder=network) if isinstance(looking_for, str) else looking_for
-        relevance = relevance.on(texture.grid)
-        box = top_box(np.where(open_cells, relevance.map, -1), share)
-        open_cells[box[0] : box[2], box[1] : box[3]] = False
-        refined = _refine_box(refined, box, scale, network)
-        if isinstance(looking_for, str) or step == 0:
-            free = next(name for n in itertools.count(1) if (name := f"pass_{n}") not in refined.planes)
-            refined = add_map(refined, relevance, free)
-        if not open_cells.any():
-            break
-    return refined
+    relevance = score(texture, looking_for, encoder=network) if isinstance(looking_for, str) else looking_for
+    relevance = relevance.on(texture.grid)
+    refined = _refine_box(texture, top_box(relevance.map, share), scale, network)
+    free = next(name for n in itertools.count(1) if (name := f"pass_{n}") not in refined.planes)
+    return add_map(refined, relevance, free)
 
 
 def top_box(plane: NDArray[np.floating], share: float) -> Box:
-    """In cells: of the boxes with the map's aspect, `share` of its cells and its highest cell in them, that with the
-    highest sum; of equals the first. Cells below 0 are not counted."""
+    """The box, in cells, with `share` of the cells, the map's aspect and its highest cell, that has the highest sum."""
     h, w = plane.shape
     tall, wide = (min(n, max(1, round(n * share**0.5))) for n in (h, w))
     y, x = (int(i) for i in np.unravel_index(int(plane.argmax()), plane.shape))
     total = np.zeros((h + 1, w + 1))
-    total[1:, 1:] = np.maximum(plane, 0).astype(np.float64).cumsum(0).cumsum(1)
+    total[1:, 1:] = plane.astype(np.float64).cumsum(0).cumsum(1)
     tops = slice(max(0, y - tall + 1), min(y, h - tall) + 1)
     lefts = slice(max(0, x - wide + 1), min(x, w - wide) + 1)
     sums = total[tall:, wide:] - total[:-tall, wide:] - total[tall:, :-wide] + total[:-tall, :-wide]
@@ -148,7 +122,7 @@ def _refine_box(texture: Texture, cells: Box, scale: float, network: Encoder) ->
     """The texture with a box of cells encoded again."""
     grid, basis, part = texture.grid, texture.basis, (slice(cells[0], cells[2]), slice(cells[1], cells[3]))
     pixels = pixel_box(cells, grid)
-    if (texture.pixel == texture.pixel[0, 0]).all():  # as in encode: what an encoder says then is how it treats borders
+    if is_one_colour(texture.pixel):  # as in encode: features would only show how the encoder treats borders
         fine = np.zeros((cells[2] - cells[0], cells[3] - cells[1], basis.width), np.float32)
     else:
         fine = area_means(_encode_finer(texture, pixels, scale, network), pixels, grid, cells)

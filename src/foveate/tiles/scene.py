@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from PIL import Image
 
 Place = tuple[int, int]  # row and column of a tile
+# Chosen by hand:
 OVERVIEW = 1024  # pixels: 200 MB of memory for nano
 COARSE, MOST_COARSE = 4, 4096  # windows see a quarter of the resolution, but no more than this many pixels along
 LEAST_TILE, LARGEST_TILE = 64, 2048
-SEEN = 16  # pixels between the points at which it is counted what was looked at
+SEEN = 16  # pixels between the points at which `Scene.seen` is counted
 OVERLAP = 8  # tiles overlap by an eighth of their side
 
 
@@ -35,7 +36,7 @@ class Scene:
         raster: where pixels are read from.
         overview: texture of the whole image, shrunk.
         windows: textures of parts, by their boxes in pixels of the image: those of the survey, at a quarter of the
-            resolution; and those that questions added, at half of it, and where something was looked at again.
+            resolution; and those that questions added, at half of it or where they looked again.
         tiles: textures of tiles at native resolution, by (row, column).
         side: of a tile, in pixels.
         encoder: of all textures.
@@ -65,13 +66,13 @@ class Scene:
 
     @property
     def parts(self) -> dict[Box, Texture]:
-        """Everything that is encoded, by its box in pixels; first the whole: its overview, or what shows it finer."""
+        """All that is encoded, by its box in pixels; first the whole image: the overview, or a finer texture of it."""
         tiles = {self.box(place): texture for place, texture in self.tiles.items()}
         return {(0, 0, *self.raster.size): self.overview} | dict(self.windows) | tiles
 
     @property
     def finished(self) -> set[Box]:
-        """Parts that need not be encoded again; of an overview that was shrunk, the whole image is none."""
+        """Parts that need not be encoded again (the whole image, if the overview shows it unshrunk)."""
         size, pixels = self.raster.size, self.overview.grid
         whole = {(0, 0, *size)} if (pixels.height, pixels.width) == size else set()
         return whole | set(self.windows) | {self.box(place) for place in self.tiles}
@@ -95,8 +96,8 @@ class Look(Drawable):
 
     Attributes:
         scene: with the parts that are encoded now.
-        relevance: over the whole image, on cells of 16 pixels or more. Its confidence is what two looks at the same
-            place share, so that one chance peak in hundreds of parts is none. Its texture is the scene's overview.
+        relevance: over the whole image, on cells of 16 pixels or more; its texture is the scene's overview. Its
+            confidence is the lower one of two looks at the same place: one peak among hundreds may be chance.
         sure: the confidence that was asked for.
         peak: (y, x) in pixels: where it was found, or the most relevant place.
         boxes: parts that this call encoded, in that order, in pixels of the image.
@@ -132,7 +133,7 @@ class Look(Drawable):
 
     @property
     def exhausted(self) -> bool:
-        """Whether every tile is encoded: asked again, the question has nowhere left to look."""
+        """Whether every tile is encoded."""
         return self.scene.places.keys() <= self.scene.finished
 
 

@@ -1,24 +1,16 @@
 """Survey a large image, then encode only the parts that a question makes promising, until the thing is found.
 
-What is notable
-* Scoring 4096 cells takes 30 microseconds and needs no cascade; encoding 567 tiles does. What is saved here is
-  encoding. The survey is an overview, and windows at a quarter of the resolution: a sixteenth of what everything costs.
-* A question goes on from there: windows at half the resolution, each as expensive as a tile and four times as large,
-  the most promising first; then tiles at full resolution. A part's promise is what is known of it: the highest
-  relevance, how much its best cell exceeds its surroundings (a thing of a few pixels is a faint dot), how much
-  structure there is.
-* Some things show nothing at half the resolution, but something odd: a cell whose embedding is unlike the rest of its
-  window. One look in three goes to the oddest place that was not seen at full resolution.
-* **A thing is found when it is seen twice.** Of hundreds of parts that are looked at, one will show a map that peaks by
-  chance. So where a part shows something, the place of its peak is encoded once more, in the middle of a part of half
-  the side; the thing's confidence is the lower one of the two. The second look may itself be looked at again.
-* What was encoded stays in the scene, so a question that is asked again goes on where it stopped.
-* The relevance of a calibrated encoder is absolute, so maps of different scales can be mixed: a large thing is seen
-  in the overview, a small one in the tiles.
-* A scene is a value. `look` returns a new one that shares all parts of the old one.
+The survey is an overview, and windows at a quarter of the resolution: a sixteenth of what everything costs. A question
+goes on with windows at half the resolution, the most promising first, then with tiles. A part's promise is the highest
+relevance that is known of it, how much its best cell exceeds its surroundings (a thing of a few pixels is a faint dot),
+and how much structure there is. One look in three goes to the oddest cell that was not seen closer: the one whose
+embedding is most unlike the rest of its window.
 
-Not covered: a thing that the encoder does not know by sight, however close. Only the highest peak of a part is looked
-at again; a thing beside a brighter one in the same window is found by the tiles, or by another window.
+A thing is found when it is seen twice: among hundreds of parts, one map peaks by chance. So where a part shows
+something, the place of its peak is encoded once more, closer, and the lower confidence of the two counts.
+
+A thing beside a brighter one in the same window is found by the tiles, or by another window: only a part's highest peak
+is looked at again.
 """
 
 from __future__ import annotations
@@ -62,17 +54,17 @@ from foveate.tiles.scene import (
 )
 
 Floats = NDArray[np.float32]
+# Chosen on half A of benchmarks/large_scenes.py, and by hand.
 SHARE = 0.3
 TILE = 512
 SCALE_STEP = 2  # between scales: a window at 1/2 of the resolution has twice the side of a tile, a second look half
 LEAST_SURE = 0.01
-SHOWN = 0.25  # a map that reaches this is looked at again, where it does, before anything else
-ODD_EVERY = 3  # one look in so many goes where a window at half the resolution has its oddest cell
+SHOWN = 0.25  # where a map reaches this, it is looked at again before anything else
+ODD_EVERY = 3  # one look in so many goes to the oddest cell of a window at half the resolution
 MIDDLE = 0.5  # of a part's side, around its centre: a place outside of it is too near to a border for a second look
 SIMILAR = 1.1  # times the side of a wanted second look: a part of this side or less is as close
 CLOSER = 1.5  # a tile, which has no finer scale, is looked at again in a part of its side divided by this
-CELL = 16  # pixels of the merged map's cells, more for images beyond FINEST cells
-FINEST = 1_000_000
+CELL, FINEST = 16, 1_000_000  # pixels of the merged map's cells, more for images with more cells than this
 FINE = 0.7  # share of a finer part's map where there is one; the rest is that of coarser parts
 DOT, STRUCTURE = 0.5, 0.1  # weights of a part's promise beside its highest relevance
 DOT_REACH = 12  # cells around a dot that count as its surroundings
@@ -107,8 +99,7 @@ def survey(image: str | os.PathLike[str] | Bytes, *, encoder: str | Encoder = "n
     Args:
         image: a path (tiled TIFF is read in parts; see raster.py), or uint8 [H, W, 3].
         encoder: as for `encode`.
-        tile: side of a tile in pixels, 64 to 2048, at every scale. Above 512 it is also the encoder's working size, so
-            that no tile is shrunk: one of 1024 costs as much as four of 512, or more.
+        tile: side of a tile in pixels, 64 to 2048; above 512 it is also the encoder's working size.
 
     Raises:
         ImageNotFoundError, ImageFormatError, ImageDecodeError, ImageTooLargeError, ImageArrayError: the image.
@@ -139,8 +130,7 @@ def look(
 ) -> Look:
     """Ask a scene a question: encode its promising parts until the thing is found, or the share is spent.
 
-    What was encoded before costs nothing. So the same question asked again, of `Look.scene`, goes on where it stopped,
-    and so it does when it is asked again with a higher `sure`.
+    What was encoded before costs nothing: the same question asked again, of `Look.scene`, goes on where it stopped.
 
     Args:
         query: a question or noun phrase.
@@ -243,8 +233,7 @@ def closer_box(centre: tuple[float, float], box: Box, size: tuple[int, int], sid
 def seen_twice(views: Mapping[Box, PartView], seconds: Mapping[Box, Box], groups: Sequence[Sequence[str]]) -> Seen:
     """The highest confidence that a part and the second look at its peak share, and the place in the second.
 
-    `seconds`: as `note_second_looks` keeps them. `groups`: phrases that are asked for together; they may be seen in
-    different parts. The overview of an image that cannot be seen closer counts alone.
+    `seconds`: from `note_second_looks`. `groups`: phrases that are asked for together, maybe seen in different parts.
     """
     whole, overview = next(iter(views.items()))
     phrases = dict.fromkeys(overview.relevance.confidences, 0.0)
@@ -263,10 +252,7 @@ def seen_twice(views: Mapping[Box, PartView], seconds: Mapping[Box, Box], groups
 
 
 def note_second_looks(seconds: dict[Box, Box], views: Mapping[Box, PartView], new: Box) -> None:
-    """Keep `seconds` up to date when a part was looked at: by each part's box, that of the second look at its peak.
-
-    That is the part that was wanted there, or else the first one that is about there, and as close.
-    """
+    """Add a part to `seconds`: by each part's box, the box of the second look at its peak, or of a part like it."""
     wanted = views[new].again
     seconds.pop(new, None)
     if wanted is not None and (found := _looked_at(views, wanted)) is not None:
@@ -277,7 +263,7 @@ def note_second_looks(seconds: dict[Box, Box], views: Mapping[Box, PartView], ne
 
 
 def look_again(views: Mapping[Box, PartView], seconds: Mapping[Box, Box]) -> Box | None:
-    """Where to look again: of the parts that show something and were not looked at again, the one that shows most."""
+    """Where to look again: the part that shows most, of those that show something and were not looked at again."""
     best, most = None, SHOWN
     for box, view in views.items():
         if view.again is None or box in seconds:
@@ -288,7 +274,7 @@ def look_again(views: Mapping[Box, PartView], seconds: Mapping[Box, Box]) -> Box
 
 
 def look_at_oddest(views: Mapping[Box, PartView], side: int) -> Box | None:
-    """Of the parts coarser than a tile whose oddest cell was not looked at closer, that around the oddest one."""
+    """The part around the oddest cell of the windows at half the resolution, of those not seen closer."""
     best, most = None, 0.0
     for box, view in views.items():
         if max(box[2] - box[0], box[3] - box[1]) != SCALE_STEP * side or view.oddest is None or view.odd <= most:
