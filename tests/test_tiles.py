@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -273,36 +272,25 @@ MEASURE = """
 import sys
 from pathlib import Path
 from foveate import tiles
-look = tiles.look(tiles.survey(sys.argv[1]), "a bus", share=0.1)
+look = tiles.look(tiles.survey(sys.argv[1]), "a bus", share=0.03, sure=1)
 status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
-print(int(status["VmHWM"].split()[0]) / 1024, look.encoded, *look.peak)
+print(int(status["VmHWM"].split()[0]) / 1024, look.encoded)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from /proc")
 def test_a_tiled_tiff_never_fills_the_memory(tmp_path: Path) -> None:
-    """6,144 x 4,608 pixels take 198 MB more while they are decoded whole."""
+    """6,144 x 4,608 pixels take 198 MB more than this while they are decoded whole."""
     import tifffile
 
-    def tiles() -> Iterator[np.ndarray]:
-        """Rows of tiles from a small pattern, so that this test needs no memory either."""
-        pattern = large()[:256, :256]
-        bus = cv2.resize(foveate.load_image(PHOTOS / "yellow_bus.jpg").rgb, (200, 134), interpolation=cv2.INTER_AREA)
-        marked = pattern.copy()
-        marked[60:194, 30:230] = bus
-        for number in range(18 * 24):
-            yield marked if number == 12 * 24 + 20 else pattern
-
-    path = tmp_path / "huge.tif"
-    tifffile.imwrite(path, tiles(), shape=(4608, 6144, 3), dtype=np.uint8, tile=(256, 256), photometric="rgb",
-                     compression="jpeg")  # fmt: skip
+    path, tile = tmp_path / "huge.tif", large()[:256, :256]
+    tifffile.imwrite(path, (tile for _ in range(18 * 24)), shape=(4608, 6144, 3), dtype=np.uint8, tile=(256, 256),
+                     photometric="rgb", compression="jpeg")  # fmt: skip
     run = subprocess.run([sys.executable, "-c", MEASURE, path], capture_output=True, text=True, check=True)
-    megabytes, encoded, y, x = map(float, run.stdout.split())
+    megabytes, encoded = map(float, run.stdout.split())
     assert megabytes < 400
-    assert encoded <= 0.1 * 11 * 14
-    assert abs(y - (12 * 256 + 127)) < 100
-    assert abs(x - (20 * 256 + 130)) < 130
+    assert 1 <= encoded <= 0.03 * 11 * 14
 
 
 @pytest.mark.parametrize("kind", ["separated", "miniswhite", "palette", "uint16"])
