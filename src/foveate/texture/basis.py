@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.arrays import to_half, to_single
-from foveate.core.checks import check_int, check_number
+from foveate.core.checks import check_int
 from foveate.core.errors import OptionError
 from foveate.core.readonly import Frozen
 
@@ -88,8 +88,6 @@ def compress(
     features: NDArray[np.floating],
     rank: int = DEFAULT_RANK,
     metric: Metric | None = None,
-    *,
-    error: float | None = None,
 ) -> Compressed:
     """Fit a basis to the cells of one image and compress them with it.
 
@@ -97,7 +95,6 @@ def compress(
         features: vectors [n, D] of any length.
         rank: numbers a cell, 1 to D.
         metric: of the queries that will be asked; None gives plain PCA.
-        error: the smallest rank with this error, as a share of the scores' spread.
 
     Raises OptionError for a rank out of range.
     """
@@ -105,13 +102,7 @@ def compress(
     rank = check_int("rank", rank, 1, x.shape[1], fix=f"leave it out for the default of {DEFAULT_RANK}")
     mean = x.mean(0)
     centred = x - mean
-    covariance = np.asarray(centred.T @ centred / np.float32(len(x)), np.float32)
-    if error is None:
-        directions = principal(covariance, metric, rank)
-    else:
-        error = check_number("error", error, 1e-6, 0.999, fix="0.1 keeps score errors below a tenth of the spread")
-        directions = principal(covariance, metric)
-        rank = _rank_for(directions.values, error)
+    directions = principal(centred.T @ centred / np.float32(len(x)), metric, rank)
     return _with_residual(Basis(mean, directions.outward(rank)), x, directions.inward(rank))
 
 
@@ -237,14 +228,6 @@ def extended(basis: Basis, left: NDArray[np.floating], metric: Metric | None, ex
     first = _with_signs(first.T).T
     outward = first if metric is None else first @ metric.inverse_root.astype(np.float64)
     return Basis(basis.mean, np.concatenate([basis.rows, outward.astype(np.float16)]))
-
-
-def _rank_for(values: Doubles, error: float) -> int:
-    total = values.sum()
-    if total <= 0:
-        return 1
-    left = 1 - np.cumsum(values) / total  # share of the squared score error after 1, 2, ... directions
-    return int(np.argmax(left <= error**2)) + 1 if (left <= error**2).any() else len(values)
 
 
 @dataclass(frozen=True, eq=False)
