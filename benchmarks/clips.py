@@ -1,4 +1,4 @@
-"""Clips whose object is known in every frame: a folder of them, or made from the photographs in the package.
+"""Clips whose object is known in every frame: a folder of them, or one made from a photograph in the package.
 
 A folder is laid out like this (a few clips of DAVIS-2016, say; its own masks are PNGs already):
 
@@ -6,12 +6,8 @@ A folder is laid out like this (a few clips of DAVIS-2016, say; its own masks ar
     FOLDER/NAME/clip.mp4      any video that foveate reads
     FOLDER/NAME/masks.tar     one PNG a frame, in order of their names; above 127 is the object
 
-What is notable
-* The synthetic clips are photographs seen through a window that moves, turns and zooms by known amounts. In "bus" the
-  bus of one photograph drives over another one, so that its mask is known because it was put there; in "broccoli" the
-  whole picture moves, and the mask (drawn by hand, once) with it. They are easier than any real clip: nothing bends,
-  no light changes, nothing is blurred. They show that a bench runs, and what exact motion gives.
-* With PyAV synthetic clips go through H.264 and back, as real ones did. Without it they stay as they were made.
+The made clip is a photograph seen through a window that moves, turns and zooms by known amounts, with a mask drawn by
+hand, written as H.264 and read again. It is easier than any real clip, and shows that a benchmark runs.
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ import io
 import json
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.resources import files
@@ -40,10 +36,6 @@ Bytes = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
 RATE = 24
 SHORTEST = 4  # frames
-BUS = [
-    (118, 135), (150, 120), (200, 109), (330, 120), (545, 150), (565, 170), (570, 265), (540, 285), (505, 295),
-    (470, 285), (330, 300), (290, 322), (270, 300), (215, 310), (180, 305), (120, 290), (128, 200),
-]  # fmt: skip
 BROCCOLI = [
     (300, 266), (330, 275), (400, 262), (460, 275), (478, 310), (478, 400), (440, 450), (405, 488), (360, 488),
     (330, 460), (260, 460), (243, 420), (255, 370), (252, 330), (280, 300),
@@ -81,7 +73,7 @@ def names_in(folder: Path) -> dict[str, str]:
         raise OptionError(
             f"'{index}' cannot be used ({type(cause).__name__}: {str(cause)[:100]})",
             expected='a file davis.json with {"clips": {NAME: {"text": "dog"}}}',
-            fix="see benchmarks/clips.py, or leave --clips out for clips made from photographs",
+            fix="see benchmarks/clips.py, or leave --clips out for a made clip",
         ) from None
     if not clips or not all(isinstance(text, str) and text.strip() for text in clips.values()):
         raise OptionError(f"'{index}' names no clips", expected='at least one, each with a "text"', fix="add it")
@@ -173,27 +165,6 @@ def outline(polygon: Sequence[tuple[float, float]], shape: tuple[int, int]) -> M
     return drawn.astype(bool)
 
 
-def driving_bus(count: int, size: tuple[int, int]) -> tuple[list[Bytes], list[Mask]]:
-    """A bus that drives over a picture which itself moves the other way and comes nearer."""
-    h, w = size
-    ground, bus = photograph("cake_and_coffee"), photograph("yellow_bus")
-    cut = outline(BUS, (bus.shape[0], bus.shape[1])).astype(np.uint8) * 255
-    frames, masks = [], []
-    for number in range(count):
-        t = number / RATE
-        zoom = w / ground.shape[1] * (1.15 + 0.08 * t)
-        rgb, _ = through(ground, size, (ground.shape[0] / 2 + 10 * t, ground.shape[1] / 2 + 14 * t), zoom)
-        at = np.array([w * (0.25 + 0.16 * t), h * (0.55 + 0.05 * np.sin(3 * t))])  # of the bus's middle
-        matrix = np.array([[1.0, 0, 0], [0, 1.0, 0]]) * (0.36 * w / 450)
-        matrix[:, 2] = at - matrix[:, :2] @ np.array([344.0, 215.0])
-        cover = cv2.warpAffine(cut, matrix, (w, h), flags=cv2.INTER_AREA)
-        share = cover[..., None].astype(np.float32) / 255
-        moved = cv2.warpAffine(bus, matrix, (w, h), flags=cv2.INTER_AREA, borderMode=cv2.BORDER_REPLICATE)
-        frames.append((rgb * (1 - share) + moved * share + 0.5).astype(np.uint8))
-        masks.append(np.asarray(cover) > 127)
-    return frames, masks
-
-
 def swaying_broccoli(count: int, size: tuple[int, int]) -> tuple[list[Bytes], list[Mask]]:
     """A photograph as from an unsteady hand that comes nearer."""
     rgb = photograph("child_with_broccoli")
@@ -212,22 +183,12 @@ def swaying_broccoli(count: int, size: tuple[int, int]) -> tuple[list[Bytes], li
     return frames, masks
 
 
-Made = Callable[[int, tuple[int, int]], tuple[list[Bytes], list[Mask]]]
-SYNTHETIC: dict[str, tuple[str, Made, bool]] = {  # name -> question, maker, whether it stands upright
-    "bus": ("the bus", driving_bus, False),
-    "broccoli": ("the broccoli", swaying_broccoli, True),
-}
-
-
-def made_clips(count: int, size: tuple[int, int], folder: Path | None) -> Iterator[Labelled]:
-    """The synthetic clips, `count` frames of (H, W) each; written into the folder as H.264 and read again, if given."""
-    for name, (question, maker, upright) in SYNTHETIC.items():
-        frames, masks = maker(count, size[::-1] if upright else size)
-        times, read, path = [number / RATE for number in range(count)], [0.0] * count, None
-        if folder is not None:
-            path = written(frames, folder / f"{name}.mp4")
-            frames, times, read = decoded(path)
-        yield Labelled(name, question, frames, masks, times, read, path)
+def made_clips(count: int, size: tuple[int, int], folder: Path) -> Iterator[Labelled]:
+    """The made clip, `count` frames of (W, H), as it stands upright, written into the folder and read again."""
+    frames, masks = swaying_broccoli(count, size[::-1])
+    path = written(frames, folder / "broccoli.mp4")
+    frames, times, read = decoded(path)
+    yield Labelled("broccoli", "the broccoli", frames, masks, times, read, path)
 
 
 def written(frames: Sequence[Bytes], path: Path, quality: int = 23) -> Path:

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.clips import Labelled, made_clips, names_in, read_clip
+from benchmarks.clips import Labelled
 from benchmarks.common import (
     Repeats,
     circumstances,
@@ -35,8 +35,7 @@ from benchmarks.common import (
     time_once,
     time_row,
 )
-from benchmarks.video_following import Judged, answer, budget_of, judged
-from benchmarks.video_tokens import areas
+from benchmarks.video import MADE, Judged, answer, areas, budget_of, clips_of, judged
 from foveate.cli.terminal import counting
 from foveate.cli.video import write_results
 from foveate.encoders.load import load_encoder
@@ -45,7 +44,6 @@ from foveate.video.decode import import_pyav, open_clip
 from foveate.video.state import Frame
 from foveate.video.streams import stream
 
-MADE = (480, 854)  # (H, W) of synthetic clips
 CLAIMS = {  # of the documents: T, c in ms, K; what they say comes out
     "140 ms once, 0.5 ms on average": (140.0, 0.5, None, "280 x"),
     "4.1 ms once, 0.9 ms warped, 30 frames": (4.1, 0.9, 30, "138 x"),
@@ -87,16 +85,10 @@ def measure(
     load_encoder("nano")
     with TemporaryDirectory() as folder, counting("frames", None) as progress:
         rates = []
-        for clip in _clips(clips, length, Path(folder)):
+        for clip in clips_of(clips, length, MADE, Path(folder)):
             rates.append(_follow(clip, repeats, overlay, side, Path(folder)))
             progress(len(rates))
     return make_report(rates, str(clips) if clips else "synthetic") | circumstances()
-
-
-def _clips(folder: Path | None, length: int, scratch: Path) -> Iterator[Labelled]:
-    if folder is None:
-        return made_clips(length, MADE, scratch)
-    return (read_clip(folder, name, question, length) for name, question in names_in(folder).items())
 
 
 def _follow(clip: Labelled, repeats: int, overlay: bool, side: int | None, folder: Path) -> Rates:

@@ -1,8 +1,6 @@
-"""Channels, mips, memory and sampling beside the seed documents' figures, with bytes and the share of the machine's
-bandwidth; and with `--against`, everything of `encode` but the encoder beside an earlier commit.
+"""Channels, mips, memory and sampling beside the seed documents' figures, with bytes and the share of a copy's speed.
 
-python -m benchmarks textures
-git worktree add ../before COMMIT && python -m benchmarks textures --against ../before
+    python -m benchmarks textures
 
 * Bytes are counted, not measured: the least that has to be read and written once (of a gather, whole lines of 64
   bytes). The share is that of a copy of as many bytes by one thread in the same run, so from the same cache: near 1
@@ -14,16 +12,13 @@ git worktree add ../before COMMIT && python -m benchmarks textures --against ../
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import cv2
 import numpy as np
-import typer
 
 from benchmarks.common import (
     KEPT,
@@ -48,7 +43,6 @@ from foveate.channels.segments import mark_borders, measure_cells, segment_image
 from foveate.channels.text import find_text_regions
 from foveate.channels.visual import compute_visual_planes
 from foveate.core.checks import check_int
-from foveate.core.errors import OptionError
 from foveate.core.image import load_image, load_reduced
 from foveate.core.layout import FULL40
 from foveate.encoders.load import load_encoder
@@ -61,25 +55,18 @@ from foveate.texture.texture import Texture
 SIDE, LINE = 1024, 64  # pixels; bytes of a line of the cache
 COLUMNS = ("what", "documents", "measured", "bytes", "of a copy")
 Row = dict[str, Any]
-Against = Annotated[Path | None, typer.Option(help="Another checkout: encode without the encoder, both in turn.")]
 
 
-def command(image: Image = PHOTO, repeats: Repeats = 20, against: Against = None) -> None:
+def command(image: Image = PHOTO, repeats: Repeats = 20) -> None:
     """Channels, mips, memory and sampling beside the documents' figures."""
-    report = measure(image, repeats, against)
+    report = measure(image, repeats)
     show(report, COLUMNS)
     print_json(**report)
 
 
-def measure(image: Path, repeats: int, against: Path | None = None) -> dict[str, Any]:
+def measure(image: Path, repeats: int) -> dict[str, Any]:
     """-> report: one row a step, at 1,024 x 1,024 pixels unless it says another size."""
     check_int("--repeats", repeats, 1, 1000)
-    if against is not None and not (against / "src/foveate/__init__.py").is_file():
-        raise OptionError(
-            f"--against {against}",
-            expected="another checkout, with src/foveate",
-            fix="`git worktree add ../before COMMIT` makes one",
-        )
     texture = encode(crop_square(image, SIDE))
     speed = _bandwidth(repeats)
     rows = [
@@ -89,8 +76,6 @@ def measure(image: Path, repeats: int, against: Path | None = None) -> dict[str,
         *_memory(texture),
         *_loading(image, repeats),
     ]
-    if against is not None:
-        rows += _before_and_after(image, repeats, against)
     for row in rows:
         row.setdefault("cells", tuple(str(row.get(column) or "") for column in COLUMNS))
     title = f"benchmarks textures: medians of {repeats}, {SIDE} x {SIDE} pixels, {texture.grid.count} cells"
@@ -270,66 +255,3 @@ def _loading(image: Path, repeats: int) -> list[Row]:
         _time("JPEG of 4,000 x 3,000 pixels, decoded", whole),
         _time("  at half of its sides, as a store does", half),
     ]
-
-
-def _before_and_after(image: Path, repeats: int, other: Path) -> list[Row]:
-    """Everything of `encode` but the encoder, by this checkout and another, in one process and in turn."""
-    rows = []
-    jpeg, square = image.read_bytes(), crop_square(image, 512)
-    large = cv2.resize(square, (4000, 3000), interpolation=cv2.INTER_CUBIC)
-    here = _rest_of_encode()
-    loaded: dict[str, Any] = {}
-    with _other_package(other, loaded):
-        before = _rest_of_encode()
-    for what, source, times in (
-        ("encode without the encoder, 512 x 512", square, repeats),
-        ("the same, a bundled JPEG", jpeg, repeats),
-        ("the same, 4,000 x 3,000", large, max(2, repeats // 5)),
-    ):
-        with _other_package(other, loaded):
-            old = before(source)
-        a, b = time_in_turn(old, here(source), times)
-        rows += [_time(f"{what}: before", a), _time(f"{what}: now", b)]
-        rows.append(ratio_row(f"{what}: times as fast", a, b))
-    return rows
-
-
-def _rest_of_encode() -> Callable[[Any], Callable[[], Any]]:
-    """Of whichever package is imported now: source -> a function that does all that `encode` does after its encoder."""
-    from foveate.channels.build import select_channels
-    from foveate.core.image import load_image
-    from foveate.encoders.load import load_encoder
-    from foveate.encoders.protocol import check_features
-    from foveate.pipeline import build_texture
-
-    encoder, names = load_encoder("nano"), select_channels("standard")
-
-    def prepare(source: Any) -> Callable[[], Any]:
-        dense = encoder.encode_image(load_image(source).rgb)
-
-        def rest() -> Any:
-            picture = load_image(source)
-            check_features(encoder, dense, picture.size)
-            return build_texture(picture, dense, encoder, names)
-
-        rest()  # whatever it imports late is imported while its own package is
-        return rest
-
-    return prepare
-
-
-@contextmanager
-def _other_package(root: Path, loaded: dict[str, Any]) -> Iterator[None]:
-    """`import foveate` means that of another checkout; afterwards this one's again, and functions keep their own.
-
-    `loaded` keeps its modules between two uses.
-    """
-    mine = {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] == "foveate"}
-    sys.modules.update(loaded)
-    sys.path.insert(0, str(root / "src"))
-    try:
-        yield
-    finally:
-        sys.path.pop(0)
-        loaded.update({name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] == "foveate"})
-        sys.modules.update(mine)

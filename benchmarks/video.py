@@ -1,271 +1,250 @@
-"""Video: what propagating features along the motion costs and gives, beside encoding every frame and beside rivals.
+"""Video: what propagating features along the motion costs and gives, beside encoding every frame.
 
     python -m benchmarks video [--clips FOLDER]
 
-* Following: video_following.py.
-* Cosine to fresh features by age: video_cosine.py. Tokens over time: video_tokens.py. Large tower, stages, flicker,
-  memory: video_speed.py. The other ways: video_rivals.py. Clips: clips.py.
-
-Frames of a clip that show no object count for speed only.
+All ways go over the same decoded frames in turn, frame by frame, and keep a tenth of the cells. Coverage is the share
+of the thing's area in the kept cells, pointing whether the map's highest cell is on it. Cosine compares propagated
+features with fresh ones, by age in frames; beside it fresh features of one frame and the next. The large tower is
+CLIP-B/16 with random weights: time does not depend on them.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
+import cv2
 import numpy as np
 import typer
-from PIL import Image
+from numpy.typing import NDArray
 
-from benchmarks import video_cosine, video_following, video_speed, video_tokens
 from benchmarks.clips import Labelled, made_clips, names_in, read_clip
-from benchmarks.common import circumstances, print_json
-from benchmarks.video_following import Followed, answer, budget_of, follow, judged, page, plain, row, strip, summary
-from benchmarks.video_rivals import DEFAULTS, EVERY_FRAME, WAYS, K
-from benchmarks.video_tokens import areas
+from benchmarks.common import circumstances, print_json, show_part
+from foveate.allocation.allocation import Allocation
 from foveate.channels.build import VISUAL, select_channels
-from foveate.cli.results import write_picture
-from foveate.cli.terminal import counting, print_table
+from foveate.cli.terminal import counting
 from foveate.core.checks import check_int
-from foveate.core.errors import MissingExtraError, OptionError
-from foveate.core.files import make_folder, write_whole
 from foveate.encoders.load import load_encoder
-from foveate.video.decode import import_pyav
-from foveate.viz.paper import Block
+from foveate.encoders.protocol import Encoder
+from foveate.relevance.value import Relevance
+from foveate.video.flow import Floats, Luma, no_flow
+from foveate.video.refresh import Refresh
+from foveate.video.state import Frame, Propagation, State, StreamSettings, step
 
-WARPED = (288, 512)  # (H, W) of warped photographs
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How much is measured. `quick` is for tests: everything runs, no number means anything.
-
-    Attributes:
-        length: frames of a clip at most. size: (H, W) of synthetic clips. side: the encoder's working size.
-        clips: how many clips at most. made: frames of synthetic ones. steps: frames of the large tower.
-        still: frames of the still scene, and its size.
-        tiny: a tiny tower in the large one's place. frames: of the measurement of memory.
-    """
-
-    clips: int | None = None
-    length: int = 60
-    size: tuple[int, int] = (480, 854)
-    made: int = 48
-    steps: int = 2 * K + 1
-    still: int = 48
-    still_size: int = 640
-    side: int | None = None
-    tiny: bool = False
-    frames: int = 500
+SHARE = 0.1  # of the cells: the budget
+K = 12  # frames for one that is encoded, where nothing else decides
+EVERY_FRAME, DEFAULTS, BY_AGE = "every frame alone", "propagated (defaults)", f"propagated, every {K}"
+PLAIN: Mapping[str, Any] = {"blend": 0.0, "smoothing": 0.0, "hysteresis": 0.0}
+MADE = (480, 854)  # (H, W) of made clips
+COLUMNS = ("way", "coverage (by clip)", "pointing", "precision", "frames encoded", "step ms, mean")
+Judged = tuple[float, float, float]
 
 
-QUICK = Plan(
-    clips=1, length=15, size=(120, 214), made=14, steps=4, still=4, still_size=176, side=176, tiny=True, frames=12
-)
+def no_motion(current: Luma, earlier: Luma) -> Floats:
+    """A flow model for which nothing moves: the keyframe is copied."""
+    return no_flow((earlier.shape[0], earlier.shape[1]))
 
 
-def measure(
-    clips: Path | None, plan: Plan, progress: Callable[[int], None] = lambda done: None
-) -> tuple[dict[str, Any], Image.Image]:
-    """-> (report, pictures). Raises OptionError for a folder that is not as clips.py says; MissingExtraError."""
-    if plan.frames < 4:
-        raise OptionError(f"--frames {plan.frames}", expected="4 or more", fix="leave it out for 500")
-    encoder = load_encoder("nano")
-    names = tuple(name for name in select_channels("standard") if name not in VISUAL)
-    following: dict[str, dict[str, Followed]] = {}
-    cosine: list[list[video_cosine.Curve]] = []
-    floors: list[dict[str, float]] = []
-    tokens: list[dict[str, Any]] = []
-    stages: dict[str, list[float]] = {}
-    streamed: list[dict[str, Any]] = []
-    reading: list[float] = []
-    strips: list[Block] = []
-    large: dict[str, Any] | str = ""
-    at = 0
-    with TemporaryDirectory() as folder:
-        for clip in islice(_clips(clips, plan, Path(folder)), plan.clips):
-            following[clip.name] = follow(clip, encoder, names, plan.side)
-            reading += clip.read
-            fresh = [encoder.encode_image(rgb, long_side=plan.side).features for rgb in clip.frames]
-            how = WAYS[DEFAULTS].how(encoder, names, long_side=plan.side, budget=budget_of(fresh[0].shape[:2]))
-            cosine.append(video_cosine.on_clip(clip, fresh, encoder, plan.side))
-            floors.append(video_cosine.floors(clip, fresh, encoder, plan.side))
-            tokens += video_tokens.compare(clip, fresh, how)
-            for name, seconds in video_speed.stages(clip, how).items():
-                stages.setdefault(name, []).extend(seconds)
-            if clip.path is not None:
-                streamed.append(_run_stream(clip, fresh[0].shape[:2]))
-            if not strips:
-                large = _large(clip, plan, names)
-            strips.append(strip(clip, following[clip.name][DEFAULTS].shown))
-            at += 1
-            progress(at)
-    warps = video_cosine.on_warps(encoder, WARPED, 2 if plan.tiny else video_cosine.AGES + 1, plan.side)
-    report: dict[str, Any] = {
-        "title": f"{', '.join(following)}: {sum(len(f[DEFAULTS].keys) for f in following.values())} frames; a tenth of "
-        "the cells is kept",
-        "rows": [row(way, following, reading) for way in WAYS],
-        "clips": {name: {way: summary(one) for way, one in ways.items()} for name, ways in following.items()},
-        "cosine": [video_cosine.merged(curves[0].title, curves).row() for curves in zip(*cosine, strict=True)],
-        "cosine_by_clip": {name: [c.row() for c in curves] for name, curves in zip(following, cosine, strict=True)},
-        "floors": {what: round(float(np.mean([f[what] for f in floors])), 4) for what in floors[0]},
-        "warps": {name: [curve.row() for curve in curves] for name, curves in warps.items()},
-        "tokens": video_tokens.rows(tokens),
-        "tokens_by_clip": [{k: round(v, 4) if isinstance(v, float) else v for k, v in t.items()} for t in tokens],
-        "stages_ms": {name: round(float(np.median(seconds)) * 1e3, 3) for name, seconds in stages.items()},
-        "large_tower": large,
-        "stream": streamed,
-        "flicker": _or_why(lambda: video_speed.flicker(plan.still, plan.still_size, plan.side)),
-        "memory": video_speed.growth(plan.frames),
-        "source": str(clips) if clips else "synthetic",
-        "quick": plan.tiny,
-    }
-    report["targets"] = targets(report)
-    return report | circumstances(), page(strips)
+def only_age(every: int) -> Refresh:
+    """Whole frames at fixed intervals, and nothing else."""
+    return Refresh(every=every, stale=2.0, residual=2.0, cut=2.0, parts=False)
 
 
-def _clips(folder: Path | None, plan: Plan, scratch: Path) -> Iterator[Labelled]:
-    if folder is not None:
-        import_pyav()
-        found = names_in(folder)
-        return (read_clip(folder, name, question, plan.length) for name, question in found.items())
-    try:
-        import_pyav()
-    except MissingExtraError:
-        return made_clips(plan.made, plan.size, None)
-    return made_clips(plan.made, plan.size, scratch)
+WAYS: Mapping[str, Mapping[str, Any]] = {  # fields of Propagation
+    EVERY_FRAME: {"refresh": Refresh(every=1), **PLAIN},
+    "every frame, blended": {"refresh": Refresh(every=1)},
+    DEFAULTS: {},
+    "propagated, no blend": {"blend": 0.0},
+    BY_AGE: {"refresh": only_age(K)},
+    f"keyframe copied, every {K}": {"refresh": only_age(K), "flow": no_motion, **PLAIN},
+}
 
 
-# --- the rest of the report -------------------------------------------------------------------------------------------
+@dataclass(eq=False)
+class Followed:
+    """What one way did on one clip; one entry a frame."""
 
-
-def _run_stream(clip: Labelled, shape: tuple[int, ...]) -> dict[str, Any]:
-    frames = video_speed.end_to_end(clip, budget_of(shape))
-    grid = frames[0].grid.shape
-    found = [judged(*answer(frame), area) for frame, area in zip(frames, areas(clip.masks, grid), strict=True)]
-    seconds = [f.seconds for f in frames[1:]]
-    propagated = [f.seconds for f in frames if not f.keyframe and not f.renewed]
-    return {
-        "clip": clip.name,
-        "coverage": round(float(np.nanmean(np.array(found)[:, 0])), 4),
-        "keyframes": sum(frame.keyframe for frame in frames),
-        "frames_per_second": round(1 / float(np.mean(seconds)), 2),
-        "propagated_ms": plain(np.median(propagated) * 1e3 if propagated else np.nan),
-        "frames": len(frames),
-    }
-
-
-def _large(clip: Labelled, plan: Plan, names: tuple[str, ...]) -> dict[str, Any] | str:
-    return _or_why(lambda: video_speed.large_tower(clip.frames[: plan.steps], video_speed.random_b16(plan.tiny), names))
-
-
-def _or_why(run: Callable[[], dict[str, Any]]) -> dict[str, Any] | str:
-    """What is measured, or what is missing for it."""
-    try:
-        return run()
-    except MissingExtraError as missing:
-        return f"skipped: {missing.received}"
-
-
-def targets(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Rows (what, measured, target), with the numbers of issue 6 where it has any."""
-    ways = {row["way"]: row for row in report["rows"]}
-    every, ours = ways[EVERY_FRAME], ways[DEFAULTS]
-    stages, large, still, memory = (report[key] for key in ("stages_ms", "large_tower", "flicker", "memory"))
-    compose = next(row["by_age"] for row in report["cosine"] if row["what"] == video_cosine.COMPOSED)
-    faster = every["features_ms_mean"] / ours["features_ms_mean"]
-    rows: list[tuple[str, float | str, str, str]] = [
-        ("coverage against every frame alone, points", 100 * (ours["coverage"] - every["coverage"]), "+.1f", ">= -2"),
-        ("features of nano, every frame / defaults (means)", faster, ".2f", ""),
-        ("cosine to fresh nano features, age 1", compose[1], ".3f", ""),
-        (f"cosine to fresh nano features, age {video_cosine.AGES}", compose[video_cosine.AGES], ".3f", ">= 0.95"),
-        *((f"  nano itself: {what}", value, ".3f", "") for what, value in report["floors"].items()),
-    ]
-    if isinstance(large, str):
-        rows.append(("features of a B/16 tower", large, "", ">= 5"))
-    else:
-        rows += [
-            (f"features of a B/16 tower, every frame / K = {K} by age", large["ratio_by_age"], ".1f", ">= 5"),
-            ("  the same, defaults (parts renewed, early keyframes)", large["ratio_defaults"], ".1f", ""),
-        ]
-    rows += _whole(report["stream"])
-    rows += [(f"  of a propagated frame: {name}, ms", value, ".2f", "") for name, value in stages.items()]
-    if isinstance(still, str):
-        rows.append(("kept cells that change on a still clip", still, "", "<= 2 %"))
-    else:
-        rows += [
-            ("kept cells that change on a still clip", still["steady"], ".2%", "<= 2 %"),
-            ("  without smoothing, hysteresis and blend", still["without"], ".2%", ""),
-            ("  kept cells sent again on it", still["sent_again"], ".2%", ""),
-        ]
-    if memory is not None:
-        rows.append((f"growth of memory over {memory['frames']} frames, MB", memory["megabytes"], "+.2f", "flat"))
-    return [_target(*entry) for entry in rows]
-
-
-def _target(what: str, value: float | str | None, how: str, target: str) -> dict[str, Any]:
-    if isinstance(value, str):
-        return {"cells": [what, value, target], "what": what, "value": value, "target": target}
-    known = value is not None and not np.isnan(value)
-    shown = format(value, how) if known else "-"
-    return {"cells": [what, shown, target], "what": what, "value": plain(value) if known else None, "target": target}
-
-
-def _whole(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, float | str, str, str]]:
-    """Rows of the whole stream over files."""
-    if not runs:
-        return [("frames a second from a file", "skipped: no file to read", "", "")]
-    spent = sum(run["frames"] / run["frames_per_second"] for run in runs)
-    propagated = [run["propagated_ms"] for run in runs if run["propagated_ms"] is not None]
-    return [
-        ("frames a second from a file", sum(run["frames"] for run in runs) / spent, ".1f", ">= 25"),
-        ("  frames only propagated, reading included", float(np.median(propagated or [np.nan])), ".2f", "<= 8 ms"),
-        ("  coverage", float(np.mean([run["coverage"] for run in runs])), ".3f", ""),
-    ]
+    judged: list[Judged] = field(default_factory=list)
+    keys: list[bool] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
 
 
 def command(
     clips: Annotated[
         Path | None,
-        typer.Option("--clips", help="Folder with davis.json, NAME/clip.mp4 and NAME/masks.tar [default: made clips]."),
+        typer.Option("--clips", help="Folder with davis.json, NAME/clip.mp4 and NAME/masks.tar [default: a made one]."),
     ] = None,
-    length: Annotated[
-        int | None, typer.Option(help="Frames of a clip, at most [default: 60; of made ones 48].")
-    ] = None,
-    frames: Annotated[int | None, typer.Option(help="Frames over which memory is measured [default: 500].")] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder for report.json and clips.png; made if needed.")] = Path(
-        "foveate-bench"
-    ),
-    quick: Annotated[bool, typer.Option("--quick", help="Everything, very small: no number means anything.")] = False,
+    length: Annotated[int, typer.Option(help="Frames of a clip, at most.")] = 60,
+    side: Annotated[int | None, typer.Option(help="Working size of the encoder [default: 512].")] = None,
+    layers: Annotated[int | None, typer.Option(help="Of the large tower [default: all].")] = None,
 ) -> None:
-    """Propagating features against encoding every frame: coverage, speed, drift, flicker, tokens, memory."""
-    plan = QUICK if quick else Plan()
-    if length is not None:
-        check_int("--length", length, 4, 1000)
-        plan = replace(plan, length=length, made=min(length, plan.made))
-    make_folder(out)
-    with counting("video", 3) as progress:
-        report, sheet = measure(clips, plan if frames is None else replace(plan, frames=frames), progress)
-    write_whole(out / "report.json", json.dumps(report, indent=1).encode())
-    write_picture(out / "clips.png", sheet)
-    _show(report)
-    typer.echo(f"\npictures: {out / 'clips.png'}; everything by clip: {out / 'report.json'}")
-    print_json(**{key: value for key, value in report.items() if not key.endswith("_by_clip") and key != "clips"})
+    """Propagating features against encoding every frame: coverage, cosine, time beside a large tower."""
+    report = measure(clips, check_int("--length", length, 4, 1000), side, layers)
+    for table in report["tables"]:
+        show_part(table)
+    print_json(**report)
 
 
-def _show(report: dict[str, Any]) -> None:
-    def show(title: str, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-        print_table(title, columns, [tuple(row["cells"]) for row in rows])
+def measure(
+    clips: Path | None, length: int = 60, side: int | None = None, layers: int | None = None,
+    size: tuple[int, int] = MADE,
+) -> dict[str, Any]:  # fmt: skip
+    """-> report with three tables. Raises OptionError for a folder that is not as clips.py says; MissingExtraError."""
+    encoder = load_encoder("nano")
+    names = tuple(name for name in select_channels("standard") if name not in VISUAL)
+    following: dict[str, dict[str, Followed]] = {}
+    cosine, floor, large = list[list[float]](), list[float](), dict[str, Any]()
+    with TemporaryDirectory() as folder, counting("video", None) as progress:
+        for clip in clips_of(clips, length, size, Path(folder)):
+            following[clip.name] = follow(clip, encoder, names, side)
+            fresh = [encoder.encode_image(rgb, long_side=side).features for rgb in clip.frames]
+            cosine.append(cosine_by_age(clip.frames, fresh, encoder, side))
+            floor += [float(cosines(now, before).mean()) for now, before in zip(fresh[1:], fresh[:-1], strict=True)]
+            large = large or large_tower(clip.frames[: 2 * K + 1], names, layers)
+            progress(len(following))
+    ages = np.nanmean(np.array(cosine), 0)
+    known = {age: float(ages[age]) for age in (0, 1, 3, 6, K) if not np.isnan(ages[age])}
+    frames = sum(len(ways[DEFAULTS].keys) for ways in following.values())
+    tables = [
+        {
+            "title": f"{', '.join(following)}: {frames} frames; a tenth of the cells is kept",
+            "columns": COLUMNS,
+            "rows": [way_row(way, [ways[way] for ways in following.values()]) for way in WAYS],
+        },
+        {
+            "title": "cosine of propagated to fresh features",
+            "columns": ("age in frames", "cosine"),
+            "rows": [
+                *({"cells": [str(age), f"{value:.3f}"], "age": age, "cosine": value} for age, value in known.items()),
+                {"cells": ["fresh, of one frame and the next", f"{np.mean(floor):.3f}"], "cosine": np.mean(floor)},
+            ],
+        },
+        {
+            "title": "the features of CLIP-B/16's size: times as fast as encoding every frame",
+            "columns": ("way", "times"),
+            "rows": [{"cells": [way, f"{large[way]:.1f}"], "what": way} for way in (BY_AGE, DEFAULTS)],
+        },
+    ]
+    return {"title": tables[0]["title"], "rows": [], "tables": tables, "large": large} | circumstances()
 
-    show(report["title"], video_following.COLUMNS, report["rows"])
-    show("\ncosine of propagated to fresh features by age in frames", video_cosine.COLUMNS, report["cosine"])
-    for name, rows in report["warps"].items():
-        show(f"\na photograph warped by a known {name}", video_cosine.COLUMNS, rows)
-    show("\ntokens sent, of all cells of all frames", video_tokens.COLUMNS, report["tokens"])
-    show("", ("what", "measured", "target"), report["targets"])
+
+def clips_of(folder: Path | None, length: int, size: tuple[int, int], scratch: Path) -> Iterator[Labelled]:
+    """The clips of a folder, or one made from a photograph."""
+    if folder is None:
+        return made_clips(length, size, scratch)
+    return (read_clip(folder, name, question, length) for name, question in names_in(folder).items())
+
+
+def follow(clip: Labelled, encoder: Encoder, names: tuple[str, ...], side: int | None) -> dict[str, Followed]:
+    """All ways over one clip, frame by frame in turn."""
+    states: dict[str, State | None] = dict.fromkeys(WAYS)
+    found = {way: Followed() for way in WAYS}
+    shape = encoder.encode_image(clip.frames[0], long_side=side).grid.shape
+    area = areas(clip.masks, shape)
+    hows = {
+        name: StreamSettings(
+            encoder, names, propagation=Propagation(**how), long_side=side, budget=budget_of(shape)
+        )
+        for name, how in WAYS.items()
+    }  # fmt: skip
+    for number, rgb in enumerate(clip.frames):
+        for name, mine in found.items():
+            started = time.perf_counter()
+            states[name], frame = step(states[name], rgb, "a frame", (clip.question,), hows[name])
+            mine.seconds.append(time.perf_counter() - started)
+            mine.keys.append(frame.keyframe)
+            mine.judged.append(judged(*answer(frame), area[number]))
+    return found
+
+
+def budget_of(shape: tuple[int, ...]) -> int:
+    """A tenth of the cells."""
+    return max(1, round(SHARE * shape[0] * shape[1]))
+
+
+def areas(masks: Sequence[NDArray[np.bool_]], shape: tuple[int, int]) -> Floats:
+    """Masks [H, W] -> share of each cell that is the thing, float32 [T, h, w]."""
+    return np.stack([cv2.resize(m.astype(np.float32), shape[::-1], interpolation=cv2.INTER_AREA) for m in masks])
+
+
+def answer(frame: Frame) -> tuple[Relevance, Allocation]:
+    """Of a step's frame, which has a tuple of each, or of the stream's with one question."""
+    relevance = frame.relevance if isinstance(frame.relevance, Relevance) else frame.relevance[0]
+    return relevance, frame.kept if isinstance(frame.kept, Allocation) else frame.kept[0]
+
+
+def judged(relevance: Relevance, kept: Allocation, area: NDArray[np.float32]) -> Judged:
+    """Coverage, pointing and precision by the thing's share of each cell [h, w]; NaN where it is not there."""
+    if not area.any():
+        return float("nan"), float("nan"), float("nan")
+    cells, peak = area.ravel()[kept.indices], area.ravel()[int(relevance.map.argmax())]
+    return float(cells.sum() / area.sum()), float(peak > 0.5), float(cells.mean())
+
+
+def way_row(way: str, clips: Sequence[Followed]) -> dict[str, Any]:
+    """A way over all clips, each counting alike."""
+    each = [np.nanmean(np.array(one.judged), 0) for one in clips]
+    coverage, pointing, precision = np.mean(each, 0).tolist()
+    keys = float(np.mean([key for one in clips for key in one.keys]))
+    seconds = float(np.mean([s for one in clips for s in one.seconds]))
+    by_clip = " ".join(f"{one[0]:.3f}" for one in each)
+    cells = [way, f"{coverage:.3f} ({by_clip})", f"{pointing:.2f}", f"{precision:.3f}", f"{keys:.0%}"]
+    known = {"way": way, "coverage": coverage, "pointing": pointing, "precision": precision, "key_share": keys}
+    return known | {"cells": [*cells, f"{seconds * 1e3:.1f}"], "step_ms": seconds * 1e3}
+
+
+def cosines(a: NDArray[np.floating], b: NDArray[np.floating]) -> Floats:
+    """Cosine of the vectors at each place: [..., D], [..., D] -> float32 [...]; 0 where one of them has no length."""
+    lengths = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+    return np.asarray((a * b).sum(-1) / np.maximum(lengths, 1e-12), np.float32)
+
+
+def cosine_by_age(
+    frames: Sequence[NDArray[np.uint8]], fresh: Sequence[Floats], encoder: Encoder, side: int | None
+) -> list[float]:
+    """Mean cosine of propagated features to fresh ones [h, w, D], for ages 0 to K; NaN where there was none."""
+    how = StreamSettings(
+        encoder, (), propagation=Propagation(refresh=only_age(K + 1), **PLAIN), long_side=side
+    )  # fmt: skip
+    found: list[list[float]] = [[] for _ in range(K + 1)]
+    state = None
+    for rgb, right in zip(frames, fresh, strict=True):
+        state, frame = step(state, rgb, "a frame", (), how)
+        propagated = frame.texture.basis.restore(frame.texture.coordinates()).reshape(right.shape)
+        found[state.layers[0].age].append(float(cosines(propagated, right).mean()))
+    return [float(np.mean(each)) if each else float("nan") for each in found]
+
+
+def large_tower(
+    frames: Sequence[NDArray[np.uint8]], names: tuple[str, ...], layers: int | None = None
+) -> dict[str, Any]:
+    """How many times faster than encoding every frame the features of a large tower are, without a question.
+
+    By age: a cycle of K frames takes one median of encoded frames and K - 1 of propagated ones. Defaults: the mean over
+    the frames against that median.
+    """
+    from benchmarks.random_clip import random_clip
+
+    encoder = random_clip("clip-b16", layers)
+    states: dict[str, State | None] = dict.fromkeys((BY_AGE, DEFAULTS))
+    seconds: dict[tuple[str, bool], list[float]] = {(way, key): [] for way in states for key in (True, False)}
+    for number, rgb in enumerate(frames):
+        for way in states:
+            how = StreamSettings(encoder, names, propagation=Propagation(**WAYS[way]))
+            started = time.perf_counter()
+            states[way], frame = step(states[way], rgb, "a frame", (), how)
+            if number:  # the first one warms
+                seconds[way, frame.keyframe].append(time.perf_counter() - started)
+    encoded = float(np.median([*seconds[BY_AGE, True], *seconds[DEFAULTS, True]] or [np.nan]))
+    carried = float(np.median(seconds[BY_AGE, False]))
+    every = [*seconds[DEFAULTS, True], *seconds[DEFAULTS, False]]
+    return {
+        "encoded_ms": encoded * 1e3,
+        "propagated_ms": carried * 1e3,
+        BY_AGE: encoded * K / (encoded + (K - 1) * carried),
+        DEFAULTS: encoded / float(np.mean(every)),
+    }

@@ -16,7 +16,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import benchmarks
-from benchmarks import claims, common, compare, gpu, quality, ratios, suite, tasks, textures
+from benchmarks import claims, common, compare, gpu, quality, ratios, suite, tasks
 from benchmarks.__main__ import BENCHMARKS, app
 from benchmarks.common import circumstances
 from benchmarks.ratios import CHECKS
@@ -169,8 +169,6 @@ def test_files_of_results_are_not_replaced(tmp_path: Path) -> None:
             measure(THREE, False, data, there, run=Runs())
     with pytest.raises(OptionError, match="--limit"):
         suite.command(limit=-5, out=there)
-    with pytest.raises(OptionError, match="--against"):
-        textures.measure(common.PHOTO, 1, tmp_path)
     assert not there.exists()
     with pytest.raises(OptionError, match="--only nope"):
         choose("query, nope")
