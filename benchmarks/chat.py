@@ -24,7 +24,7 @@ from benchmarks.common import (
 )
 from benchmarks.vlm import prepare_model
 from foveate.pipeline import encode
-from foveate.vlm.pages import CHANNELS
+from foveate.vlm.inputs.images import CHANNELS
 
 SIDE = 896  # pixels: 32 x 32 visual tokens of 28
 BUDGET = 128

@@ -37,9 +37,9 @@ from foveate.relevance.scoring import empty_relevance
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.vlm.families.token_layout import TokenLayout
-from foveate.vlm.pages import CHANNELS, is_page
-from foveate.vlm.select.methods import Candidates, Choice, choose
-from foveate.vlm.select.words import SPREAD, choose_spread
+from foveate.vlm.inputs.images import CHANNELS, is_page
+from foveate.vlm.select.choice import Candidates, Choice, Choosing
+from foveate.vlm.select.methods import SPREAD, choose, floor_for
 
 SHARES = (6, 12, 25)
 WHOLE, MARGIN = 0.95, 0.1
@@ -141,7 +141,7 @@ def _relevances(texture: Texture, unread: Texture, question: str) -> dict[str, t
     """What a way of looking gives, and the share of a budget that it spreads evenly."""
     planes = {name: plane for name, plane in unread.planes.items() if name != "text"}
     read = _score(texture, question)
-    spread = choose_spread([read])
+    spread = floor_for([read])
     return {
         "uniform": (read, spread),
         "nano alone": (_score(replace(unread, planes=planes), question), SPREAD),
@@ -165,7 +165,8 @@ def _ways(
     for share in SHARES:
         count = max(1, round(layout.selectable * share / 100))
         for way, (relevance, spread) in ways.items():
-            image = Candidates(layout, [relevance], [rgb], lambda: np.empty((0, 0), np.float32), floor=spread)
+            choosing = Choosing(floor=spread)
+            image = Candidates(layout, [relevance], [rgb], lambda: np.empty((0, 0), np.float32), choosing)
             choice = choose("uniform" if way == "uniform" else "relevance", image, count)
             yield way, share, max(cover(layout, choice, boxes) for boxes in places)
 

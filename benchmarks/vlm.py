@@ -37,8 +37,7 @@ from foveate.core.checks import check_choice, check_int
 from foveate.core.errors import DeviceError
 from foveate.core.image import Picture, load_image
 from foveate.pipeline import encode
-from foveate.vlm.attachment import attach
-from foveate.vlm.loader import DTYPES, device_of, libraries
+from foveate.vlm.loader import DTYPES, attach, device_of, libraries
 
 FAMILIES = ("llava", "qwen2_5_vl")  # of random_vlm.py, which needs transformers
 PROMPT = 30  # tokens of a question and its template

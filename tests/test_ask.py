@@ -205,7 +205,7 @@ def test_a_dialogue_over_a_texture(folders: Path, tmp_path: Path) -> None:
 def test_what_a_texture_does_not_hold_is_refused_before_the_model_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foveate.vlm.loader.load", lambda *a, **k: pytest.fail("loaded"))
+    monkeypatch.setattr("foveate.vlm.load", lambda *a, **k: pytest.fail("loaded"))
     foveate.encode(CAKE).save(tmp_path / "cake.safetensors")
     with pytest.raises(FoveateError, match="--preset gaze"):
         asked(tmp_path / "cake.safetensors", "a cake", "--model", "x", "--preset", "gaze")

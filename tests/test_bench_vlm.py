@@ -29,7 +29,7 @@ from foveate.core.errors import (
     OptionError,
 )
 from foveate.core.image import load_image
-from foveate.vlm.attachment import attach
+from foveate.vlm.loader import attach
 from tests.conftest import PHOTOS
 from tests.vlm_folders import saved
 from tests.vlm_models import pair

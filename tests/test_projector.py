@@ -29,8 +29,7 @@ from foveate.core.errors import (
     TextureEncoderError,
 )
 from foveate.texture.basis import Basis
-from foveate.vlm.projector import TextureProjector, encode_texture
-from foveate.vlm.rows import TextureRows
+from foveate.vlm.projector import TextureProjector, TextureRows, encode_texture
 from tests.vlm_models import FAMILIES, IDS, SPECIAL, VOCABULARY, pair, photo
 from training.judges.projector.lessons import Lesson, lay_out
 from training.judges.projector.train import accuracy, measure_loss, train

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "serving.md").read_text("utf-8")
-SOURCE = {path.stem: path.read_text("utf-8") for path in (ROOT / "src" / "foveate" / "vlm" / "serving").glob("*.py")}
+SOURCE = {path.stem: path.read_text("utf-8") for path in (ROOT / "src" / "foveate" / "serving").glob("*.py")}
 
 
 def rows(pattern: str) -> set[str]:

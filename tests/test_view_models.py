@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 
 import foveate
 from foveate.core.errors import ModelFilesError
+from foveate.relevance import ScoringOptions
 from foveate.view.app import make_app
 from foveate.view.models import AskedAnswer, LateModel, answer, load_late, model_name
 from foveate.view.opening import open_target
@@ -82,7 +83,7 @@ def test_it_looks_where_the_map_looks(service: Any) -> None:
     vlm, context = service.vlm, {"gaze": [[10.0, 10.0, 1.0]], "gaze_weight": 1}
     encoded = vlm.see(foveate.encode(BUS), read=False)
     plane = foveate.channels.make_gaze_plane(context["gaze"], encoded.textures[0].grid)
-    gazed = vlm.prepare(encoded, "the wheels", budget=9, prior=plane, prior_weight=1.0)
+    gazed = vlm.prepare(encoded, "the wheels", budget=9, scoring=ScoringOptions(prior=plane, prior_weight=1.0))
     for query, body, expected in (
         ("the wheels", context, gazed),
         ("is it open?", {"earlier": ["the sky"]}, vlm.prepare(encoded, "the sky", budget=9)),

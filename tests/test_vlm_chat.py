@@ -16,7 +16,8 @@ from PIL import Image
 import foveate
 from foveate.core.errors import BudgetError, OptionError, PromptError, QueryError, SceneError
 from foveate.core.grid import Grid
-from foveate.vlm import VLM, Answer, Chat, QuestionWarning, Turn
+from foveate.relevance import ScoringOptions
+from foveate.vlm import VLM, Answer, Chat, Choosing, QuestionWarning, Turn
 from foveate.vlm.chat import attention_planes
 from foveate.vlm.families.token_layout import TokenGrid, project, spread
 from foveate.vlm.inputs.prompt import prompt_text
@@ -24,6 +25,7 @@ from tests.vlm_models import FAMILIES, SPECIAL, attached, encoded, pair, photo
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 GREEDY = {"max_new_tokens": 4, "suppress_tokens": list(range(len(SPECIAL)))}
+EXACTLY = Choosing(floor=0.0)  # no even spread
 ROUNDS = ("where is the dog?", "and what colour is it?", "where is the sign?")
 
 
@@ -70,7 +72,10 @@ def test_every_round_selects_from_all_tokens(mode: Any) -> None:
     chat = vlm.chat(image, generation=GREEDY, mode=mode, budget=5)
     corner, other = np.zeros((8, 8), np.float32), np.zeros((8, 8), np.float32)
     corner[:3, :3], other[-3:, -3:] = 1, 1
-    rows = [set(chat.ask("x", relevance=plane, floor=0).chosen[0].rows) for plane in (corner, other, corner)]
+    rows = [
+        set(chat.ask("x", relevance=plane, choosing=Choosing(floor=0)).chosen[0].rows)
+        for plane in (corner, other, corner)
+    ]
     assert rows[0] == rows[2]
     assert not rows[0] & rows[1]
     assert [turn.tokens for turn in chat.turns] == [(5, image.tokens[0])] * 3
@@ -81,7 +86,7 @@ def test_a_question_that_goes_back_looks_where_the_dialogue_looked(recwarn: pyte
     vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl", 3)
     plane = np.zeros(image.textures[0].grid.shape, np.float32)
     plane[:12, :12] = 1
-    chat = vlm.chat(image, generation=GREEDY, budget=4, floor=0.0, prior_weight=0.6)
+    chat = vlm.chat(image, generation=GREEDY, budget=4, choosing=EXACTLY, prior_weight=0.6)
     first = chat.ask("x", relevance=plane)
     wholly = chat.ask("and what colour is it?")
     assert (wholly.chosen[0].rows == first.chosen[0].rows).all()
@@ -89,11 +94,13 @@ def test_a_question_that_goes_back_looks_where_the_dialogue_looked(recwarn: pyte
     partly, own = chat.prepare("what breed is that dog?"), chat.prepare("the dog")
     assert "prior" in partly.relevance[0].reasons
     assert "prior" not in own.relevance[0].reasons
-    alone = vlm.prepare(image, "the dog", budget=4, floor=0.0)
+    alone = vlm.prepare(image, "the dog", budget=4, choosing=EXACTLY)
     assert (own.relevance[0].map == alone.relevance[0].map).all()
-    assert "prior" not in chat.prepare("is it open?", looking_for="the dog").relevance[0].reasons
-    assert (chat.prepare("is it open?", prior="saliency").relevance[0].reasons["prior"] < 1).any()
-    chat.ask("what is it?", prior_weight=0.0)
+    assert "prior" not in chat.prepare("is it open?", relevance="the dog").relevance[0].reasons
+    assert (
+        chat.prepare("is it open?", scoring=ScoringOptions(prior="saliency")).relevance[0].reasons["prior"] < 1
+    ).any()
+    chat.ask("what is it?", scoring=ScoringOptions(prior_weight=0.0))
     assert [turn.prior_weight for turn in chat.turns] == [0, 1, 0]
     assert not [w for w in recwarn if issubclass(w.category, QuestionWarning) and "saliency" not in str(w.message)]
     fresh = vlm.chat(image, generation=GREEDY, budget=4)
@@ -105,10 +112,12 @@ def test_the_history_keeps_what_was_named_whatever_weight_is_given() -> None:
     vlm, image = attached("llava"), encoded("llava", 1)
     chat = vlm.chat(image, generation=GREEDY, budget=4, decay=0.0)
     chat.ask("a cat")
-    dog = chat.ask("a dog", prior_weight=0.5).relevance[0]
+    dog = chat.ask("a dog", scoring=ScoringOptions(prior_weight=0.5)).relevance[0]
     assert "prior" in dog.reasons
     assert np.allclose(chat.textures[0].channel("history"), dog.map, atol=1e-3)
-    chat.ask("and its wheels?", prior_weight=0.0)  # goes back, though nothing of the dialogue counts
+    chat.ask(
+        "and its wheels?", scoring=ScoringOptions(prior_weight=0.0)
+    )  # goes back, though nothing of the dialogue counts
     assert np.allclose(chat.textures[0].channel("history"), dog.map, atol=1e-3)
 
 
@@ -128,13 +137,14 @@ def test_a_prior_brings_its_weight() -> None:
     vlm, image = attached("llava"), encoded("llava", 1)
     plane = np.zeros(image.textures[0].grid.shape, np.float32)
     plane[:4, :4] = 1
-    for given, how in ((0.9, {"prior": plane, "prior_weight": 0.9}), (0.3, {"prior": plane})):
-        literal = vlm.prepare(image, "a dog", prior=plane, prior_weight=given).relevance[0].map
-        assert np.allclose(vlm.chat(image, **how).prepare("a dog").relevance[0].map, literal)
-        per_round = vlm.chat(image).prepare("a dog", **how).relevance[0].map
-        assert np.allclose(per_round, literal)
-    by_round = vlm.chat(image, prior_weight=0.9).prepare("a dog", prior=plane, prior_weight=0.3).relevance[0].map
-    assert np.allclose(by_round, literal)
+    whole, usual = ScoringOptions(prior=plane, prior_weight=0.9), ScoringOptions(prior=plane)
+    for given, scoring in ((whole, whole), (ScoringOptions(prior=plane, prior_weight=0.3), usual)):
+        literal = vlm.prepare(image, "a dog", scoring=given).relevance[0].map
+        assert np.allclose(vlm.chat(image, scoring=scoring).prepare("a dog").relevance[0].map, literal)
+        assert np.allclose(vlm.chat(image).prepare("a dog", scoring=scoring).relevance[0].map, literal)
+    for weight, scoring in ((0.9, given), (0.3, usual)):
+        by_round = vlm.chat(image, prior_weight=weight).prepare("a dog", scoring=scoring).relevance[0].map
+        assert np.allclose(by_round, literal)
 
 
 def test_a_gaze_stays_but_in_questions_that_name_nothing() -> None:
@@ -152,7 +162,8 @@ def test_a_gaze_stays_but_in_questions_that_name_nothing() -> None:
         found = chat.prepare(question).relevance[0]
         assert np.allclose(found.reasons["prior"], prior, atol=1e-3)
     assert np.allclose(first.relevance[0].reasons["prior"], gaze, atol=1e-3)
-    own = chat.prepare("and its wheels?", prior=None).relevance[0]  # without the gaze there is the dialogue
+    plain = ScoringOptions(preset="medium")
+    own = chat.prepare("and its wheels?", scoring=plain).relevance[0]  # without the gaze there is the dialogue
     assert np.allclose(own.reasons["prior"], history, atol=1e-3)
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from foveate.cli.main import app
 from foveate.vlm import FAMILIES, METHODS, MODES
-from foveate.vlm.attachment import OLDEST
+from foveate.vlm.loader import OLDEST
 
 DOCS = Path(__file__).parent.parent / "docs"
 FIRST = (DOCS / "vlm.md").read_text("utf-8")

@@ -7,6 +7,7 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 import foveate
 from benchmarks.document_grids import FAMILIES, model_of
 from foveate.core.errors import BudgetWarning, OptionError, SceneError
-from foveate.vlm import QuestionWarning
+from foveate.vlm import Choosing, QuestionWarning
 from tests.vlm_models import attached, encoded, photo
 
 pytestmark = [pytest.mark.vlm, pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")]
@@ -31,7 +32,7 @@ def relevance(name: str = "qwen2_5_vl") -> foveate.Relevance:
 def test_an_allocation_on_the_models_grid_is_what_it_gets() -> None:
     vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl")
     kept = foveate.allocate(relevance().on(image.grid), 6, floor=0.25)
-    mine, usual = vlm.prepare(image, QUESTION, kept=kept), vlm.prepare(image, QUESTION, budget=6, floor=0.25)
+    mine, usual = vlm.prepare(image, QUESTION, kept=kept), vlm.prepare(image, QUESTION, budget=6)
     assert mine.chosen[0].kept[0].indices.tolist() == usual.chosen[0].kept[0].indices.tolist()
     assert mine.tokens == usual.tokens
     assert (mine.features.rows[0] == usual.features.rows[0]).all()
@@ -101,28 +102,38 @@ def test_an_allocation_of_another_image_is_refused() -> None:
 
 def test_a_misspelt_keyword_gets_the_same_list_everywhere() -> None:
     vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl")
-    asking: tuple[Callable[[], object], ...] = (
-        lambda: vlm.prepare(image, QUESTION, budgt=3),  # type: ignore[call-arg]
-        lambda: vlm.ask(image, QUESTION, budgt=3),
-        lambda: vlm.ask_many(image, [QUESTION], budgt=3),
-        lambda: vlm.chat(image, budgt=3),
-        lambda: vlm.chat(image).ask(QUESTION, budgt=3),
+    asking: tuple[Callable[..., object], ...] = (
+        partial(vlm.ask, image),
+        lambda question, **how: vlm.ask_many(image, [question], **how),
+        lambda question, **how: vlm.chat(image, **how),
+        vlm.chat(image).ask,
     )
     for ask in asking:
         with pytest.raises(OptionError, match="budgt") as caught:
-            ask()
+            ask(QUESTION, budgt=3)
         assert caught.value.fix == "did you mean budget?"
-        assert {"budget", "kept", "looking_for", "method", "prior"} <= set(caught.value.expected.split(", "))
-    with pytest.raises(OptionError, match=r"model\.generate\(\*\*prepared\.inputs"):
-        vlm.prepare(image, QUESTION, temperature=0.5)  # type: ignore[call-arg]
+        assert {"budget", "kept", "choosing", "method", "scoring"} <= set(caught.value.expected.split(", "))
+        for old, instead in (("looking_for", 'relevance="the dog"'), ("floor", "Choosing(floor=...)"),
+                             ("prior", "ScoringOptions(prior=...)")):  # fmt: skip
+            with pytest.raises(OptionError, match=f"prepare.{old}=") as caught:
+                ask(QUESTION, **{old: 0.1})
+            assert instead in caught.value.fix
     with pytest.raises(OptionError, match="did you mean max_new_tokens"):
         vlm.ask(image, QUESTION, max_new_token=5)
+    with pytest.raises(OptionError, match="write choosing="):
+        vlm.prepare(image, QUESTION, seed=1)  # type: ignore[call-arg]
 
 
 def test_one_way_to_say_which_tokens() -> None:
     vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl")
     kept = np.ones(image.grid.shape, bool)
-    for other in ({"budget": 5}, {"method": "random"}, {"protected": kept}, {"floor": 0.1}, {"mode": "weight"}):
+    for other in (
+        {"budget": 5},
+        {"method": "random"},
+        {"choosing": Choosing(protected=kept)},
+        {"choosing": Choosing(floor=0.1)},
+        {"mode": "weight"},
+    ):
         with pytest.raises(OptionError, match="kept= with"):
             vlm.prepare(image, QUESTION, kept=kept, **other)
     with pytest.raises(OptionError, match="mode 'crop'"):
@@ -134,7 +145,7 @@ def test_a_round_of_a_chat_replaces_how_the_chat_chooses() -> None:
     kept = np.ones(image.grid.shape, bool)
     mask = np.zeros(image.textures[0].grid.shape, bool)
     mask[:2, :2] = True
-    for usual in ({"floor": 0.5}, {"protected": mask}, {"window": None}, {"method": "random"}):
+    for usual in ({"choosing": Choosing(floor=0.5)}, {"choosing": Choosing(protected=mask)}, {"method": "random"}):
         chat = vlm.chat(image, budget=4, **usual)
         assert chat.prepare(QUESTION, kept=kept).tokens[0] == kept.size
         assert chat.prepare(QUESTION).tokens[0] == 4
@@ -169,7 +180,8 @@ def test_a_map_for_one_of_two_images() -> None:
     first, second = vlm.relevance(image, "the dog", relevance=[np.eye(4), None])
     assert "given" in first.reasons
     assert second.map.tolist() == foveate.score(image.textures[1], "the dog").map.tolist()
-    second = vlm.relevance(image, "why?", relevance=[np.eye(4), None], looking_for="a cat")[1]
+    both: list[Any] = [np.eye(4), "a cat"]
+    second = vlm.relevance(image, "why?", relevance=both)[1]
     assert second.query == "a cat"
 
 

@@ -18,10 +18,12 @@ from foveate import Grid, Texture
 from foveate.core.errors import OptionError
 from foveate.core.readonly import ReadOnly
 from foveate.relevance.value import Relevance
-from foveate.vlm import METHODS, VLM
+from foveate.vlm import METHODS, VLM, Choosing
 from foveate.vlm.families.llava import visible_box
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, project
-from foveate.vlm.select.methods import Candidates, choose, coarser_shape, determinantal, max_min
+from foveate.vlm.select.baselines import coarser_shape, determinantal, max_min
+from foveate.vlm.select.choice import Candidates
+from foveate.vlm.select.methods import choose
 from tests.vlm_models import FAMILIES, attached, encoded
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
@@ -103,7 +105,7 @@ def patches_of(vlm: VLM, rgb: np.ndarray) -> tuple[np.ndarray, TokenLayout]:
     assert hooks
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("foveate.vlm.images.encode", lambda *a, **k: None)  # no textures are needed
+            patch.setattr("foveate.vlm.inputs.images.encode", lambda *a, **k: None)  # no textures are needed
             image = vlm.see(rgb, read=False)
     finally:
         for hook in hooks:
@@ -208,7 +210,7 @@ def test_relevance_keeps_the_best_of_all_panes() -> None:
 
 def test_random_differs_by_seed_and_uniform_spreads() -> None:
     image = candidates()
-    a, b = (choose("random", replace(image, seed=seed), 12).rows for seed in (0, 1))
+    a, b = (choose("random", replace(image, choosing=Choosing(seed=seed)), 12).rows for seed in (0, 1))
     assert not np.array_equal(a, b)
     rows = choose("uniform", image, 12).rows
     assert np.ptp(rows // 8) >= 4
@@ -266,7 +268,7 @@ def test_protected_tokens_are_kept_first() -> None:
     image = encoded("qwen2_5_vl")
     mask = np.zeros(image.textures[0].grid.shape, bool)
     mask[-1, -1] = True
-    kept = attached("qwen2_5_vl").prepare(image, "a dog", budget=1, protected=mask).chosen[0].kept[0]
+    kept = attached("qwen2_5_vl").prepare(image, "a dog", budget=1, choosing=Choosing(protected=mask)).chosen[0].kept[0]
     assert kept.mask[-1, -1]
-    every = attached("qwen2_5_vl").prepare(image, "a dog", protected=np.ones_like(mask)).chosen[0]
+    every = attached("qwen2_5_vl").prepare(image, "a dog", choosing=Choosing(protected=np.ones_like(mask))).chosen[0]
     assert every.count == image.layouts[0].selectable  # "auto" makes room for them

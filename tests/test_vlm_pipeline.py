@@ -15,16 +15,18 @@ import foveate.video
 from foveate.channels.attention import make_gaze_plane
 from foveate.core.errors import ChannelError, OptionError, PromptError, SceneError, TextureEncoderError
 from foveate.reading import Word
+from foveate.relevance import ScoringOptions
 from foveate.texture.texture import Texture
-from foveate.vlm import VLM, QuestionWarning
+from foveate.vlm import VLM, Choosing, QuestionWarning
+from foveate.vlm.inputs.images import CHANNELS
 from foveate.vlm.loader import load
-from foveate.vlm.pages import CHANNELS
 from tests.video_scenes import panning
 from tests.vlm_models import attached, pair, photo
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 PHOTO = photo()
 SHORT: dict[str, Any] = {"max_new_tokens": 2}
+EXACTLY = Choosing(floor=0.0)  # no even spread
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +111,7 @@ def test_a_stored_texture_is_seen(vlm: VLM, tmp_path: Path) -> None:
 def test_a_map_by_hand_is_where_tokens_are_kept(vlm: VLM, texture: Texture) -> None:
     encoded = vlm.see(texture)
     grid = encoded.layouts[0].grids[0]
-    by_hand = vlm.prepare(encoded, "why?", budget=1, floor=0, relevance=corner())
+    by_hand = vlm.prepare(encoded, "why?", budget=1, choosing=EXACTLY, relevance=corner())
     at = int(by_hand.chosen[0].kept[0].indices[0])
     assert at // grid.w < grid.h / 3
     assert at % grid.w < grid.w / 3
@@ -128,26 +130,28 @@ def test_a_prior_reaches_the_model(vlm: VLM, texture: Texture) -> None:
     encoded = vlm.see(texture.with_channel("gaze", gaze))
     grid = encoded.layouts[0].grids[0]
     for prior in ("gaze", gaze):
-        made = vlm.prepare(encoded, "a zebra", budget=2, floor=0, prior=prior, prior_weight=0.9)
+        scoring = ScoringOptions(prior=prior, prior_weight=0.9)
+        made = vlm.prepare(encoded, "a zebra", budget=2, choosing=EXACTLY, scoring=scoring)
         at = made.chosen[0].kept[0].indices
         assert (at // grid.w > grid.h / 2).all()
         assert (at % grid.w > grid.w / 2).all()
     with pytest.warns(QuestionWarning, match="kept by the prior"):
-        vlm.prepare(encoded, "why?", budget=1, floor=0, prior="gaze", prior_weight=0.9)
-    made = vlm.prepare(encoded, "why?", budget=1, floor=0, prior="gaze", prior_weight=1.0)  # all that was wanted
+        vlm.prepare(encoded, "why?", budget=1, scoring=ScoringOptions(prior="gaze", prior_weight=0.9))
+    alone = ScoringOptions(prior="gaze", prior_weight=1.0)  # all that was wanted: no warning
+    made = vlm.prepare(encoded, "why?", budget=1, scoring=alone)
     assert made.relevance[0].trust == 1
 
 
 def test_bad_maps_and_priors_are_refused(vlm: VLM, texture: Texture) -> None:
     encoded = vlm.see(texture)
     with pytest.raises(OptionError, match="relevance= with prior"):
-        vlm.prepare(encoded, "the dog", relevance=corner(), prior="saliency")
+        vlm.prepare(encoded, "the dog", relevance=corner(), scoring=ScoringOptions(prior="saliency"))
     with pytest.raises(OptionError):
         vlm.prepare(encoded, "the dog", relevance=corner() * 2)
     with pytest.raises(OptionError):
-        vlm.prepare(encoded, "the dog", prior=corner((3, 3)))
+        vlm.prepare(encoded, "the dog", scoring=ScoringOptions(prior=corner((3, 3))))
     with pytest.raises(ChannelError):
-        vlm.prepare(encoded, "the dog", prior="gaze")
+        vlm.prepare(encoded, "the dog", scoring=ScoringOptions(prior="gaze"))
     other = foveate.score(foveate.encode(PHOTO[:-8]), "the dog")
     with pytest.raises(OptionError, match="a grid over"):
         vlm.prepare(encoded, "the dog", relevance=other)
@@ -158,10 +162,10 @@ def test_bad_maps_and_priors_are_refused(vlm: VLM, texture: Texture) -> None:
 def test_several_images_have_a_prior_each(vlm: VLM, texture: Texture) -> None:
     encoded = vlm.see([texture, texture])
     planes = [np.zeros(texture.grid.shape, np.float32), np.ones(texture.grid.shape, np.float32)]
-    made = vlm.prepare(encoded, "a zebra", budget=(2, 2), prior=planes, prior_weight=0.5)
+    made = vlm.prepare(encoded, "a zebra", budget=(2, 2), scoring=ScoringOptions(prior=planes, prior_weight=0.5))
     assert made.relevance[1].map.mean() > made.relevance[0].map.mean() + 0.3
     with pytest.raises(OptionError, match="of 2 images"):
-        vlm.prepare(encoded, "a zebra", prior=planes[0])
+        vlm.prepare(encoded, "a zebra", scoring=ScoringOptions(prior=planes[0]))
     with pytest.raises(OptionError, match="of 2 images"):
         vlm.prepare(encoded, "a zebra", relevance=[corner()])
 
@@ -172,7 +176,7 @@ def test_frames_of_a_stream_bring_their_textures(vlm: VLM) -> None:
     encoded = vlm.see_video(frames, fps=2)
     assert {id(texture) for texture in encoded.textures} <= {id(frame.texture) for frame in frames}
     assert encoded.textures[-1].has("prev_relevance")
-    vlm.prepare(encoded, "a zebra", budget=4, prior="prev_relevance")
+    vlm.prepare(encoded, "a zebra", budget=4, scoring=ScoringOptions(prior="prev_relevance"))
 
 
 @pytest.mark.filterwarnings("ignore::foveate.core.errors.BudgetWarning")  # the tiny model has 16 tokens a crop
@@ -183,10 +187,10 @@ def test_crops_are_scored_as_the_picture_is(vlm: VLM, texture: Texture, monkeypa
         asked.append(how)
         return foveate.score(texture, query, **how)
 
-    monkeypatch.setattr("foveate.vlm.model.score", spy)
+    monkeypatch.setattr("foveate.vlm.prepare.score", spy)
     encoded = vlm.see(texture.with_channel("gaze", np.ones(texture.grid.shape)))
-    how: dict[str, Any] = {"channel_weights": {"saliency": 0.5, "gaze": 0.1}, "cues": False, "prior": "gaze"}
-    answer = vlm.ask(encoded, "the dog", mode="crop", budget=160, relevance=None, **how, **SHORT)
+    scoring = ScoringOptions(channel_weights={"saliency": 0.5, "gaze": 0.1}, cues=False, prior="gaze")
+    answer = vlm.ask(encoded, "the dog", mode="crop", budget=160, scoring=scoring, **SHORT)
     assert answer.regions is not None
     crops = asked[2:]
     assert len(crops) == len(answer.regions.boxes)
@@ -196,7 +200,7 @@ def test_crops_are_scored_as_the_picture_is(vlm: VLM, texture: Texture, monkeypa
 
 def test_one_thing_in_a_list_is_for_one_image(vlm: VLM, texture: Texture) -> None:
     encoded = vlm.see(texture)
-    assert vlm.prepare(encoded, "a dog", prior=["saliency"]).relevance[0].reasons["prior"].any()
+    assert vlm.prepare(encoded, "a dog", scoring=ScoringOptions(prior=["saliency"])).relevance[0].reasons["prior"].any()
     given = vlm.prepare(encoded, "a dog", relevance=[[0.1, 0.9]]).relevance[0].map
     assert given[:, 0].max() < given[:, -1].min()
 
@@ -208,7 +212,7 @@ def test_a_preset_keeps_what_pages_are_known_by(vlm: VLM) -> None:
 def test_what_a_model_cannot_take_is_said_before_it_runs(vlm: VLM, texture: Texture) -> None:
     encoded = vlm.see(texture)
     with pytest.raises(PromptError, match=r"for a context of \d+[\s\S]*fix: a shorter question"):
-        vlm.ask(encoded, "bus " * 5000, looking_for="bus", budget=4)
+        vlm.ask(encoded, "bus " * 5000, relevance="bus", budget=4)
     for wrong in (0, -3, "8", 1.5):
         with pytest.raises(OptionError, match="max_new_tokens"):
             vlm.ask(encoded, "a bus", budget=4, max_new_tokens=wrong)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ import pytest
 import foveate
 import foveate.vlm
 from foveate.core.errors import ChannelError, MissingExtraError, OptionError
+from foveate.relevance import ScoringOptions
 from tests.vlm_models import pair, photo
 
 pytestmark = [pytest.mark.vlm, pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")]
@@ -36,8 +37,10 @@ def test_a_texture_that_is_given_goes_by_the_preset(vlm: Any) -> None:
     found = vlm.prepare(encoded, "a zebra", budget=3).relevance[0]
     assert found.preset == "gaze"
     assert "prior" in found.reasons
-    assert "prior" not in vlm.prepare(encoded, "a zebra", budget=3, preset="medium").relevance[0].reasons
-    assert "prior" not in vlm.prepare(encoded, "a zebra", budget=3, prior=None).relevance[0].reasons
+    assert (
+        "prior"
+        not in vlm.prepare(encoded, "a zebra", budget=3, scoring=ScoringOptions(preset="medium")).relevance[0].reasons
+    )
     both = vlm.see([texture.with_channel("gaze", gaze), photo(seed=3)], preset="gaze", read=False)
     one, other = vlm.prepare(both, "a zebra", budget=(3, 3)).relevance
     assert "prior" in one.reasons
@@ -50,8 +53,9 @@ def test_what_a_preset_lacks_is_said(vlm: Any, monkeypatch: pytest.MonkeyPatch) 
         vlm.prepare(nobody, "a zebra", budget=3)
     with pytest.raises(OptionError, match="preset="):
         vlm.see(photo(), preset="documents")
+    wrong: Any = "documents"
     with pytest.raises(OptionError, match="preset="):
-        vlm.ask(nobody, "a zebra", budget=3, preset="documents")
+        vlm.ask(nobody, "a zebra", budget=3, scoring=ScoringOptions(preset=wrong))
 
     def absent(rgb: Any, reader: Any) -> None:
         raise MissingExtraError("no reader", expected="one", fix="pip install 'foveate[text]'")

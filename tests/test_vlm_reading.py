@@ -22,11 +22,11 @@ from foveate.reading import Word, Words
 from foveate.relevance.value import Found, Relevance
 from foveate.tiles import refine
 from foveate.video import stream
-from foveate.vlm import pages
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, one_grid, project
+from foveate.vlm.inputs import images as pages
+from foveate.vlm.select.choice import Candidates, Choosing
 from foveate.vlm.select.crops import write_words
-from foveate.vlm.select.methods import Candidates, choose
-from foveate.vlm.select.words import SPREAD, SPREAD_READ, choose_spread, follow_words, raise_words
+from foveate.vlm.select.methods import SPREAD, SPREAD_READ, choose, floor_for, follow_words, raise_words
 from tests.pdf_files import make_pdf
 from tests.video_scenes import photo as photograph
 from tests.vlm_models import FAMILIES, attached, photo
@@ -53,6 +53,7 @@ def page(lines: Sequence[str] = LINES, size: tuple[int, int] = (640, 480), ink: 
 
 
 PAGE, WORDS = page()
+EXACTLY = Choosing(floor=0.0)  # no even spread
 
 
 def knows(rgb: Bytes) -> list[Word]:
@@ -242,7 +243,7 @@ def test_tiles_before_the_overview(family: str) -> None:
     overview = max(
         range(len(layout.grids)), key=lambda n: (layout.grids[n].box[3] - layout.grids[n].box[1]) / layout.grids[n].w
     )
-    how: dict[str, Any] = {"budget": max(8, layout.selectable // 10), "floor": 0.0}
+    how: dict[str, Any] = {"budget": max(8, layout.selectable // 10), "choosing": EXACTLY}
     read = vlm.prepare(encoded, "what is the total?", **how).chosen[0].kept
     assert len(read[overview]) <= 1
     assert max(map(len, read)) > 2
@@ -257,10 +258,10 @@ def test_a_sign_in_a_scene() -> None:
     vlm = attached("qwen2_vl")
     encoded = vlm.see(scene, read=lambda rgb: words)
     for question in ("where is the sign that says STOP?", 'what is beside "STOP"?'):
-        answer = vlm.ask(encoded, question, budget=12, floor=0.0, max_new_tokens=2)
+        answer = vlm.ask(encoded, question, budget=12, choosing=EXACTLY, max_new_tokens=2)
         assert answer.tokens == (12, encoded.tokens[0])
         assert covered(encoded.layouts[0], answer.chosen[0].kept, words[0].box) == 1, question
-    asked = vlm.prepare(encoded, "what does the sign say?", budget=16, floor=0.0)
+    asked = vlm.prepare(encoded, "what does the sign say?", budget=16, choosing=EXACTLY)
     assert min(covered(encoded.layouts[0], asked.chosen[0].kept, word.box) for word in words) == 1
     bus = vlm.prepare(encoded, "where is the bus?", budget=40).relevance[0]
     unread = vlm.prepare(vlm.see(scene, read=False), "where is the bus?", budget=40).relevance[0]
@@ -291,7 +292,7 @@ def test_words_in_mode_crop_and_in_weights() -> None:
 def test_why_names_the_word_of_a_tile() -> None:
     vlm = attached("internvl")
     encoded = vlm.see(PAGE, read=knows)
-    made = vlm.prepare(encoded, "what is the total?", budget=6, floor=0.0)
+    made = vlm.prepare(encoded, "what is the total?", budget=6, choosing=EXACTLY)
     found = [str(kept.why(i).get("words", "")) for kept in made.chosen[0].kept for i in range(len(kept))]
     assert any(why.startswith("34.50") for why in found)
 
@@ -338,8 +339,8 @@ def test_words_of_grids() -> None:
     np.testing.assert_array_equal(found[1].map, on_grids[1].map)
     assert found[2].map.max() == np.float32(0.8)
     assert (found[2].map == np.float32(0.8)).sum() == 2
-    assert choose_spread([relevance]) == pytest.approx(SPREAD + (SPREAD_READ - SPREAD) * 0.8)
-    assert choose_spread([replace(relevance, words=())]) == SPREAD
+    assert floor_for([relevance]) == pytest.approx(SPREAD + (SPREAD_READ - SPREAD) * 0.8)
+    assert floor_for([replace(relevance, words=())]) == SPREAD
     plain = [replace(each, words=()) for each in on_grids]
     assert follow_words(plain, layout) == plain
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import pickle
 import threading
 import warnings
@@ -13,12 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import CLIPConfig, CLIPModel, CLIPTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 import foveate.vlm
 from foveate.core.errors import (
     BudgetError,
-    EncoderFilesError,
     EncoderNameError,
     FoveateError,
     ImageArrayError,
@@ -29,8 +27,8 @@ from foveate.core.errors import (
     QueryError,
     SceneError,
 )
-from foveate.vlm import VLM, QuestionWarning
-from foveate.vlm.attachment import FAMILIES as KNOWN
+from foveate.vlm import VLM, Choosing, QuestionWarning
+from foveate.vlm.loader import FAMILIES as KNOWN
 from tests.conftest import PHOTOS
 from tests.test_vlm import EXACT, QUESTION, QWENS, generated, stock_inputs
 from tests.vlm_models import FAMILIES, TEXT, attached, encoded, pair, photo
@@ -132,7 +130,7 @@ def test_an_answer_is_what_came_after_the_short_prompt(family: str) -> None:
 def test_weights_of_one_are_the_stock_model_and_gradients_flow(family: str) -> None:
     vlm, image = attached(family), encoded(family)
     ones = [torch.ones(layout.count, requires_grad=True) for layout in image.layouts]
-    prepared = vlm.prepare(image, QUESTION, mode="weight", weights=ones)
+    prepared = vlm.prepare(image, QUESTION, mode="weight", choosing=Choosing(weights=ones))
     out = vlm.model(**prepared.inputs(), use_cache=True).logits[0, -1]
     stock = generated(vlm, stock_inputs(vlm, [photo()]), max_new_tokens=1)[1][0, 0]
     assert (out.detach() - stock).abs().max() <= EXACT / 10  # kernels differ a little where gradients are kept
@@ -164,76 +162,6 @@ def test_crops_are_further_images(name: str) -> None:
     assert len(answer.chosen) == 1 + len(answer.regions)
     kept = sum(choice.count for choice in answer.chosen)
     assert kept == 120 if name != "llava" else kept <= 120  # the tiny one has 16 tokens an image
-
-
-# --- LLaVA's own vision tower -----------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def clip_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A CLIP checkpoint whose vision tower is that of the tiny LLaVA."""
-    path = tmp_path_factory.mktemp("clip")
-    letters = [*"abcdefghijklmnopqrstuvwxyz.,'"]
-    words = [*letters, *(letter + "</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
-    (path / "vocab.json").write_text(json.dumps({word: i for i, word in enumerate(words)}))
-    (path / "merges.txt").write_text("#version: 0.2\n")
-    CLIPTokenizer(str(path / "vocab.json"), str(path / "merges.txt")).save_pretrained(path)
-    model, _ = pair("llava")
-    end = words.index("<|endoftext|>")
-    config = CLIPConfig(
-        text_config={
-            "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
-            "vocab_size": len(words), "max_position_embeddings": 77, "bos_token_id": end - 1, "eos_token_id": end,
-        },
-        vision_config=model.config.vision_config.to_dict(),
-        projection_dim=24,
-    )  # fmt: skip
-    clip = CLIPModel(config)
-    tower = model.model.vision_tower
-    clip.vision_model.load_state_dict(getattr(tower, "vision_model", tower).state_dict())
-    clip.save_pretrained(path)
-    return str(path)
-
-
-def test_the_texture_comes_from_the_same_pass(clip_folder: str) -> None:
-    model, processor = pair("llava")
-    vlm = foveate.vlm.attach(model, processor, encoder=f"tower:{clip_folder}")
-    calls = []
-    hook = model.model.vision_tower.register_forward_hook(lambda *_: calls.append(1))
-    try:
-        image = vlm.see(photo(seed=8))
-    finally:
-        hook.remove()
-    assert len(calls) == 1
-    assert image.textures[0].grid.shape == (4, 4)
-    assert image.images[0].shape == (150, 152, 3)  # what the processor shows of 150 x 200
-    clip: Any = vlm.encoder
-    with torch.no_grad():
-        dense = clip.clip.dense_features(stock_inputs(vlm, [photo(seed=8)])["pixel_values"])[0].numpy()
-    vector = clip.encode_text(["a dog"])[0]
-    ours = image.textures[0].scores(vector[None])[0].reshape(4, 4)
-    assert np.allclose(ours, dense @ vector, atol=5e-3)
-    assert vlm.ask(image, "a dog", budget=5, generation=FEW).tokens == (5, 16)
-    with pytest.raises(ModelError, match="sparse"):
-        vlm.see(photo(), mode="sparse")
-
-
-def test_a_tower_that_is_not_clips_is_refused(clip_folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, processor = copy.deepcopy(pair("llava"))
-    with pytest.raises(ModelError, match=r"LLaVA 1\.5"):
-        foveate.vlm.attach(model, processor, encoder="tower")
-    last = [name for name, _ in model.named_parameters() if "vision" in name and name.endswith("k_proj.weight")][-1]
-    model.get_parameter(last).data += 1
-    with pytest.raises(ModelError, match="other weights"):
-        foveate.vlm.attach(model, processor, encoder=f"tower:{clip_folder}")
-    with pytest.raises(ModelError, match="whose tower is CLIP's"):
-        foveate.vlm.attach(*pair("qwen2_5_vl"), encoder=f"tower:{clip_folder}")
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    for name in ("nobody/nowhere", "./nowhere"):
-        with pytest.raises(EncoderFilesError, match=f"nowhere.*encoder='tower:{name}'") as caught:
-            foveate.vlm.attach(*pair("llava"), encoder=f"tower:{name}")
-        assert "encoder='tower:NAME_OR_FOLDER'" in caught.value.fix
-        assert "encoder='nano'" in caught.value.fix
 
 
 # --- models and processors --------------------------------------------------------------------------------------------
@@ -361,7 +289,7 @@ def test_hand_written_prompts_and_templates_that_fail() -> None:
 def test_a_question_that_names_nothing_warns_and_is_asked_all_the_same(question: str) -> None:
     """It has no place in the picture: saliency and an even spread get the budget, and a warning says so."""
     vlm, image = attached("llava"), encoded("llava")
-    with pytest.warns(QuestionWarning, match="looking_for") as caught:
+    with pytest.warns(QuestionWarning, match="relevance=") as caught:
         answer = vlm.ask(image, question, budget=5, generation=FEW)
     assert caught[0].filename == __file__
     assert answer.tokens == (5, 16)
@@ -382,7 +310,7 @@ def test_questions_and_keywords() -> None:
         with pytest.raises(QueryError):
             vlm.ask(image, question)
     with pytest.raises(OptionError, match="weights"):
-        vlm.ask(image, QUESTION, mode="weight", weights=[torch.ones(3)])
+        vlm.ask(image, QUESTION, mode="weight", choosing=Choosing(weights=[torch.ones(3)]))
     with pytest.raises(FoveateError):
         vlm.ask(image, QUESTION, method="best")
     with pytest.raises(OptionError, match="budgets"):
@@ -445,61 +373,13 @@ def test_budgets() -> None:
 def test_whole_windows() -> None:
     vlm = attached("qwen2_5_vl")
     image = encoded("qwen2_5_vl", size=(230, 230))
-    kept = vlm.prepare(image, QUESTION, budget="auto", window=(4, 4)).chosen[0].kept[0].mask
+    kept = vlm.prepare(image, QUESTION, budget="auto", choosing=Choosing(window=(4, 4))).chosen[0].kept[0].mask
     assert kept.shape == (8, 8)
     assert kept.sum() == 16 * kept.reshape(2, 4, 2, 4).any((1, 3)).sum()
     with pytest.raises(BudgetError, match="whole windows"):
-        vlm.prepare(image, QUESTION, budget=5, window=(4, 4))
+        vlm.prepare(image, QUESTION, budget=5, choosing=Choosing(window=(4, 4)))
     with pytest.raises(OptionError, match="grids"):
-        attached("internvl").prepare(encoded("internvl"), QUESTION, budget=4, window=(2, 2))
-
-
-def blocks(mask: np.ndarray) -> np.ndarray:
-    """Which windows of 4 x 4 of a mask [12, 12] are whole."""
-    return np.asarray(mask.reshape(3, 4, 3, 4).all((1, 3)))
-
-
-@pytest.mark.parametrize("budget", [64, 79, 128])
-def test_sparse_prefers_whole_windows(budget: int) -> None:
-    """The budget is exact: whole windows as far as they fit, then single tokens."""
-    vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl", size=(336, 336), mode="sparse")
-    kept = vlm.prepare(image, QUESTION, budget=budget, mode="sparse").chosen[0].kept[0]
-    assert len(kept) == kept.mask.sum() == budget
-    assert set(kept.reasons) >= {"participation", "floor"}
-    assert all(len(values) == budget for values in kept.reasons.values())
-    assert blocks(kept.mask).sum() == budget // 16
-    single = vlm.prepare(image, QUESTION, budget=budget, mode="sparse", window=None).chosen[0].kept[0].mask
-    assert single.sum() == budget
-    assert blocks(single).sum() < budget // 16
-    dense = encoded("qwen2_5_vl", size=(336, 336))
-    after = vlm.prepare(dense, QUESTION, budget=budget).chosen[0].kept[0].mask
-    assert np.array_equal(after, single)  # behind the encoder, nothing is gained by whole windows
-
-
-def test_windows_where_they_do_not_pay() -> None:
-    vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl", size=(336, 336), mode="sparse")
-    few = [vlm.prepare(image, QUESTION, budget=63, mode="sparse", window=window).chosen[0] for window in ("auto", None)]
-    assert np.array_equal(few[0].rows, few[1].rows)
-    small = encoded("qwen2_5_vl", mode="sparse")  # 5 x 7 tokens: windows of 16, 12, 4 and 3
-    assert vlm.prepare(small, QUESTION, budget=33, mode="sparse").tokens == (33, 35)
-    with pytest.raises(OptionError, match="auto"):
-        vlm.prepare(image, QUESTION, mode="sparse", window="windows")  # type: ignore[arg-type]
-
-
-def test_windows_hold_protected_tokens_and_pictures_of_a_video() -> None:
-    vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl", size=(336, 336), mode="sparse")
-    mask = np.zeros((12, 12), bool)
-    mask[::4, ::4] = True  # a token in every window: more windows than fit
-    kept = vlm.prepare(image, QUESTION, budget=70, mode="sparse", protected=mask).chosen[0].kept[0]
-    assert blocks(kept.mask).sum() == 4
-    assert len(kept) == 70
-    assert (kept.mask & mask).sum() == 9  # the five others are among the six that fill up
-    assert kept.reasons["protected"].sum() == 64  # of a window kept for them; the rest has its scores as the reason
-    film = vlm.see_video([photo(336, 336, seed=n) for n in range(4)], mode="sparse")
-    (choice,) = vlm.prepare(film, QUESTION, budget=160, mode="sparse").chosen
-    assert choice.count == 160
-    for each in choice.kept:
-        assert len(each) < 64 or blocks(each.mask).sum() == len(each) // 16
+        attached("internvl").prepare(encoded("internvl"), QUESTION, budget=4, choosing=Choosing(window=(2, 2)))
 
 
 def test_an_encoder_of_windows_alone_loses_nothing_where_they_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -508,8 +388,8 @@ def test_an_encoder_of_windows_alone_loses_nothing_where_they_are_whole(monkeypa
     dense, sparse = vlm.see(photo(336, 336)), encoded("qwen2_5_vl", size=(336, 336), mode="sparse")
     assert dense.features is not None
     lost = []
-    for window in ("auto", None):
-        prepared = vlm.prepare(sparse, QUESTION, budget=64, mode="sparse", window=window)
+    for window in ((4, 4), None):
+        prepared = vlm.prepare(sparse, QUESTION, budget=64, mode="sparse", choosing=Choosing(window=window))
         rows = dense.features.take([prepared.chosen[0].rows]).rows[0]
         lost.append(float((prepared.features.rows[0] - rows).abs().max() / rows.abs().max()))
     assert lost[0] <= 1e-5
@@ -519,7 +399,7 @@ def test_an_encoder_of_windows_alone_loses_nothing_where_they_are_whole(monkeypa
 def test_what_to_look_for_may_differ_from_the_question() -> None:
     vlm = attached("llava")
     image = vlm.see(BUS)
-    ours = vlm.prepare(image, "what is it doing?", budget=4, looking_for="the bus")
+    ours = vlm.prepare(image, "what is it doing?", budget=4, relevance="the bus")
     bus = vlm.prepare(image, "the bus", budget=4)
     assert np.array_equal(ours.chosen[0].rows, bus.chosen[0].rows)
     assert len(ours.keep) != len(bus.keep)
@@ -544,7 +424,9 @@ def test_transparent_tiles_come_last_and_protected_tokens_first() -> None:
     assert [len(each) for each in kept[:2]] == [0, 0]
     mask = np.zeros((10, 10), bool)
     mask[9, 9] = mask[0, 0] = True
-    chosen = vlm.prepare(encoded("idefics3"), "a red thing", budget=12, protected=mask).chosen[0].kept
+    chosen = (
+        vlm.prepare(encoded("idefics3"), "a red thing", budget=12, choosing=Choosing(protected=mask)).chosen[0].kept
+    )
     assert chosen[0].mask[0, 0]
     assert chosen[3].mask[-1, -1]
 

@@ -19,7 +19,7 @@ from PIL import Image
 
 from foveate.serving.request import parse_request
 from foveate.serving.selection import select_rows
-from foveate.vlm import VLM, EncodedImage, load
+from foveate.vlm import VLM, Choosing, EncodedImage, load
 from foveate.vlm.inputs.prompt import prompt_text
 from tests.vlm_models import VOCABULARY, photo
 
@@ -95,10 +95,10 @@ class Engine:
         """What `foveate.vlm` answers, one request alone. Of several images, what each has of the budget is served's."""
         ours = {name.removeprefix("foveate_"): value for name, value in ask.keywords.items()}
         encoded = self.vlm.see(list(ask.images), preset=ours.pop("preset", None), read=False)
-        looking = {"looking_for": ours.pop("question")} if "question" in ours else {}
+        how = {"relevance": ours.pop("question", None), "choosing": Choosing(floor=ours.pop("floor", None))}
         if len(ask.images) > 1 and isinstance(ours.get("budget"), int):
             ours["budget"] = share(encoded, ask)
-        prepared = self.vlm.prepare(encoded, ask.question, **{"budget": None, **ours, **looking})
+        prepared = self.vlm.prepare(encoded, ask.question, **{"budget": None, **ours, **how})
         with torch.no_grad():
             made = self.vlm.model.generate(
                 **prepared.inputs(), max_new_tokens=steps, min_new_tokens=steps, do_sample=False,

@@ -80,10 +80,10 @@ def ask(
     from foveate.core.files import make_folder
     from foveate.encoders.load import load_encoder
     from foveate.pipeline import open_source
-    from foveate.relevance.fusion import find_fusion, parse_options
+    from foveate.relevance.fusion import ScoringOptions, find_fusion, parse_options
     from foveate.relevance.presets import find_preset
     from foveate.texture.texture import Texture
-    from foveate.vlm.loader import load
+    from foveate.vlm import Choosing, load
 
     refuse_files(image, question)
     prompt = None if prompt is None else prompt.replace("\\n", "\n")
@@ -96,7 +96,9 @@ def ask(
             fix="leave one of the two out",
         )
     who, wanted = who_reads(read, reader), find_preset(preset).name if preset else None
-    scoring = {name: value for name, value in (("prior", prior), ("fusion", fusion)) if value is not None}
+    scoring: dict[str, Any] = {
+        name: value for name, value in (("prior", prior), ("fusion", fusion)) if value is not None
+    }
     seen: Any
     find_fusion(fusion or "participation")
     if image.suffix.lower() == TEXTURE:
@@ -130,9 +132,9 @@ def ask(
                         "budget": None if budget == "all" else budget,
                         "mode": mode,
                         "method": method,
-                        "floor": floor,
+                        "choosing": Choosing(floor=floor),
+                        "scoring": ScoringOptions(**scoring),
                         "generation": {"max_new_tokens": max_new_tokens},
-                        **scoring,
                     }
                     if rounds is None:
                         written = None if prompt is None else prompt.replace(QUESTION, text)

@@ -31,6 +31,8 @@ NAMES: dict[str, str] = {
     "foveate.relevance.cascade": "foveate.score: all cells cost less than coarse ones first",
 }  # fmt: skip
 
+_CHOOSING = ("policy", "floor", "protected", "window", "weights", "seed")
+_SCORING = ("preset", "prior", "prior_weight", "fusion", "cues", "reading", "smoothing")
 # Of a function: each keyword that it lost, and what to write instead.
 KEYWORDS: dict[str, dict[str, str]] = {
     "encode": {
@@ -57,6 +59,12 @@ KEYWORDS: dict[str, dict[str, str]] = {
         "weights": "fusion=foveate.relevance.Linear(weights=ScorerWeights(...))",
     },
     "refine": {"steps": "a larger share, or refine(texture) for the whole image"},
+    "prepare": {
+        "looking_for": 'relevance="the dog"',
+        "channels": "scoring=ScoringOptions(channel_weights=...), from foveate.relevance",
+        **{name: f"choosing=Choosing({name}=...), from foveate.vlm" for name in _CHOOSING},
+        **{name: f"scoring=ScoringOptions({name}=...), from foveate.relevance" for name in _SCORING},
+    },
 }  # fmt: skip
 
 

@@ -150,17 +150,31 @@ PREPARE = _table(
     ),
     SEE["mode"],
     Option("method", "the name of one", "'relevance'",
-           "How tokens are chosen: relevance; coverage, changed; or random, uniform, saliency, maxmin, dpp, downsample "
+           "How tokens are chosen: relevance; changed (video); or random, uniform, saliency, maxmin, dpp, downsample "
            "to compare."),
     Option("prompt", "a text", "None",
            "The whole prompt, for a model without a chat template: its image token, and {question} where the question "
            "goes.", "the model's chat template"),
+    Option("kept", "an Allocation, or a bool mask", "None", "The tokens to keep, chosen by the caller.", "the budget"),
+    Option("relevance", "a text, a relevance, a map", "None", "Where to look.", "where the question says"),
+    Option("choosing", "Choosing(...)", "Choosing()", "How tokens are chosen within the budget."),
+    Option("scoring", "ScoringOptions(...)", "ScoringOptions()", "The keywords of `foveate.score`."),
 )  # fmt: skip
-CHOOSING = _table(replace(FLOOR, usual="0.25; down to 0.1 where the answer was read"))
+CHOOSING = _table(
+    replace(FLOOR, usual="0.25; down to 0.1 where the answer was read"),
+    replace(KEEP["policy"], default="TopK()", about="Which tokens are kept.", usual=""),
+    replace(KEEP["protected"], values="bool [h, w] over the image", about="Tokens to keep first, where it is True."),
+    replace(KEEP["window"], about="Keep whole windows of so many tokens.", usual="single tokens"),
+    Option("seed", "0 and up", "0", "Of method random."),
+    Option("weights", "tensors", "None", "For mode weight: a factor for each token.", "0.5 to 1, by the map"),
+)
 TABLES: Mapping[str, Mapping[str, Option]] = {
     "foveate.encode": ENCODE,
     "foveate.score": SCORE,
     "foveate.allocate": ALLOCATE,
     "foveate.video.stream": STREAM,
     "foveate.video.Propagation": PROPAGATION,
+    "VLM.see": SEE,
+    "VLM.prepare": PREPARE,
+    "foveate.vlm.Choosing": CHOOSING,
 }

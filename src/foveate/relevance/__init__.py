@@ -15,12 +15,12 @@
 
 from foveate.core.gone import gone_from
 from foveate.relevance.boxes import Overlap, cells_of, overlap
-from foveate.relevance.fusion import Fusion, Linear, Participation, ScorerWeights, Tensions
+from foveate.relevance.fusion import Fusion, Linear, Participation, ScorerWeights, ScoringOptions, Tensions
 from foveate.relevance.passes import add_dialogue, add_map, add_phrases, add_word_maps
 from foveate.relevance.value import Relevance, Relevances
 
 __all__ = [
-    "Fusion", "Linear", "Overlap", "Participation", "Relevance", "Relevances", "ScorerWeights", "Tensions",
-    "add_dialogue", "add_map", "add_phrases", "add_word_maps", "cells_of", "overlap",
+    "Fusion", "Linear", "Overlap", "Participation", "Relevance", "Relevances", "ScorerWeights", "ScoringOptions",
+    "Tensions", "add_dialogue", "add_map", "add_phrases", "add_word_maps", "cells_of", "overlap",
 ]  # fmt: skip
 __getattr__ = gone_from("foveate.relevance")

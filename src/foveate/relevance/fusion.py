@@ -170,8 +170,8 @@ def find_fusion(fusion: str | Fusion) -> Fusion:
     )
 
 
-class Combining(TypedDict, total=False):
-    """Keywords of `foveate.score` that `VLM.prepare` takes as well; `score` explains them."""
+class Scoring(TypedDict, total=False):
+    """Keywords of `foveate.score`, which explains them."""
 
     fusion: str | Fusion
     cues: bool
@@ -181,11 +181,6 @@ class Combining(TypedDict, total=False):
     prior: str | Relevance | ArrayLike | None
     prior_weight: float
     preset: PresetName | None
-
-
-class Scoring(Combining, total=False):
-    """Keywords of `foveate.score`, which explains them."""
-
     encoder: str | Encoder | None
 
 
@@ -370,3 +365,24 @@ def combine(
     fused = options.fusion.fuse(reasons["information"], reasons["perspective"], found)
     name = f"result of the fusion '{options.fusion.name}'"
     return np.clip(check_array(name, fused, found.shape, fix="see relevance.fusion.Linear for an example"), 0, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoringOptions:
+    """The keywords of `foveate.score` in one value, for calls that score by themselves: `vlm.ask(scoring=...)`.
+
+    What is None is as the preset of the texture has it, or by default.
+    """
+
+    preset: PresetName | None = None
+    prior: object = None  # of several images, a list with one for each
+    prior_weight: float | None = None
+    channel_weights: Mapping[str, float] | None = None
+    fusion: str | Fusion | None = None
+    cues: bool | None = None
+    reading: bool | None = None
+    smoothing: float | None = None
+
+    def keywords(self) -> dict[str, object]:
+        """Those that are not None, as keywords of `foveate.score`."""
+        return {name: value for name, value in vars(self).items() if value is not None}

@@ -28,10 +28,9 @@ from foveate.serving.request import Budget
 from foveate.texture.cache import TextureCache
 from foveate.texture.texture import Texture
 from foveate.vlm.families.token_layout import TokenLayout
-from foveate.vlm.images import encoding_keywords
-from foveate.vlm.select.budgets import count_tokens
-from foveate.vlm.select.methods import Candidates, choose, share_budget
-from foveate.vlm.select.words import choose_spread
+from foveate.vlm.inputs.images import encoding_keywords
+from foveate.vlm.select.choice import Candidates, Choosing
+from foveate.vlm.select.methods import choose, count_tokens, floor_for, share_budget
 
 Indices = NDArray[np.int64]
 Pixels = NDArray[np.uint8]
@@ -131,7 +130,7 @@ def _candidates(
     def no_features() -> NDArray[np.float32]:
         raise AssertionError("the model's features are in another process")
 
-    return Candidates(layout, maps, images, no_features, floor=choose_spread(maps) if floor is None else floor)
+    return Candidates(layout, maps, images, no_features, Choosing(floor=floor_for(maps, floor)))
 
 
 def _share(

@@ -18,7 +18,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,6 +28,7 @@ from foveate.channels.attention import accumulate
 from foveate.core.checks import check_choice, check_int, check_number
 from foveate.core.errors import OptionError
 from foveate.language.dialogue import PRIOR_WEIGHTS, refers_back
+from foveate.relevance.fusion import ScoringOptions
 from foveate.relevance.passes import DECAY as DECAY
 from foveate.relevance.passes import HISTORY as HISTORY
 from foveate.relevance.passes import shared_map
@@ -35,14 +36,14 @@ from foveate.relevance.presets import preset_of
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.vlm.encoded import Answer, EncodedImage, OfModel, Prepared
-from foveate.vlm.inputs.attention import place_attention
-from foveate.vlm.inputs.batch import GENERATING, check_context, check_keywords, generation_keywords
+from foveate.vlm.inputs.generation import GENERATING, check_context, check_keywords, generation_keywords
 from foveate.vlm.inputs.prompt import check_question, prompt_text
+from foveate.vlm.inputs.tensors import place_attention
 
 LAYERS = (-2, -1)
 ATTENTION = ("attention_prev", "attention_now")
 FOLLOW = (HISTORY, *ATTENTION)
-CHOOSING = ("budget", "method", "policy", "floor", "protected", "window", "weights")  # what `kept` takes the place of
+CHOOSING = ("budget", "method", "choosing")  # what `kept` takes the place of
 
 Floats = NDArray[np.float32]
 Planes = Mapping[str, tuple[Floats, ...]]  # by name, one for each texture
@@ -110,7 +111,7 @@ class Chat(OfModel):
             prior_weight: of the dialogue so far in a question that refers to it and names something besides, 0 to 1; .7
                 by default. One that names nothing goes by the dialogue alone, so this has no effect there; nor in
                 questions that do not refer to it, in the first round, with `relevance`, or where a preset has a prior
-                of its own. With `prior` among the keywords it is that prior's weight instead.
+                of its own. With a prior among the keywords (`scoring`) it is that prior's weight instead.
             decay: how much of the history stays when a question that names a thing is added, 0 (only that) to 1. One
                 that goes back is about the same thing, and leaves the history as it is.
             follow: the plane that such questions go by: "history", or "attention_now" or "attention_prev" where the
@@ -156,9 +157,9 @@ class Chat(OfModel):
 
         Args:
             question: what is asked.
-            how: keywords of `VLM.ask`, but for `prompt` and mode "crop": budget, mode, method, ... `prior` or
-                `relevance` take the place of the dialogue's own prior, `prior_weight` is the weight of the prior, and
-                with `looking_for` that text decides whether the dialogue counts.
+            how: keywords of `VLM.ask`, but for `prompt` and mode "crop". A map as `relevance`, or a prior in `scoring`,
+                takes the place of the dialogue's own prior; `scoring.prior_weight` is the weight of the prior; with a
+                text as `relevance` that text decides whether the dialogue counts.
 
         Raises BudgetError or PromptError, before anything is generated, where prompt and answer do not fit the model's
         context; and the errors of `VLM.ask`. The chat is then as it was.
@@ -209,18 +210,21 @@ class Chat(OfModel):
         earlier = [(turn.question, turn.answer) for turn in self.turns]
         text = prompt_text(processor, check_question(question), len(images.spans), None, images.kind, earlier)
         how["prompt"], weight, back = text, 0.0, False
-        if how.get("relevance") is None and how.get("prior") is not None:
-            if self._weight is not None:
-                how.setdefault("prior_weight", self._weight)
-        elif how.get("relevance") is None:
-            about = how.get("looking_for")
-            kind = refers_back(question if about is None else about)
-            back, planes = kind != "not", self._followed()
-            if planes is not None and (kind == "wholly" or not self._has_prior(how)):
+        where, scoring = how.get("relevance"), how.get("scoring", ScoringOptions())
+        if where is not None and not isinstance(where, str):
+            pass  # a map by hand
+        elif scoring.prior is not None:
+            if self._weight is not None and scoring.prior_weight is None:
+                scoring = replace(scoring, prior_weight=self._weight)
+        else:
+            kind, planes = refers_back(question if where is None else where), self._followed()
+            back = kind != "not"
+            if planes is not None and (kind == "wholly" or not self._has_prior(scoring)):
                 weight = PRIOR_WEIGHTS[kind] if kind != "partly" or self._weight is None else self._weight
-                weight = how.pop("prior_weight", weight)
-                if weight:
-                    how |= {"prior": planes if len(planes) > 1 else planes[0], "prior_weight": weight}
+                weight = weight if scoring.prior_weight is None else scoring.prior_weight
+                prior = planes if len(planes) > 1 else planes[0]
+                scoring = replace(scoring, prior=prior if weight else None, prior_weight=weight or None)
+        how["scoring"] = scoring
         return self._vlm.prepare(images, question, **how), weight, back
 
     def _followed(self) -> tuple[Floats, ...] | None:
@@ -228,10 +232,10 @@ class Chat(OfModel):
         found = (self._planes.get(name) for name in (self._follow, HISTORY))
         return next((planes for planes in found if planes and any(plane.any() for plane in planes)), None)
 
-    def _has_prior(self, how: dict[str, Any]) -> bool:
-        """Whether a preset has a prior of its own for these keywords; prior=None takes it away."""
-        presets = (preset_of(texture, how.get("preset")) for texture in self.encoded.textures)
-        return "prior" not in how and any(preset.scoring.get("prior") is not None for preset in presets)
+    def _has_prior(self, scoring: ScoringOptions) -> bool:
+        """Whether a preset has a prior of its own."""
+        presets = (preset_of(texture, scoring.preset) for texture in self.encoded.textures)
+        return any(preset.scoring.get("prior") is not None for preset in presets)
 
     def _add(self, answer: Answer, back: bool) -> Planes:
         """The planes after a round; a question that goes back is still about the same thing."""

@@ -1,4 +1,4 @@
-"""The values of this room: an image that a model has encoded, a question prepared for it, and an answer."""
+"""The values of this room: a model with its adapter, an image that it has encoded, a prepared question, an answer."""
 
 from __future__ import annotations
 
@@ -13,18 +13,32 @@ from foveate.allocation.crops import Regions
 from foveate.core.display import Drawable
 from foveate.core.errors import SceneError
 from foveate.core.readonly import OwnCopy
+from foveate.encoders.protocol import Encoder
 from foveate.language.query import quoted
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
-from foveate.vlm.families.family import Family, VisualFeatures
+from foveate.vlm.families.family import Family, VisualFeatures, encoder_outputs
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout
-from foveate.vlm.inputs.batch import encoder_outputs
-from foveate.vlm.select.methods import Choice
+from foveate.vlm.select.choice import Choice
 
 Mode = Literal["drop", "sparse", "weight", "crop"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 Indices = NDArray[np.int64]
 Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Attached:
+    """A stock vision-language model with its processor, its family's adapter, and the encoder of textures."""
+
+    model: Any
+    processor: Any
+    family: Family
+    encoder: str | Encoder
+
+    def token(self, kind: str) -> int:
+        """Id of the placeholder of visual tokens, of images or of videos."""
+        return int(getattr(self.model.config, f"{kind}_token_id"))
 
 
 class OfModel(OwnCopy):

@@ -4,7 +4,7 @@
         --model_args pretrained=llava-hf/llava-1.5-7b-hf,budget=128,method=relevance,mode=drop
 
 lmms-eval finds it by the entry point `lmms_eval.models` (pyproject.toml), which names `manifest`. Baselines by name:
-method=random, uniform, downsample, saliency, coverage, maxmin, dpp; budget=all is the stock model.
+method=random, uniform, downsample, saliency, maxmin, dpp; budget=all is the stock model.
 
 * The prompt is the task's, word for word. What is *scored* on the image is the question in it: "Answer the question
   using a single word" names no thing to look for, and would take its share of the budget (`extract_question`).
@@ -39,6 +39,7 @@ from foveate.vlm.chat import Chat
 from foveate.vlm.encoded import MODES, Answer, EncodedImage
 from foveate.vlm.loader import load
 from foveate.vlm.model import VLM
+from foveate.vlm.select.choice import Choosing
 from foveate.vlm.select.methods import METHODS
 
 NAME = "foveate"
@@ -92,8 +93,9 @@ class Evaluated:
     Args:
         pretrained, dtype, device, encoder: as of `foveate.vlm.load`. Of several processes each takes its own GPU.
         budget: visual tokens of each image: a number, "auto", "all", or a share: "25%".
-        method, mode, floor, seed: as of `VLM.prepare`; mode=crop uses the chat template, not the task's layout of the
-            prompt, and is not for tasks of several rounds.
+        method, mode: as of `VLM.prepare`; mode=crop uses the chat template, not the task's layout of the prompt, and is
+            not for tasks of several rounds.
+        floor, seed: as of `Choosing`.
         images: how many are kept encoded.
         read: as of `VLM.see`: auto (pages), True or False.
         max_new_tokens: where a task says nothing.
@@ -133,8 +135,9 @@ class Evaluated:
                 f"batch_size={batch_size}", expected="1: each question has its images", fix="leave it out"
             )
         self.budget, self.method, self.mode = _parse_budget(budget), method, mode
-        self.floor = None if floor is None else check_number("floor", float(floor))
-        self.seed, self.max_new_tokens, self.batch_size = int(seed), int(max_new_tokens), 1
+        share = None if floor is None else check_number("floor", float(floor))
+        self.choosing = Choosing(floor=share, seed=int(seed))
+        self.max_new_tokens, self.batch_size = int(max_new_tokens), 1
         self.vlm: VLM = load(str(pretrained), dtype=dtype, device=_own_device(device), encoder=encoder)
         self.encoded: LRUCache[str, EncodedImage] = LRUCache(max(1, int(images)))
         self._device = self.vlm.model.device
@@ -186,13 +189,12 @@ class Evaluated:
         how: dict[str, Any] = {
             "mode": self.mode,
             "method": self.method,
-            "floor": self.floor,
-            "seed": self.seed,
+            "choosing": self.choosing,
             "budget": token_budget(self.budget, encoded),
             "generation": translate_settings(settings, self.max_new_tokens),
         }
         if self.mode == "crop":
-            answer = self.vlm.ask(encoded, words, looking_for=extract_question(words), **how)
+            answer = self.vlm.ask(encoded, words, relevance=extract_question(words), **how)
         else:
             prompt = self.vlm.processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
             answer = self.vlm.ask(encoded, extract_question(words), prompt=prompt, **how)
@@ -256,14 +258,14 @@ class Evaluated:
             if images:
                 encoded = self.encode([load_image(image) for image in images])
                 if chat is None or chat.encoded is not encoded:
-                    chat = self.vlm.chat(encoded, mode=self.mode, method=self.method, floor=self.floor, seed=self.seed)
+                    chat = self.vlm.chat(encoded, mode=self.mode, method=self.method, choosing=self.choosing)
             if chat is None:
                 raise _no_image()
             words = context.replace(token, "").strip()
             answer = _ask_within_context(
                 chat,
                 words,
-                looking_for=extract_question(words),
+                relevance=extract_question(words),
                 budget=token_budget(self.budget, chat.encoded),
                 generation=translate_settings(settings, self.max_new_tokens),
             )

@@ -31,7 +31,8 @@ import foveate
 from foveate.allocation.allocation import even_order
 from foveate.cli.evaluate.agreement import mean_estimate
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, whole_box
-from foveate.vlm.select.methods import Candidates, choose
+from foveate.vlm.select.choice import Candidates, Choosing
+from foveate.vlm.select.methods import choose
 from training.judges.collage.features import load
 from training.judges.collage.model import VOCABULARY, Collage
 from training.judges.collage.reader import answer, places_of, say
@@ -111,9 +112,8 @@ def chooser(cells: Sequence[Tensor], seen: Sequence[Any], shown: NDArray[np.int8
         if (item.scene, text) not in maps:
             maps[item.scene, text] = foveate.score(seen[item.scene], text)
         seed = 1000 * item.scene + sum(text.encode())  # of "random": other tokens for every question
-        candidates = Candidates(
-            LAYOUT, [maps[item.scene, text]], [], cells[item.scene].numpy, floor=how.get("floor", 0.0), seed=seed
-        )
+        choosing = Choosing(floor=how.get("floor", 0.0), seed=seed)
+        candidates = Candidates(LAYOUT, [maps[item.scene, text]], [], cells[item.scene].numpy, choosing)
         rows: list[int] = choose(how["method"], candidates, budget).rows.tolist()
         return rows
 

@@ -18,7 +18,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -33,6 +33,7 @@ from PIL import Image
 import foveate
 import foveate.vlm
 from foveate.reading.words import Word, Words
+from foveate.vlm import Choosing
 from training.judges.micro_vlm.evaluate import share
 
 from .batches import cells_of
@@ -44,7 +45,7 @@ BUDGETS = {"100 %": 256, "50 %": 128, "25 %": 64, "12 %": 31, "6 %": 15, "3 %": 
 SHORT = {"max_new_tokens": 14, "do_sample": False}
 METHODS: dict[str, dict[str, Any]] = {  # keywords of VLM.ask; those without are made here
     "reading": {"method": "relevance"},
-    "reading, no floor": {"method": "relevance", "floor": 0.0},
+    "reading, no floor": {"choosing": Choosing(floor=0.0)},
     "nano alone": {"method": "relevance"},
     "text mask": {},
     "maxmin": {"method": "maxmin"},
@@ -113,10 +114,9 @@ def through_foveate(vlm: Any, pages: Sequence[Page], words: Sequence[Words]) -> 
                 kept = written(words[number], budget)
                 said = vlm.answers([given(vlm, encoded, item, kept) for item in group], SHORT)
             else:
-                said = vlm.ask_many(
-                    encoded, [item.question.text for item in group], budget=budget, seed=number, generation=SHORT,
-                    **METHODS[method],
-                )  # fmt: skip
+                choosing = replace(METHODS[method].get("choosing", Choosing()), seed=number)
+                how = {**METHODS[method], "choosing": choosing, "generation": SHORT}
+                said = vlm.ask_many(encoded, [item.question.text for item in group], budget=budget, **how)
             out += [answer.text.strip() for answer in said]
         return out
 
@@ -132,7 +132,7 @@ def given(vlm: Any, encoded: Any, item: Item, kept: NDArray[np.int64]) -> Any:
     """A question prepared with tokens that are told: `protected` lies on exactly these cells."""
     mask = np.zeros((CELLS, CELLS), bool)
     mask.ravel()[kept] = True
-    return vlm.prepare(encoded, item.question.text, budget=len(kept), floor=0.0, protected=mask)
+    return vlm.prepare(encoded, item.question.text, budget=len(kept), choosing=Choosing(floor=0.0, protected=mask))
 
 
 def first_cells(rank: NDArray[np.floating[Any]], budget: int) -> NDArray[np.int64]:

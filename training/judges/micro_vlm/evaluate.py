@@ -18,7 +18,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ import foveate
 import foveate.vlm
 from foveate.allocation.allocation import even_order
 from foveate.allocation.policies import Coverage, TopK
+from foveate.vlm import Choosing
 
 from .batches import normalised
 from .model import CELLS, TOKENS
@@ -43,9 +44,10 @@ SEED, FIRST = 2, 5_000_000  # held out: training has seed 1
 BUDGETS = {"100 %": 256, "50 %": 128, "25 %": 64, "12 %": 31, "6 %": 15}
 METHODS: dict[str, dict[str, Any]] = {  # keywords of VLM.ask
     "relevance": {"method": "relevance"},
-    "relevance, floor 0.25": {"method": "relevance", "floor": 0.25},
-    "relevance, floor 0.5": {"method": "relevance", "floor": 0.5},
-    **{name: {"method": name} for name in ("coverage", "dpp", "maxmin", "saliency", "uniform", "downsample", "random")},
+    "relevance, floor 0.25": {"choosing": Choosing(floor=0.25)},
+    "relevance, floor 0.5": {"choosing": Choosing(floor=0.5)},
+    "coverage": {"choosing": Choosing(policy=Coverage())},
+    **{name: {"method": name} for name in ("dpp", "maxmin", "saliency", "uniform", "downsample", "random")},
 }
 DRAWS = 2000
 SHORT = {"max_new_tokens": 4, "do_sample": False}
@@ -78,9 +80,10 @@ def through_foveate(model: Any, processor: Any, selector: Selector, pictures: Se
         out: list[str] = []
         for number, some in groupby(items, lambda item: item.scene):
             questions = [item.question.text for item in some]
-            said = vlm.ask_many(
-                scenes[number], questions, budget=budget, seed=number, generation=SHORT, **METHODS[method]
-            )  # the seed is of "random": other cells for every scene
+            how = METHODS[method]
+            choosing = replace(how.get("choosing", Choosing()), seed=number)  # "random": other cells for every scene
+            how = {**how, "choosing": choosing}
+            said = vlm.ask_many(scenes[number], questions, budget=budget, generation=SHORT, **how)
             out += [answer.text.strip() for answer in said]
         return out
 
@@ -111,7 +114,7 @@ def by_reference(
             return sorted(order[:budget].tolist())
         relevance = foveate.score(texture, item.question.text, encoder=selector)
         policy = Coverage() if method == "coverage" else TopK()
-        floor = METHODS[method].get("floor", 0.0)
+        floor = METHODS[method].get("choosing", Choosing()).floor or 0.0
         return foveate.allocate(relevance, budget, policy=policy, floor=floor).indices.tolist()
 
     def answers(items: Sequence[Item], method: str, budget: int) -> list[str]:

@@ -27,6 +27,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import foveate.vlm
+from foveate.relevance import ScoringOptions
+from foveate.vlm import Choosing
 
 from .batches import Order
 from .evaluate import BUDGETS, SEED, share, table
@@ -40,7 +42,7 @@ MOST = 12  # dialogues of a scene: half follow-ups, half changes, as far as it h
 ONE_WORD = {"max_new_tokens": 1, "do_sample": False}
 WAYS: dict[str, dict[str, Any]] = {  # keywords of Chat.ask in the second turn
     "the dialogue's prior (default)": {},
-    "its words alone": {"prior_weight": 0.0},
+    "its words alone": {"scoring": ScoringOptions(prior_weight=0.0)},
     "random": {"method": "random"},
     "oracle": {},
 }
@@ -85,8 +87,10 @@ def answered(
         for way, how in ways.items():
             chat = vlm.chat(seen[item.scene])
             before = chat.ask(first.text, budget=budget, generation=ONE_WORD).text.strip()
-            given = {"relevance": needed(scenes[item.scene], item.talk)} if way == "oracle" else {}
-            answer = chat.ask(second.text, budget=budget, generation=ONE_WORD, seed=number, **how, **given)
+            given: dict[str, Any] = {"choosing": Choosing(seed=number)}
+            if way == "oracle":
+                given["relevance"] = needed(scenes[item.scene], item.talk)
+            answer = chat.ask(second.text, budget=budget, generation=ONE_WORD, **how, **given)
             said[way] = answer.text.strip() == second.answer
         yield before == first.answer, said
 
@@ -134,7 +138,8 @@ def main() -> None:
     model = AutoModelForImageTextToText.from_pretrained(args.model, dtype=torch.float32).eval()
     vlm = foveate.vlm.attach(model, AutoProcessor.from_pretrained(args.model), encoder=Selector.load(args.model))
     scenes, items = asked(args.scenes, FIRST[args.half], replace(TALKS, least=args.things[0], most=args.things[1]))
-    ways = WAYS | {f"prior of weight {weight:g}": {"prior_weight": weight} for weight in args.weights}
+    weights = {f"prior of weight {w:g}": {"scoring": ScoringOptions(prior_weight=w)} for w in args.weights}
+    ways = WAYS | weights
     found = report(vlm, scenes, items, ways)
     print(f"\n{len(items)} dialogues about {len(scenes)} scenes. Second turns right [95 %], share of all tokens'.")
     for group in ("follow-up", *FOLLOW_UPS, "change"):

@@ -17,7 +17,7 @@ is beside a thing; asked where a thing is, it guesses one of the two places wher
 projectors can reach in front of it.
 
 The other rows differ in the numbers of a texture that the projector reads, and in its layers. "own axes" reads the kept
-coordinates of each image in its own basis, which is what must not be done (vlm/rows.py).
+coordinates of each image in its own basis, which is what must not be done (vlm/projector.py).
 """
 
 from __future__ import annotations
@@ -52,8 +52,7 @@ import foveate
 from foveate.core.grid import resize_map
 from foveate.core.layout import Layout
 from foveate.vlm import attach
-from foveate.vlm.projector import TextureProjector, rows_for
-from foveate.vlm.rows import TextureRows
+from foveate.vlm.projector import TextureProjector, TextureRows, rows_for
 from training.judges.projector.lessons import lay_out
 from training.judges.projector.train import accuracy, measure_loss, train
 

@@ -21,11 +21,11 @@ from foveate.core.errors import OptionError
 from foveate.core.image import ImageSource
 from foveate.pipeline import encode
 from foveate.texture.texture import Texture
-from foveate.vlm.families.family import Family, VisualFeatures
-from foveate.vlm.inputs.batch import encoder_outputs, pad_left
+from foveate.vlm.families.family import Family, VisualFeatures, encoder_outputs
+from foveate.vlm.inputs.tensors import pad_left
 from foveate.vlm.model import VLM
-from foveate.vlm.projector import lay_out_texture
-from foveate.vlm.rows import TextureRows
+from foveate.vlm.projector import TextureRows, lay_out_texture
+from foveate.vlm.select.choice import Choosing
 from foveate.vlm.select.methods import Method
 
 Example = tuple[Texture | ImageSource, str, str]
@@ -89,7 +89,7 @@ def lay_out(
             last = image, lay_out_texture(vlm, texture, rows, torch.from_numpy(rows.read(texture)))
         scene = last[1]
         kept = min(budget, scene.tokens[0]) if isinstance(budget, int) else budget
-        prepared = vlm.prepare(scene, question, budget=kept, method=method, seed=seed + number)
+        prepared = vlm.prepare(scene, question, budget=kept, method=method, choosing=Choosing(seed=seed + number))
         prompt = dict(prepared.text)
         ids = [*vlm.processor.tokenizer(answer, add_special_tokens=False)["input_ids"], find_end(vlm)]
         found.append(

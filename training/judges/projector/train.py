@@ -36,7 +36,7 @@ from foveate.core.checks import check_choice, check_int, check_number
 from foveate.core.errors import MissingExtraError, OptionError
 from foveate.core.files import make_folder, write_whole
 from foveate.encoders.protocol import Encoder
-from foveate.vlm.attachment import attach
+from foveate.vlm.loader import attach
 from foveate.vlm.model import VLM
 from foveate.vlm.projector import TextureProjector, rows_for
 from foveate.vlm.select.methods import Method

@@ -1,18 +1,13 @@
-"""The adapter of a family of vision-language models: what must be said of one, and what most of them share.
+"""The adapter of a family of vision-language models: what differs from one to the next.
 
-Subclass `Family` for a model that is not supported yet; three methods answer for it:
+Subclass `Family` for a model that is not supported yet, with three methods:
 
     layouts(model, processor, inputs, sizes, spans)   where does each visual token lie in its image?
     encode(model, inputs, counts)                     features of the images, as the stock model makes them
     positions(model, ids, inputs)                     the position of every token of the *full* prompt
 
-Four more have usual answers: `output` wraps features the way `generate(mm_encoder_outputs=...)` takes them,
-`encode_kept` encodes only some tokens (mode "sparse"), `windows` says which tokens an encoder with windowed attention
-should get together, and `video` lays out frames.
-
-CogVLM is not among transformers' own classes. A family for its remote code would lay one grid over the image, encode
-with its `vision` module, and always keep the first and the last vision token (`TokenLayout.always`): its positions
-treat those two as text, and give all tokens between them one position, so that dropping any of those moves nothing.
+Three more have usual answers: `output` wraps features the way `generate(mm_encoder_outputs=...)` takes them,
+`encode_kept` encodes only some tokens (mode "sparse"), and `video` lays out frames.
 """
 
 from __future__ import annotations
@@ -42,12 +37,10 @@ class VisualFeatures:
     Attributes:
         rows: for each image, [n, D].
         levels: DeepStack's further features, for each level and image, [n, D]; empty for most families.
-        before_last: what went into the last block of a CLIP encoder, [images, 1 + n, width], where the model kept it.
     """
 
     rows: tuple[torch.Tensor, ...]
     levels: tuple[tuple[torch.Tensor, ...], ...] = ()
-    before_last: torch.Tensor | None = None
 
     def __repr__(self) -> str:
         sizes = ", ".join(" x ".join(map(str, rows.shape)) for rows in self.rows)
@@ -130,10 +123,6 @@ class Family:
             fix="use mode='drop', which encodes the image once and drops tokens for every question",
         )
 
-    def windows(self, model: Any) -> tuple[int, int] | None:
-        """Tokens of the encoder's attention windows, (rows, columns); None for an encoder without."""
-        return None
-
     def video(self, model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], fps: float) -> VideoInputs:
         """Frames uint8 [H, W, 3] of one size, `fps` a second. Here: ModelError."""
         raise ModelError(
@@ -141,6 +130,19 @@ class Family:
             expected="Qwen2-VL, Qwen2.5-VL or Qwen3-VL",
             fix="pass the frames to vlm.see(frames): several images in one prompt, each with its own budget",
         )
+
+
+def encoder_outputs(features: Sequence[VisualFeatures], family: Family, kind: str) -> dict[str, Any]:
+    """Features of several prompts, in their order, as `mm_encoder_outputs`: a new object in every call.
+
+    kind: "image" or "video". Images of a prompt are joined: transformers 5.18 mixes them up where beams repeat them.
+    """
+    levels = zip(*(one.levels for one in features), strict=True)
+    together = VisualFeatures(
+        tuple(concatenate(one.rows) for one in features),
+        tuple(tuple(concatenate(images) for images in level) for level in levels),
+    )
+    return {kind: family.output(together)}
 
 
 def concatenate(parts: Sequence[torch.Tensor]) -> torch.Tensor:

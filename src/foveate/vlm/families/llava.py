@@ -40,12 +40,6 @@ class Llava(Family):
         boxes = [visible_box(processor.image_processor, size) for size in sizes]
         return tuple(TokenLayout((TokenGrid(h, w, box),), h * w) for box in boxes)
 
-    def encode(self, model: Any, inputs: Inputs, counts: Sequence[int]) -> VisualFeatures:
-        """With what went into CLIP's last block, where these models read their features anyway."""
-        out = model.get_image_features(**inputs, return_dict=True)
-        hidden = getattr(out, "hidden_states", None)
-        return VisualFeatures(tuple(out.pooler_output), before_last=None if not hidden else hidden[-2])
-
     def encode_kept(self, model: Any, inputs: Inputs, kept: Sequence[Indices]) -> VisualFeatures:
         """CLIP over the class token and these patches alone, one image at a time."""
         import torch

@@ -4,7 +4,7 @@
   text, without an error and with other logits.
 * The encoders take any subset of tokens, if positions and attention borders are given beside the patches. A dense
   encoder whose dropped keys are masked gives the same numbers. Qwen2.5-VL attends within windows of 4 x 4 tokens in
-  most of its layers, so whole windows are preferred (select/budgets.py).
+  most of its layers.
 * Qwen3-VL adds features of earlier layers to the first layers of the language model (DeepStack); they are sliced with
   the rest.
 """
@@ -63,12 +63,6 @@ class Qwen(Family):
         return BaseModelOutputWithDeepstackFeatures(
             pooler_output=out.pooler_output, deepstack_features=[list(level) for level in features.levels]
         )
-
-    def windows(self, model: Any) -> tuple[int, int] | None:
-        """Tokens of an attention window, (rows, columns); None for an encoder without windows."""
-        vision = model.config.vision_config
-        side = getattr(vision, "window_size", 0) // (vision.patch_size * vision.spatial_merge_size)
-        return (side, side) if side else None
 
     def video(self, model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], fps: float) -> VideoInputs:
         """Two frames make one picture; the last one is doubled where their number is odd.
@@ -135,7 +129,7 @@ class Qwen(Family):
                 spatial_merge_size=merge,
             )
             given |= {"interp_indices": indices[patches], "interp_weights": weights[patches]}
-        if self.windows(model) is not None:
+        if getattr(model.config.vision_config, "window_size", 0):
             sizes_of = {"window_size": visual.window_size, "patch_size": visual.patch_size}
             index, borders = (
                 torch.as_tensor(each, device=grid.device).long()

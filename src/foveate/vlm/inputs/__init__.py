@@ -1,1 +1,1 @@
-"""Tensors of a call: ids of the prompt (prompt.py), kept tokens and positions (batch.py), features (features.py)."""
+"""What a model gets: images.py (encoded once), prompt.py (ids), tensors.py (what is kept of both), generation.py."""

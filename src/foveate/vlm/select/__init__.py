@@ -1,1 +1,1 @@
-"""Which visual tokens of an image a model gets: how many (budgets.py), which (methods.py), which regions (crops.py)."""
+"""Which visual tokens of an image a model gets: how many, which, those that a caller gives, regions to crop."""

@@ -8,7 +8,7 @@ it whole, and keeps the best tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,18 +18,18 @@ from foveate.core.checks import check_int
 from foveate.core.errors import BudgetError
 from foveate.reading.words import Word, Words
 from foveate.relevance.evidence import plane_of
-from foveate.relevance.fusion import parse_options
+from foveate.relevance.fusion import ScoringOptions, parse_options
 from foveate.relevance.presets import preset_of
 from foveate.relevance.scoring import given_relevance
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.vlm.families.token_layout import TokenGrid, project
 
-USUAL = 512  # tokens in all, for "auto"
-OVERVIEW = 4  # a quarter of the budget
-FEWEST, MOST = 64, 400  # tokens of a region
+USUAL = 512  # tokens in all, for "auto"; by hand
+OVERVIEW = 4  # a quarter of the budget; by hand
+FEWEST, MOST = 64, 400  # tokens of a region: the levels of detail of docs/seeds.md
 LEAST = 96  # tokens in all: a region, and as much as half of it for the whole picture
-SIDE = 28  # pixels of a crop for each token, where the model does not say
+SIDE = 28  # pixels of a crop for each token, where the model does not say: Qwen2.5-VL's
 
 
 def choose_crops(model: Any, relevance: Relevance, budget: Any) -> tuple[int, Regions]:
@@ -66,22 +66,23 @@ def cut_relevance(relevance: Relevance, textures: Sequence[Texture], found: Regi
 
 
 def cut_scoring(
-    texture: Texture, textures: Sequence[Texture], found: Regions, scoring: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Keywords of `VLM.relevance` for the picture and its crops: those of the picture, with its prior cut.
+    texture: Texture, textures: Sequence[Texture], found: Regions, scoring: ScoringOptions
+) -> ScoringOptions:
+    """How the picture and its crops are scored: as the picture, with its prior cut.
 
     Channels by hand that a crop does not have (a gaze, an earlier pass) are left out.
     """
-    how = {**preset_of(texture, scoring.get("preset")).scoring, **scoring, "preset": "medium"}
-    if how.get("prior") is not None:
-        plane = parse_options(texture, {"prior": how["prior"], "preset": "medium"}).prior
+    named = {**preset_of(texture, scoring.preset).scoring, **scoring.keywords(), "preset": "medium"}
+    prior, weights = named.pop("prior", None), named.pop("channel_weights", None)
+    if prior is not None:
+        plane = parse_options(texture, {"prior": prior, "preset": "medium"}).prior
         assert plane is not None
         whole = given_relevance(texture, "prior", plane)
-        how["prior"] = [None, *(each.map for each in cut_relevance(whole, textures[1:], found))]
-    if given := how.get("channel_weights"):
-        held = {name for name in given if all(plane_of(crop, name) is not None for crop in textures[1:])}
-        how["channel_weights"] = {name: weight for name, weight in given.items() if name in held}
-    return how
+        prior = [None, *(each.map for each in cut_relevance(whole, textures[1:], found))]
+    if weights:
+        held = {name for name in weights if all(plane_of(crop, name) is not None for crop in textures[1:])}
+        weights = {name: weight for name, weight in weights.items() if name in held}
+    return ScoringOptions(**named, prior=prior, channel_weights=weights)
 
 
 def write_words(textures: Sequence[Texture], words: Words, found: Regions) -> list[Texture]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from foveate.allocation.allocation import Allocation
 from foveate.core.errors import OptionError
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout
-from foveate.vlm.select.methods import Choice
+from foveate.vlm.select.choice import Choice
 
 Given: TypeAlias = Allocation | NDArray[np.bool_] | None
 Kept: TypeAlias = Allocation | NDArray[np.bool_] | Sequence[Given]

@@ -1,140 +1,178 @@
-"""Which visual tokens of an image are kept: foveate's way, and the baselines to compare it with.
+"""How many visual tokens of each image are kept, and which.
 
-    relevance     the question's map; what `foveate.allocate` keeps (default)
-    coverage      the same with diversity in the embedding
-    changed       the same, but what looks in a video as it did when it last changed comes last
-    random        any tokens, by a seed
-    uniform       tokens on an even grid
-    saliency      what stands out, whatever is asked
-    maxmin        greedy max-min diversity of the model's own features, after DivPrune (CVPR 2025); no question
-    dpp           determinantal point process of relevance and similarity, after CDPruner (NeurIPS 2025)
-    downsample    means over a coarser grid
+Method "relevance" is the question's map: what `foveate.allocate` keeps. "changed" is the same, but what looks in a
+video as it did when the place last changed comes last. The others are baselines (baselines.py). Each keeps exactly as
+many tokens as the budget says (downsample: at most).
 
-Each keeps exactly as many tokens as the budget says (downsample: at most). The last three are written from the papers'
-descriptions; `maxmin` and `dpp` work on the features that the language model gets.
-
-Several grids over one image share its budget: as many tokens go to each as it has among the best of all. Words that a
-question found are kept whole, in tiles rather than in an overview (words.py).
+* Several grids over one image share its budget: as many tokens go to each as it has among the best of all.
+* Words that a question found are kept whole. A map's mean over a token says little about half a word, and "34.50" would
+  reach the model as "34.5": so every token that a word reaches into gets the word's score.
+* Where an image has an overview and tiles, letters are legible in the tiles alone: words count there, and the overview
+  counts the less, the surer the answer was found among them.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.allocation.allocation import ABSENT_FLOOR, BEST, Allocation, even_order
-from foveate.allocation.policies import Coverage, Policy, Proportional, TopK, apportion, top_cells
+from foveate.allocation.allocation import ABSENT_FLOOR, Allocation, auto_budget, nearest_budget
+from foveate.allocation.policies import Proportional, TopK, apportion, top_cells
 from foveate.channels.change import CHANGED, describe_cells, measure_change
-from foveate.core.checks import check_choice
+from foveate.core.checks import check_choice, check_int
+from foveate.core.errors import BudgetError, BudgetWarning, OptionError, warn
 from foveate.pipeline import allocate
 from foveate.relevance.value import Relevance
-from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, project, project_mask
-from foveate.vlm.select.budgets import allocate_windows_first
-from foveate.vlm.select.words import follow_words
+from foveate.vlm.families.token_layout import TokenGrid, TokenLayout
+from foveate.vlm.select.baselines import BASELINES
+from foveate.vlm.select.choice import Budget, Candidates, Choice, Choosing, Floats, Indices, split_by_grid
 
-Floats = NDArray[np.float32]
-Indices = NDArray[np.int64]
-Method = Literal["relevance", "coverage", "changed", "random", "uniform", "saliency", "maxmin", "dpp", "downsample"]
-EXHAUSTED = 1e-9  # of the highest r^2: below, what is left of a token is rounding
+Method = Literal["relevance", "changed", "random", "uniform", "saliency", "maxmin", "dpp", "downsample"]
 METHODS: tuple[Method, ...] = get_args(Method)
+SPREAD = 0.25  # of a budget, evenly: measured on a small model that answers (docs/log.md)
+SPREAD_READ = 0.1  # the same where the answer was read: its label was found, too (docs/log.md)
+MARGIN = 0.1  # of a box's shorter side: as much around the letters is no part of them; by hand
+SAME_SCALE = 1.2  # of the finest tokens' area: tiles of one image differ by rounding only; by hand
 
 
-@dataclass(frozen=True, eq=False)
-class Choice:
-    """The kept visual tokens of one image.
+def choose_tokens(
+    layouts: Sequence[TokenLayout],
+    relevance: Sequence[Sequence[Relevance]],
+    images: Sequence[Sequence[NDArray[np.uint8]]],
+    features: Callable[[int], Floats],
+    budget: Budget,
+    method: Method,
+    choosing: Choosing,
+) -> list[Choice]:
+    """What is kept of each image, or of the video.
 
-    Attributes:
-        kept: an Allocation for each grid of the layout, empty ones included.
-        rows: feature rows to keep, int64, ascending.
-        pooled: for "downsample": the coarse shape of each grid.
+    Args:
+        relevance, images: over, and of, the pictures of each layout.
+        features: of the selectable tokens of an image, by its number.
     """
-
-    kept: tuple[Allocation, ...]
-    rows: Indices
-    pooled: tuple[tuple[int, int], ...] | None = None
-
-    def __repr__(self) -> str:
-        there = sum(allocation.grid.count for allocation in self.kept)
-        return f"Choice({self.count} of {there} selectable tokens, {len(self.rows)} with line ends)"
-
-    @property
-    def count(self) -> int:
-        """Kept tokens of the budget."""
-        return sum(len(allocation) for allocation in self.kept)
+    counts = count_tokens(layouts, relevance, budget, choosing.window)
+    chosen = []
+    for number, (layout, maps, count) in enumerate(zip(layouts, relevance, counts, strict=True)):
+        own = replace(choosing, floor=floor_for(maps, choosing.floor), seed=choosing.seed + number)
+        image = Candidates(layout, maps, images[number], partial(features, number), own)
+        if budget == "auto":  # room for what must be kept
+            masks = (image.protected(grid) for grid in layout.grids)
+            count = max(count, sum(int(mask.sum()) for mask in masks if mask is not None))
+        chosen.append(choose(method, image, count))
+    return chosen
 
 
-@dataclass(frozen=True, eq=False)
-class Candidates:
-    """What a method may look at: one image, or one video.
+def count_tokens(
+    layouts: Sequence[TokenLayout],
+    relevance: Sequence[Sequence[Relevance]],
+    budget: Budget,
+    window: tuple[int, int] | None = None,
+) -> list[int]:
+    """Visual tokens to keep of each image, or of the video.
 
-    Attributes:
-        layout: where its tokens lie.
-        relevance: of the question, over the image; over each picture of a video.
-        images: uint8 [H, W, 3] of each picture.
-        features: gives the model's features of all selectable tokens, float32 [n, D], when called.
-        policy, floor, protected, window: for "relevance", as of `foveate.allocate`.
-        filled: whether other tokens may fill up a budget that is no sum of whole windows (budgets.py).
-        seed: for "random".
+    Args:
+        relevance: over the pictures of each layout.
+        budget: a number, a tuple with one for each image, "auto", or None for all. More than there are is cut to all,
+            with a warning.
+        window: windows that "auto" is moved to fit; it needs layouts of one grid.
+
+    Raises: BudgetError, OptionError.
     """
+    if window is not None and any(len(layout.grids) > 1 for layout in layouts):
+        raise OptionError(
+            f"window={window} for images of several grids of tokens",
+            expected="a model that lays one grid over an image",
+            fix="leave it out: tiles share a budget by their best tokens",
+        )
+    counts = [layout.selectable for layout in layouts]
+    if budget is None:
+        return counts
+    if isinstance(budget, str) and budget == "auto":
+        wanted = [auto_tokens(each, count) for each, count in zip(relevance, counts, strict=True)]
+        return [nearest_budget(n, p.grids[0].grid, window) for n, p in zip(wanted, layouts, strict=True)]
+    numbers = list(budget) if isinstance(budget, tuple) else [budget]
+    if len(numbers) != len(counts):
+        raise BudgetError(
+            f"budget={budget!r} for {len(counts)} image{'s' if len(counts) > 1 else ''}",
+            expected="a tuple with one number for each image",
+            fix=f"pass budget={tuple(min(128, n) for n in counts)}, or 'auto'",
+        )
+    for number, count in zip(numbers, counts, strict=True):
+        check_int("budget", number, error=BudgetError, fix=f"pass 1 to {count}, 'auto', or None for all")
+        if number > count:
+            warn(f"budget={number} is more than the {count} visual tokens: all are kept", BudgetWarning)
+    return [min(int(number), count) for number, count in zip(numbers, counts, strict=True)]
 
-    layout: TokenLayout
-    relevance: Sequence[Relevance]
-    images: Sequence[NDArray[np.uint8]]
-    features: Callable[[], Floats]
-    policy: Policy = BEST
-    floor: float = 0.0
-    protected: NDArray[np.bool_] | None = None
-    window: tuple[int, int] | None = None
-    filled: bool = False
-    seed: int = 0
 
-    def on_grids(self, *, features: bool = False) -> list[Relevance]:
-        """The question's relevance on each grid; with the texture's features only on demand, as moving takes time."""
-        planes = self.relevance if features else [replace(each, features=None) for each in self.relevance]
-        return [project(planes[grid.frame], grid) for grid in self.layout.grids]
+def auto_tokens(relevance: Sequence[Relevance], count: int) -> int:
+    """Visual tokens that "auto" keeps of `count`: the mean share that it would keep of the textures' own cells."""
+    shares = [auto_budget(each) / each.grid.count for each in relevance]
+    return min(count, max(1, round(float(np.mean(shares)) * count)))
 
-    def count_protected(self) -> int:
-        """Tokens that touch the protected mask."""
-        if self.protected is None:
-            return 0
-        return sum(int(_protected(self, grid).sum()) for grid in self.layout.grids)
+
+def floor_for(relevance: Sequence[Relevance], floor: float | None = None) -> float:
+    """The share of a budget that is spread evenly: the caller's, or by how sure an answer was read."""
+    return SPREAD + (SPREAD_READ - SPREAD) * _best_word(relevance) if floor is None else floor
 
 
 def choose(method: Method, image: Candidates, budget: int) -> Choice:
     """Exactly `budget` tokens of an image by a method's name. Raises OptionError for an unknown one."""
     check_choice("method", method, METHODS)
     if budget == image.layout.selectable:  # everything: no method has a choice
-        return _choice(image, [np.arange(grid.count) for grid in image.layout.grids])
-    if method in ("relevance", "coverage"):
-        return _by_relevance(image, budget, Coverage() if method == "coverage" else image.policy)
-    if method == "changed":
-        return _by_relevance(image, budget, image.policy, _new(image))
-    if method == "downsample":
-        return _downsampled(image, budget)
-    if method == "uniform":
-        shares = apportion([grid.count for grid in image.layout.grids], budget)
-        return _choice(
-            image, [np.sort(even_order(g.h, g.w)[:n]) for g, n in zip(image.layout.grids, shares, strict=True)]
-        )
-    return _choice(image, _split(image.layout.grids, _flat(method, image, budget)))
+        return image.choice([np.arange(grid.count) for grid in image.layout.grids])
+    if method in BASELINES:
+        return BASELINES[method](image, budget)
+    return _by_relevance(image, budget, _new(image) if method == "changed" else None)
 
 
-def _flat(method: Method, image: Candidates, budget: int) -> Indices:
-    """Tokens counted through all grids, ascending."""
-    if method == "random":
-        found = np.random.default_rng(image.seed).choice(image.layout.selectable, budget, replace=False)
-        return np.sort(found).astype(np.int64)
-    if method == "saliency":
-        return top_cells(np.concatenate([r.saliency.ravel() for r in image.on_grids()]), budget)
-    if method == "maxmin":
-        return max_min(image.features(), budget)
-    return determinantal(image.features(), np.concatenate([r.map.ravel() for r in image.on_grids()]), budget)
+def _by_relevance(image: Candidates, budget: int, new: Sequence[Floats] | None) -> Choice:
+    choosing = image.choosing
+    maps = follow_words(image.on_grids(features=not isinstance(choosing.policy, TopK | Proportional)), image.layout)
+    if new is not None:  # what is not new comes last, as transparent cells do
+        maps = [replace(r, valid=n * (1.0 if r.valid is None else r.valid)) for r, n in zip(maps, new, strict=True)]
+    kept = []
+    for grid, relevance, count in zip(image.layout.grids, maps, share_budget(image, maps, budget), strict=True):
+        if count:
+            how: dict[str, Any] = {"policy": choosing.policy, "floor": choosing.floor or 0.0}
+            how |= {"protected": image.protected(grid), "window": choosing.window}
+            kept.append(allocate(relevance, int(count), **how))
+        else:
+            nothing = np.empty(0, np.int64), np.empty(0, np.float32)
+            kept.append(Allocation(*nothing, grid.grid, texture=relevance.texture))
+    return Choice(tuple(kept), image.layout.rows([allocation.indices for allocation in kept]))
+
+
+def share_budget(image: Candidates, maps: Sequence[Relevance], budget: int) -> Indices:
+    """Tokens for each grid: as many as it has among the best of all, by the rule of `foveate.allocate`.
+
+    That rule over all grids at once: the less likely the thing is, the more saliency counts, and the more is spread
+    evenly; transparent tokens come last, protected ones first.
+    """
+    counts = [grid.count for grid in image.layout.grids]
+    if len(counts) == 1:
+        return np.array([budget])
+    likely = max(r.trust for r in maps)
+    peak = max(max(float(r.map.max()) for r in maps), 1e-9)
+    keys = [likely * r.map.ravel() / peak + (1 - likely) * r.saliency.ravel() for r in maps]
+    flat = np.ptp(np.concatenate(keys)) == 0
+    spread = 1.0 if flat else max(image.choosing.floor or 0.0, (1 - likely) * ABSENT_FLOOR)
+    for number, (grid, relevance) in enumerate(zip(image.layout.grids, maps, strict=True)):
+        if (protected := image.protected(grid)) is not None:
+            keys[number] = np.where(protected.ravel(), np.inf, keys[number])
+        if relevance.valid is not None:
+            keys[number] = np.where(relevance.valid.ravel() > 0, keys[number], -np.inf)
+    key = np.concatenate(keys)
+    first = int(min((key == np.inf).sum(), budget))
+    seen = [int(np.isfinite(each).sum() + (each == np.inf).sum()) for each in keys]
+    even = min(int(spread * budget), budget - first)
+    found = np.array([len(part) for part in split_by_grid(image.layout.grids, top_cells(key, budget - even))])
+    found = found + apportion(seen if sum(seen) else counts, even)
+    return apportion(found, budget, upper=seen if sum(seen) >= budget else counts)
 
 
 def _new(image: Candidates) -> list[Floats]:
@@ -153,149 +191,43 @@ def _new(image: Candidates) -> list[Floats]:
     return new
 
 
-def _by_relevance(image: Candidates, budget: int, policy: Policy, new: Sequence[Floats] | None = None) -> Choice:
-    maps = follow_words(image.on_grids(features=not isinstance(policy, TopK | Proportional)), image.layout)
-    if new is not None:  # what is not new comes last, as transparent cells do
-        maps = [replace(r, valid=n * (1.0 if r.valid is None else r.valid)) for r, n in zip(maps, new, strict=True)]
-    kept = []
-    for grid, relevance, count in zip(image.layout.grids, maps, share_budget(image, maps, budget), strict=True):
-        if not count:
-            kept.append(
-                Allocation(np.empty(0, np.int64), np.empty(0, np.float32), grid.grid, texture=relevance.texture)
-            )
-            continue
-        how: dict[str, Any] = {
-            "policy": policy,
-            "floor": image.floor,
-            "protected": None if image.protected is None else _protected(image, grid),
-        }
-        if image.window is not None and image.filled:
-            kept.append(allocate_windows_first(relevance, int(count), image.window, **how))
-        else:
-            kept.append(allocate(relevance, int(count), window=image.window, **how))
-    return Choice(tuple(kept), image.layout.rows([allocation.indices for allocation in kept]))
+def follow_words(relevance: Sequence[Relevance], layout: TokenLayout) -> list[Relevance]:
+    """Relevances on the grids of a layout, with words that were found whole on the finest grids."""
+    best = _best_word(relevance)
+    if not best:
+        return list(relevance)
+    finest = min(map(_area, layout.grids))
+    return [
+        raise_words(each) if _area(grid) <= SAME_SCALE * finest else _with_map(each, each.map * np.float32(1 - best))
+        for each, grid in zip(relevance, layout.grids, strict=True)
+    ]
 
 
-def share_budget(image: Candidates, maps: Sequence[Relevance], budget: int) -> Indices:
-    """Tokens for each grid: as many as it has among the best of all, by the rule of `foveate.allocate`.
-
-    That rule over all grids at once: the less likely the thing is, the more saliency counts, and the more is spread
-    evenly; transparent tokens come last, protected ones first.
-    """
-    counts = [grid.count for grid in image.layout.grids]
-    if len(counts) == 1:
-        return np.array([budget])
-    likely = max(r.trust for r in maps)
-    peak = max(max(float(r.map.max()) for r in maps), 1e-9)
-    keys = [likely * r.map.ravel() / peak + (1 - likely) * r.saliency.ravel() for r in maps]
-    flat = np.ptp(np.concatenate(keys)) == 0
-    spread = 1.0 if flat else max(image.floor, (1 - likely) * ABSENT_FLOOR)
-    for number, (grid, relevance) in enumerate(zip(image.layout.grids, maps, strict=True)):
-        if image.protected is not None:
-            keys[number] = np.where(_protected(image, grid).ravel(), np.inf, keys[number])
-        if relevance.valid is not None:
-            keys[number] = np.where(relevance.valid.ravel() > 0, keys[number], -np.inf)
-    key = np.concatenate(keys)
-    first = int(min((key == np.inf).sum(), budget))
-    seen = [int(np.isfinite(each).sum() + (each == np.inf).sum()) for each in keys]
-    even = min(int(spread * budget), budget - first)
-    found = np.array([len(part) for part in _split(image.layout.grids, top_cells(key, budget - even))])
-    found = found + apportion(seen if sum(seen) else counts, even)
-    return apportion(found, budget, upper=seen if sum(seen) >= budget else counts)
+def raise_words(relevance: Relevance) -> Relevance:
+    """A relevance on a grid of tokens, with every word's score on all tokens that show the word."""
+    if not relevance.words:
+        return relevance
+    grid, found = relevance.grid, relevance.map.copy()
+    down, across = grid.h / grid.height, grid.w / grid.width
+    for word in relevance.words:
+        y0, x0, y1, x1 = word.box
+        margin = MARGIN * min(y1 - y0, x1 - x0)
+        rows = slice(int((y0 + margin) * down), int(np.ceil((y1 - margin) * down)))
+        columns = slice(int((x0 + margin) * across), int(np.ceil((x1 - margin) * across)))
+        np.maximum(found[rows, columns], np.float32(word.score), out=found[rows, columns])
+    return _with_map(relevance, found, words=relevance.words)
 
 
-def _protected(image: Candidates, grid: TokenGrid) -> NDArray[np.bool_]:
-    """Tokens of a grid that touch the image's protected mask."""
-    assert image.protected is not None
-    over = image.relevance[grid.frame].grid
-    return project_mask(image.protected, (over.height, over.width), grid)
+def _with_map(relevance: Relevance, plane: Floats, words: Any = ()) -> Relevance:
+    plane.setflags(write=False)
+    return replace(relevance, map=plane, words=words)
 
 
-def _downsampled(image: Candidates, budget: int) -> Choice:
-    """Coarser grids of at most `budget` tokens; the kept tokens are those under their centres."""
-    shares = apportion([grid.count for grid in image.layout.grids], budget)
-    shapes = [coarser_shape((grid.h, grid.w), int(n)) for grid, n in zip(image.layout.grids, shares, strict=True)]
-    kept = []
-    for grid, (h, w) in zip(image.layout.grids, shapes, strict=True):
-        y, x = ((np.arange(n) * 2 + 1) * full // (2 * n) for n, full in ((h, grid.h), (w, grid.w)))
-        kept.append((y[:, None] * grid.w + x).ravel())
-    return replace(_choice(image, kept), pooled=tuple(shapes))
+def _best_word(relevance: Sequence[Relevance]) -> float:
+    """The score of the best word, in [0, 1]; 0 where none was found."""
+    return max((word.score for each in relevance for word in each.words), default=0.0)
 
 
-def coarser_shape(shape: tuple[int, int], most: int) -> tuple[int, int]:
-    """The largest grid of about the same aspect with at most `most` tokens; of equal ones, the nearest in aspect.
-
-    >>> coarser_shape((24, 24), 72)
-    (8, 9)
-    """
-    h, w = shape
-    if most < 1:
-        return 0, 0
-    found = [(rows, min(w, most // rows)) for rows in range(1, min(h, most) + 1)]
-    return min(found, key=lambda s: (abs(math.log(s[0] * w / (s[1] * h))) - math.log(s[0] * s[1]), s))
-
-
-def max_min(features: Floats, budget: int) -> Indices:
-    """Greedy max-min diversity in cosine distance: float32 [n, D] -> int64 [budget], ascending.
-
-    The first token is the one whose nearest neighbour is farthest; each further one is the farthest from all chosen.
-    Of equal ones, the lower index. After DivPrune (Alvar et al., CVPR 2025).
-    """
-    unit = _unit(features)
-    distance = 1 - unit @ unit.T
-    np.fill_diagonal(distance, np.inf)
-    chosen = [int(distance.min(1).argmax())]
-    near = distance[chosen[0]].copy()
-    near[chosen] = -np.inf
-    for _ in range(budget - 1):
-        chosen.append(int(near.argmax()))
-        near = np.minimum(near, distance[chosen[-1]])
-        near[chosen] = -np.inf
-    return np.sort(np.array(chosen, np.int64))
-
-
-def determinantal(features: Floats, relevance: Floats, budget: int) -> Indices:
-    """Greedy maximum of det(L_S), L_ij = r_i cos(x_i, x_j) r_j: float32 [n, D], [n] -> int64 [budget], ascending.
-
-    r is the relevance, moved and scaled to [0, 1]. After CDPruner (Zhang et al., NeurIPS 2025), by the fast greedy
-    algorithm of Chen, Zhang and Zhou (2018): O(n budget^2), one column of the Cholesky factor a step. Once every
-    determinant is 0 (more tokens than dimensions), the most relevant of the rest follow.
-    """
-    unit = _unit(features).astype(np.float64)
-    spread = float(np.ptp(relevance))
-    r = (relevance - relevance.min()) / spread if spread > 0 else np.ones(len(relevance))
-    r = np.maximum(r.astype(np.float64), 1e-6)
-    gain = r**2
-    factor = np.zeros((budget, len(r)))
-    chosen: list[int] = []
-    for step in range(budget):
-        best = int(gain.argmax())
-        if gain[best] < EXHAUSTED * float(r.max()) ** 2:
-            rest = np.setdiff1d(np.arange(len(r)), chosen)
-            chosen += rest[top_cells(relevance[rest], budget - step)].tolist()
-            break
-        chosen.append(best)
-        column = r[best] * r * (unit @ unit[best])
-        column -= factor[:step].T @ factor[:step, best]
-        factor[step] = column / math.sqrt(gain[best])
-        gain = np.maximum(gain - factor[step] ** 2, 0)
-        gain[chosen] = -np.inf
-    return np.sort(np.array(chosen, np.int64))
-
-
-def _unit(features: Floats) -> Floats:
-    return features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-6)
-
-
-def _split(grids: Sequence[TokenGrid], at: Indices) -> list[Indices]:
-    """Tokens counted through all grids -> flat indices on each grid."""
-    starts = np.cumsum([0, *(grid.count for grid in grids)])
-    return [at[(at >= a) & (at < b)] - a for a, b in itertools.pairwise(starts)]
-
-
-def _choice(image: Candidates, at: Sequence[Indices]) -> Choice:
-    kept = tuple(
-        Allocation(indices, relevance.map.ravel()[indices], relevance.grid, texture=relevance.texture)
-        for indices, relevance in zip(at, image.on_grids(), strict=True)
-    )
-    return Choice(kept, image.layout.rows(at))
+def _area(grid: TokenGrid) -> float:
+    y0, x0, y1, x1 = grid.box
+    return (y1 - y0) * (x1 - x0) / grid.count

@@ -1,4 +1,9 @@
-"""Images or a video -> EncodedImage: the processor lays them out, the model's encoder runs once, textures are made."""
+"""Images or a video -> EncodedImage: the processor lays them out, the model's encoder runs once, textures are made.
+
+Which of the images are read: reading takes seconds, and what is written matters on pages first. "auto" reads what looks
+like a page by its text channel (many pieces of writing, a twentieth of the image), where a reader is installed, and
+leaves photographs alone; `python -m benchmarks reading_vlm` says how often it is right.
+"""
 
 from __future__ import annotations
 
@@ -6,50 +11,49 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
 
+from foveate.channels.build import CHANNEL_SETS
+from foveate.channels.change import CHANGED, describe_cells, measure_change
 from foveate.core.checks import check_number, check_type
 from foveate.core.errors import (
     FoveateError,
     ImageArrayError,
+    MissingExtraError,
     ModelError,
+    ModelFilesError,
     OptionError,
+    ReadingWarning,
     SceneError,
     TextureEncoderError,
+    warn,
 )
 from foveate.core.image import Picture, load_image
 from foveate.core.layout import COLOURS
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import match_encoder
-from foveate.encoders.protocol import Encoder
 from foveate.pipeline import encode, open_source
 from foveate.reading.pdf import PdfPage
+from foveate.reading.readers import ReadBy, can_read, choose_reader
+from foveate.reading.words import WordReader
 from foveate.relevance.presets import PresetName, find_preset, remember_preset
+from foveate.relevance.written import page_of
 from foveate.texture.texture import Texture
 from foveate.video.decode import VideoClip
 from foveate.video.sampling import measure_rate, pick
 from foveate.video.state import Frame
-from foveate.vlm.encoded import EncodedImage, Mode
-from foveate.vlm.families.family import Family, Indices, VisualFeatures
+from foveate.vlm.encoded import Attached, EncodedImage, Mode
+from foveate.vlm.families.family import Indices, VisualFeatures
 from foveate.vlm.families.token_layout import TokenLayout
 from foveate.vlm.inputs.prompt import adds_special_tokens, find_spans
-from foveate.vlm.pages import CHANNELS, Read, find_reader_of, read_frames, read_textures, with_layer
-from foveate.vlm.tower import TowerEncoder
 
+CHANNELS = (*CHANNEL_SETS["standard"], "text")  # of textures: questions look at writing, and a page is known by it
+PAGE = 0.5  # of `page_of`: docs/log.md, "auto reads"
+Read = bool | Literal["auto"] | ReadBy
 TEXT_INPUTS = ("input_ids", "attention_mask", "mm_token_type_ids")
-
-
-@dataclass(frozen=True, eq=False)
-class Attached:
-    """A stock vision-language model with its processor, its family's adapter, and the encoder of textures."""
-
-    model: Any
-    processor: Any
-    family: Family
-    encoder: str | Encoder
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,12 +141,6 @@ def encode_images(
     """As `VLM.see` says."""
     how, read = encoding_keywords(preset, read)
     reader = find_reader_of(read)
-    if isinstance(vlm.encoder, TowerEncoder) and how.keys() - {"channels"}:
-        raise OptionError(
-            f"preset={preset!r} with encoder='tower'",
-            expected="a preset without " + " and ".join(sorted(how.keys() - {"channels"})),
-            fix="leave the preset out, or attach the model with encoder='nano'",
-        )
     sources = open_sources(vlm, images, page, [None] * len(images) if textures is None else textures)
     pictures = [source.picture for source in sources]
     processor = vlm.processor
@@ -158,32 +156,17 @@ def encode_images(
     layouts = vlm.family.layouts(vlm.model, processor, inputs, sizes, spans)
     _check_counts(spans, layouts, vlm.model.config.image_token_id)
     inputs, features = _run_encoder(vlm, inputs, layouts, mode)
-    visible = [picture.rgb for picture in pictures]
-    placed = list(layouts)
-    known: list[Texture] = []
-    for number, source in enumerate(sources):
-        if source.texture is not None:
-            known.append(source.texture)
-        elif isinstance(vlm.encoder, TowerEncoder):
-            visible[number], texture, placed[number] = vlm.encoder.texture(
-                source.picture.rgb, placed[number], features, number, how["channels"]
-            )
-            known.append(texture)
-        else:
-            known.append(encode(source.picture, encoder=vlm.encoder, **how))
+    textures = list[Texture]()
+    for source in sources:
+        texture = source.texture or encode(source.picture, encoder=vlm.encoder, **how)
+        textures.append(with_layer(remember_preset(texture, preset), source.page, read))
     return EncodedImage(
         model=vlm.model,
-        images=tuple(visible),
-        textures=read_textures(
-            [
-                with_layer(remember_preset(t, preset), source.page, read)
-                for t, source in zip(known, sources, strict=True)
-            ],
-            reader,
-        ),
-        layouts=tuple(placed),
+        images=tuple(picture.rgb for picture in pictures),
+        textures=read_textures(textures, reader),
+        layouts=tuple(layouts),
         spans=spans,
-        features=None if features is None else replace(features, before_last=None),
+        features=features,
         inputs=ReadOnly(inputs),
     )
 
@@ -308,3 +291,67 @@ def _check_counts(spans: Sequence[Indices], layouts: Sequence[TokenLayout], toke
             expected="as many of both",
             fix="pass the processor that belongs to the model",
         )
+
+
+def find_reader_of(read: Read) -> WordReader | Literal["auto"] | None:
+    """The keyword `read` of `VLM.see` -> who reads every image; "auto" for pages alone; None. Raises OptionError."""
+    if isinstance(read, str) and read == "auto":
+        return "auto" if can_read() else None
+    return choose_reader(read, wanted=False)
+
+
+def is_page(texture: Texture) -> bool:
+    """Whether a texture with a text channel shows a page."""
+    return page_of(texture)[0] >= PAGE
+
+
+def with_layer(texture: Texture, page: PdfPage | None, read: Read) -> Texture:
+    """A texture of a PDF's page with the words of its text layer, where those say what is on it."""
+    wanted = read is True or (isinstance(read, str) and read == "auto")
+    if page is None or page.words is None or page.scanned or not wanted:
+        return texture
+    return texture.with_words(page.words)
+
+
+def read_textures(textures: Sequence[Texture], reader: WordReader | Literal["auto"] | None) -> tuple[Texture, ...]:
+    """Textures that know what is written in their images; those that do already stay as they are.
+
+    With "auto" a reader that fails is a warning, and the image stays as it was; a reader that was asked for raises
+    OptionError or MissingExtraError.
+    """
+    return tuple(textures) if reader is None else tuple(_read(texture, reader) for texture in textures)
+
+
+def read_frames(textures: Sequence[Texture], reader: WordReader | Literal["auto"] | None) -> tuple[Texture, ...]:
+    """The same for the frames of a clip: one that looks like the last that was read has its words."""
+    if reader is None:
+        return tuple(textures)
+    found: list[Texture] = []
+    last: Texture | None = None
+    for texture in textures:
+        if last is not None and last.words is not None and texture.words is None and _alike(texture, last):
+            found.append(texture.with_words(last.words))
+            continue
+        last = _read(texture, reader)
+        found.append(last)
+    return tuple(found)
+
+
+def _alike(texture: Texture, other: Texture) -> bool:
+    looks = [describe_cells(each.pixel, each.grid) for each in (texture, other)]
+    return bool(np.all(measure_change(looks[0], looks[1]) <= CHANGED))
+
+
+def _read(texture: Texture, reader: WordReader | Literal["auto"]) -> Texture:
+    if texture.words is not None:
+        return texture
+    if reader != "auto":
+        return texture.read(reader)
+    if not is_page(texture):
+        return texture
+    try:
+        return texture.read()
+    except (OptionError, MissingExtraError, ModelFilesError) as cause:
+        note = f"{cause.received}: the page was not read; read=False leaves it out, read=True makes this an error"
+        warn(note, ReadingWarning)
+        return texture

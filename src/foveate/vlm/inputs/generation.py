@@ -1,16 +1,10 @@
-"""From kept tokens to the tensors of a call, one prompt or several of different lengths.
-
-* Positions of kept tokens are those of the full prompt, so they have gaps. Without a mask and without a cache,
-  transformers takes a gap for the border between two packed prompts, and masks one from the other without a word;
-  `generate` drops a mask of ones. A call without a cache is therefore padded by one token on the left.
-* Models with positions of three kinds get a fourth row in front, 0, 1, 2, ..., which the mask is made from.
-"""
+"""Keywords: those of `VLM.prepare`, checked, and those of the model's `generate`."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,10 +12,7 @@ from numpy.typing import NDArray
 
 from foveate.core.checks import check_int, check_type
 from foveate.core.errors import BudgetError, OptionError, PromptError
-from foveate.relevance.fusion import Combining
-from foveate.vlm.families.family import Family, VisualFeatures, concatenate
-from foveate.vlm.families.token_layout import TokenLayout
-from foveate.vlm.select.methods import Choice
+from foveate.core.gone import check_kept
 
 if TYPE_CHECKING:
     import torch
@@ -33,71 +24,16 @@ OURS = frozenset(
 )  # fmt: skip
 
 
-def keep_mask(
-    ids: NDArray[np.int64], token: int, chosen: Sequence[Choice], layouts: Sequence[TokenLayout]
-) -> NDArray[np.bool_]:
-    """Which tokens of the full prompt [L] stay: all text, and the placeholders (`token`) of kept rows. bool [L]."""
-    keep, visual = np.ones(len(ids), bool), []
-    for layout, choice in zip(layouts, chosen, strict=True):
-        mask = np.zeros(layout.count, bool)
-        mask[choice.rows] = True
-        visual.append(mask)
-    keep[ids == token] = np.concatenate(visual)
-    return keep
-
-
-def shorten(ids: torch.Tensor, keep: NDArray[np.bool_], positions: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Full ids [L], positions [L] or [3, L] -> input_ids, attention_mask [1, K], position_ids [1, K] or [4, 1, K]."""
-    import torch
-
-    kept = torch.from_numpy(np.flatnonzero(keep)).to(ids.device)
-    at = positions.index_select(-1, kept)
-    if at.ndim == 2:
-        at = torch.cat([torch.arange(len(kept), device=at.device)[None], at.to(torch.int64)])[:, None]
-    else:
-        at = at[None]
-    short_ids = ids.index_select(0, kept)[None]
-    return {"input_ids": short_ids, "attention_mask": torch.ones_like(short_ids), "position_ids": at}
-
-
-def pad_left(prompts: Sequence[dict[str, torch.Tensor]], pad: int, *, always: bool = False) -> dict[str, torch.Tensor]:
-    """Prompts of different lengths as one batch, padded on the left; `always`: by one token even if not needed."""
-    import torch
-    from torch.nn.functional import pad as pad_tensor
-
-    longest = max(prompt["input_ids"].shape[1] for prompt in prompts) + always
-
-    def join(name: str, value: int) -> torch.Tensor:
-        parts = [pad_tensor(prompt[name], (longest - prompt[name].shape[-1], 0), value=value) for prompt in prompts]
-        return torch.cat(parts, dim=-2)  # position_ids have their kinds in front of the batch
-
-    return {name: join(name, pad if name == "input_ids" else 0) for name in prompts[0]}
-
-
-def encoder_outputs(features: Sequence[VisualFeatures], family: Family, kind: str) -> dict[str, Any]:
-    """Features of several prompts, in their order, as `mm_encoder_outputs`: a new object in every call.
-
-    kind: "image" or "video". Images of a prompt are joined: transformers 5.18 mixes them up where beams repeat them.
-    """
-    levels = zip(*(one.levels for one in features), strict=True)
-    together = VisualFeatures(
-        tuple(concatenate(one.rows) for one in features),
-        tuple(tuple(concatenate(images) for images in level) for level in levels),
-    )
-    return {kind: family.output(together)}
-
-
-def check_keywords(prepare: Callable[..., Any], how: Mapping[str, Any], more: Iterable[str] = ()) -> None:
+def check_keywords(prepare: Callable[..., Any], how: Mapping[str, Any], more: Iterable[str]) -> None:
     """Raises OptionError for a keyword that neither `prepare` (VLM.prepare) has, nor is one of `more`."""
-    named = {*inspect.signature(prepare).parameters, *Combining.__annotations__, *more}
-    known = sorted(named - {"self", "encoded", "question", "scoring"})
+    known = sorted({*inspect.signature(prepare).parameters, *more} - {"self", "encoded", "question"})
     if unknown := sorted(set(how) - set(known)):
+        check_kept("prepare", unknown)
         near = difflib.get_close_matches(unknown[0], known, n=1)
-        generate = "model.generate(**prepared.inputs(), ...)" if not more else "generation={...}"
         raise OptionError(
             f"keywords {unknown}",
             expected=", ".join(known),
-            fix=f"did you mean {near[0]}?" if near else f"keywords of model.generate go into {generate}",
+            fix=f"did you mean {near[0]}?" if near else "keywords of model.generate go into generation={...}",
         )
 
 
@@ -197,3 +133,17 @@ def cut_at_end(ids: NDArray[np.int64], model: Any) -> NDArray[np.int64]:
     ends = getattr(model.generation_config, "eos_token_id", None)
     at = np.flatnonzero(np.isin(ids, [] if ends is None else np.atleast_1d(ends)))
     return ids[: int(at[0]) + 1] if len(at) else ids
+
+
+def generate(model: Any, inputs: dict[str, Any], keywords: dict[str, Any]) -> Any:
+    """`model.generate`, which alone knows its keywords. Raises OptionError for others."""
+    try:
+        return model.generate(**inputs, **keywords)
+    except ValueError as cause:
+        if "model_kwargs" not in str(cause):
+            raise
+        raise OptionError(
+            f"generation={keywords}: {str(cause).splitlines()[0][:200]}",
+            expected="keywords of model.generate",
+            fix="check the spelling",
+        ) from cause
