@@ -94,7 +94,7 @@ def check_pair(
         try:
             return check_int(name, value[0], low), check_int(name, value[1], low)
         except OptionError:
-            pass  # said below, for the pair
+            pass  # one message for the pair follows
     expected = f"two whole numbers (rows, columns), each {_range(low, None)}"
     raise error(f"{name}={_show(value)}", expected=expected, fix=fix)
 
@@ -110,10 +110,9 @@ def check_array(
     fix: str = "see docs/conventions.md",
     error: type[FoveateError] = OptionError,
 ) -> NDArray[Any]:
-    """A finite array of this shape with values from `low` to `high`, as `dtype`.
+    """A finite array of this shape with values from `low` to `high`, as `dtype`; copied only if it has another type.
 
-    None is any length in a shape, any shape, or the type as it is. A mask (`dtype=bool`) must come as bool. What
-    already has the type is not copied.
+    None is any length in `shape`, any shape, or any type. A mask (`dtype=bool`) must come as bool.
     """
     sizes = None if shape is None else tuple(shape)
     try:

@@ -1,21 +1,15 @@
 """Values that show themselves: in a notebook, on a desktop, in a file.
 
-How a value looks is drawn by `foveate.viz`, the room above everything that it draws. A value loads that room by its
-name, and only when somebody looks: this is the one step upwards of the house (docs/architecture.md).
+`foveate.viz` draws them. It is imported by name, when a picture is wanted: the only import upwards in the package.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import inspect
 import io
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -26,7 +20,7 @@ from foveate.core.files import write_whole
 if TYPE_CHECKING:
     from PIL import Image
 
-# How a picture is written, by the end of a file's name: Pillow's name of the format, and its options.
+# By the end of a file's name: Pillow's name of the format, and its options.
 FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
     ".png": ("PNG", {"compress_level": 4}),  # 0.4 of the time that Pillow's 6 takes for heat maps, 4 % more bytes
     ".jpg": ("JPEG", {"quality": 95, "subsampling": 0}),
@@ -36,14 +30,11 @@ FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
     ".tiff": ("TIFF", {"compression": "tiff_lzw"}),
     ".pdf": ("PDF", {}),
 }
-NOTEBOOK, SMALLEST = 600_000, 0.5  # pixels of a picture in a notebook, which is saved with it; least share of a side
-
-VIEWERS = (("xdg-open",), ("display",), ("gm", "display"), ("eog", "-n"), ("xv",))  # of Linux, as of Pillow
-AT_ONCE = 1.0  # seconds in which a viewer that cannot open a window has ended
+NOTEBOOK, SMALLEST = 600_000, 0.5  # pixels of a picture in a notebook, and the least share of a side; by hand
 
 
 class Drawable:
-    """A value that has a picture. What a picture shows, and its options, `foveate.viz.picture_of` documents."""
+    """A value that has a picture; `foveate.viz.picture_of` documents what it shows, and its options."""
 
     __slots__ = ()
     _drawn_by: ClassVar[str] = "picture_of"  # of foveate.viz
@@ -63,8 +54,8 @@ class Drawable:
     def show(self, **how: Any) -> None:
         """Show the picture: in a notebook below the cell, on a desktop in the system's viewer.
 
-        Where there is neither (a server, a container, a viewer that fails at once), it is written as a PNG into the
-        current folder, under a name that is free, and the path is printed.
+        Where there is neither (a server, a container), it is written as a PNG into the current folder, under a name
+        that is free, and the path is printed.
 
         Args:
             how: as for `picture`.
@@ -74,7 +65,7 @@ class Drawable:
         drawn = self.picture(**how)
         if in_notebook():
             importlib.import_module("IPython.display").display(drawn)
-        elif not (has_desktop() and open_viewer(drawn)):
+        elif not (has_desktop() and importlib.import_module("PIL.ImageShow").show(drawn)):
             name = type(self).__name__.lower()
             path = free_path(Path(f"{name}.png"))
             write_whole(path, encode_picture(drawn, path))
@@ -94,11 +85,7 @@ class Drawable:
         write_whole(target, encode_picture(self.picture(**how), target))
 
     def _repr_png_(self) -> bytes | None:
-        """What a notebook shows of a value at the end of a cell: the picture, smaller; `show` has all its pixels.
-
-        None, and the notebook shows its text, where there is nothing to draw: an answer that was pickled, an image that
-        was removed from its store.
-        """
+        """The picture, smaller, at the end of a notebook's cell; None, and text, where there is nothing to draw."""
         try:
             drawn = self.picture()
         except FoveateError:
@@ -179,28 +166,7 @@ def in_notebook() -> bool:
 
 
 def has_desktop() -> bool:
-    """Whether windows can be opened here that the person at the keyboard sees."""
+    """Whether a window can be opened here."""
     if sys.platform in ("win32", "darwin"):
         return "SSH_CONNECTION" not in os.environ
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-
-
-def open_viewer(picture: Image.Image) -> bool:
-    """Open the picture in the system's viewer; whether there is one, and it does not end with an error at once."""
-    with contextlib.suppress(OSError):
-        if sys.platform in ("win32", "darwin"):
-            from PIL import ImageShow
-
-            return bool(ImageShow.show(picture))
-        viewer = next((command for command in VIEWERS if shutil.which(command[0])), None)
-        if viewer is not None:
-            number, path = tempfile.mkstemp(".png", "foveate-")  # the viewer's: it may read it whenever it likes
-            with os.fdopen(number, "wb") as file:
-                file.write(encode_picture(picture, Path(path)))
-            nowhere = subprocess.DEVNULL
-            started = subprocess.Popen([*viewer, path], stdout=nowhere, stderr=nowhere, start_new_session=True)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                return started.wait(AT_ONCE) == 0
-            threading.Thread(target=started.wait, daemon=True).start()  # until it is closed
-            return True
-    return False

@@ -1,8 +1,7 @@
 """Every failure a person can cause, one class each, in the order of the rooms.
 
-A message has three parts: what came, what was expected, and what to do about it. All classes derive from
-`FoveateError`; each also derives from the built-in exception that a Python programmer would expect, so
-`except FileNotFoundError` and `except ValueError` keep working.
+A message has three parts: what came, what was expected, and what to do. All classes derive from `FoveateError`, and
+from the built-in exception that fits: `except FileNotFoundError` and `except ValueError` work.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class OptionError(FoveateError, ValueError):
 
 
 class ImageError(FoveateError):
-    """What was given as an image cannot be had or read: the base of the classes that say why."""
+    """An image cannot be found or read; the base of the classes that say why."""
 
 
 class ImageNotFoundError(ImageError, FileNotFoundError):
@@ -71,13 +70,11 @@ class PageError(ImageError, OptionError):
 
 
 class BadImagesError(ImageError, ValueError):
-    """Of several images, some cannot be had or read. The others were encoded, and are kept here.
+    """Of several images, some cannot be read. The others were encoded, and are kept here.
 
     Attributes:
-        textures: in the order of the images, None where an image is bad.
+        textures: in the order of the images, None where an image is bad. Empty after pickling.
         errors: place in that order, from 0 -> what is wrong with the image there.
-
-    An error that was pickled, as worker processes raise it, has neither.
     """
 
     def __init__(
@@ -94,7 +91,7 @@ class BadImagesError(ImageError, ValueError):
 
 
 class ResolutionHint(UserWarning):
-    """An image is much larger than what the encoder sees of it, and nobody said that this is meant."""
+    """An image is much larger than what the encoder sees of it, and `long_side` was not named."""
 
 
 class ChannelError(FoveateError, KeyError):
@@ -104,7 +101,7 @@ class ChannelError(FoveateError, KeyError):
 
 
 class UnbuiltChannelWarning(UserWarning):
-    """A channel was read by its name that was not built for this image: every value is the channel's neutral one."""
+    """A channel was read that was not built for this image: every value is the channel's neutral one."""
 
 
 class TextureFileError(FoveateError, ValueError):
@@ -112,11 +109,11 @@ class TextureFileError(FoveateError, ValueError):
 
 
 class TextureVersionError(TextureFileError):
-    """A texture file of a format version that this release cannot read."""
+    """A texture file or a scene of a version that this release cannot read."""
 
 
 class TextureEncoderError(FoveateError, ValueError):
-    """A texture is asked through an encoder (or a revision of it) that did not make it."""
+    """A texture is asked through another encoder, or another revision, than made it."""
 
 
 class BasisFileError(FoveateError, ValueError):
@@ -136,9 +133,9 @@ class EncoderOutputError(FoveateError, ValueError):
 
 
 class DeviceError(FoveateError, RuntimeError):
-    """A GPU that has too little memory or stopped working, what works on no GPU, and values on different devices.
+    """A GPU with too little memory or that stopped working, work that a GPU cannot do, values on different devices.
 
-    Also a value whose tensors somebody wrote into.
+    Also a value whose tensors were written into.
     """
 
 
@@ -147,7 +144,7 @@ class MissingExtraError(FoveateError, ImportError):
 
 
 class ModelFilesError(FoveateError, OSError):
-    """Files of a model (depth, masks, a VLM, a projector) that are missing, incomplete, of another kind, or not had."""
+    """Files of a model (depth, masks, a VLM, a projector) that are missing, incomplete or of another kind."""
 
 
 class QueryError(FoveateError, ValueError):
@@ -163,7 +160,7 @@ class BudgetWarning(UserWarning):
 
 
 class ReadingWarning(UserWarning):
-    """What is written in an image could not be read where that was not asked for; everything else is as usual."""
+    """The words of an image could not be read, where reading was not asked for; the texture has none."""
 
 
 class BudgetError(FoveateError, ValueError):
@@ -179,15 +176,15 @@ class PromptError(FoveateError, ValueError):
 
 
 class SceneError(FoveateError, ValueError):
-    """A scene of another model, without images, or seen in another way than it is asked."""
+    """An encoded image of another model, without images, or encoded in another way than it is asked."""
 
 
 class VideoNotFoundError(FoveateError, FileNotFoundError):
-    """No video file, no images in a folder, or no camera where one was said to be."""
+    """No video file, no images in a folder, or no camera of that number."""
 
 
 class VideoError(FoveateError, ValueError):
-    """What is there is no video, has no picture in it, or has a frame that is no picture."""
+    """A file that is no video, has no pictures, or has a frame that cannot be decoded."""
 
 
 class OutputError(FoveateError, OSError):

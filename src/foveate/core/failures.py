@@ -1,9 +1,7 @@
-"""What goes wrong on a GPU, said in our words, for all that works on one. It imports no torch.
+"""What torch raises about a GPU, as DeviceError. Imports no torch.
 
-* Too little memory: a batch is halved and tried again, down to one image; then the error names sizes.
-* What a GPU cannot do (a kernel that was not built for it, say) is refused, and says so.
-* A GPU that stopped working (an illegal address, a failed assertion, a card that fell off its bus) does not come back
-  in this process: that is an error of the device, and never of an image.
+Too little memory: a batch is halved and tried again, down to one image. A GPU that stopped working (an illegal address,
+a failed assertion) cannot be used again in this process: an error of the device, never of an image.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ def run_in_halves(function: Callable[[Sequence[A]], list[B]], batch: Sequence[A]
 
 @contextmanager
 def explain_device(doing: str, device: object = "the device", fix: str = SMALLER) -> Iterator[None]:
-    """Turn what torch raises about a GPU into DeviceError; everything else passes. `fix`: of too little memory."""
+    """Turn what torch raises about a GPU into DeviceError; anything else passes. `fix`: for too little memory."""
     try:
         yield
     except FoveateError:
@@ -84,7 +82,7 @@ def explain_device(doing: str, device: object = "the device", fix: str = SMALLER
 
 
 def first_line(cause: BaseException, width: int) -> str:
-    """What an error says first, for a place in a message of ours: `width` characters at most, whole words if it has."""
+    """The first line of an error's message, shortened to `width` characters, at a word if possible."""
     line = str(cause).strip().partition("\n")[0]
     short = textwrap.shorten(line, width, placeholder=" ...")
     return short if len(line) <= width or 2 * len(short) > width else line[: width - 4] + " ..."  # one long path, say

@@ -1,12 +1,9 @@
-"""Grids of cells over an image, and the one coordinate convention of the project.
+"""Grids of cells over an image, and the coordinate convention (docs/conventions.md).
 
-* Arrays are [h, w, channels]; positions and indices are (y, x), sizes (h, w). Never (x, y).
-* Continuous coordinates: an image spans [0, H] x [0, W], and the centre of pixel (0, 0) is (0.5, 0.5). A grid of
-  h x w cells spans the same rectangle, so cell coordinates are pixel coordinates times h/H and w/W. This is
-  `align_corners=False` with border clamping, everywhere.
+* Arrays are [h, w, channels]; positions and indices are (y, x), sizes (h, w).
+* An image spans [0, H] x [0, W], and the centre of pixel (0, 0) is (0.5, 0.5). A grid of h x w cells spans the same
+  rectangle: cell coordinates are pixel coordinates times h/H and w/W (`align_corners=False`, borders clamped).
 * Flat indices run along rows: index = y * w + x.
-
-`docs/conventions.md` says the same at length; `tests/test_grid.py` pins it on grids that are not square.
 """
 
 from __future__ import annotations
@@ -26,8 +23,7 @@ Floats = NDArray[np.float32]
 Boundary = Literal["clamp", "wrap", "zero"]
 Box = tuple[int, int, int, int]  # y0, x0, y1, x1, in cells or in pixels
 Reduction = Literal["mean", "max", "min", "mode"]
-WIDE = 16  # samples that a new one reduces, from which on NumPy's reduceat is the faster way
-FAR = 2.0**40  # cells; positions beyond it are as good as infinite
+FAR = 2.0**40  # cells: positions beyond it are as good as infinite, and fit into int64
 
 
 @dataclass(frozen=True)
@@ -43,9 +39,8 @@ class Grid:
     Attributes:
         h, w: cells.
         height, width: pixels that they cover.
-        part: the rectangle (y0, x0, y1, x1) that these pixels are of a larger image, as visual tokens may show a part
-            of it; None where they are all of it. Positions count from the corner of the part. Grids are compared
-            without it.
+        part: the rectangle (y0, x0, y1, x1) of a larger image that these pixels are; None where they are all of it.
+            Positions count from its corner. Grids are compared without it.
     """
 
     h: int
@@ -118,7 +113,7 @@ def check_grid(grid: object, image: Grid) -> Grid:
 
 
 def check_whole(grid: Grid, what: str) -> None:
-    """Raises OptionError for a grid over a part of an image, where `what` would lie at the wrong place in it."""
+    """Raises OptionError for a grid over a part of an image; `what` names the value that has it."""
     if grid.part is not None:
         y0, x0, y1, x1 = (round(side) for side in grid.part)
         raise OptionError(
@@ -131,9 +126,8 @@ def check_whole(grid: Grid, what: str) -> None:
 def resize_map(plane: NDArray[Any], shape: tuple[int, int]) -> Floats:
     """Move a map to another grid over the same image: [h, w] or [h, w, c] -> the same at `shape`, float32.
 
-    Along an axis that becomes finer: linear interpolation between cell centres, clamped at the border. Along an axis
-    that becomes coarser: the exact mean over the area of each new cell. Both are linear maps, so this commutes with
-    any linear score, and a constant stays the same constant.
+    Along an axis that becomes finer: linear interpolation between cell centres. Along an axis that becomes coarser: the
+    exact mean over each new cell. Both are linear, so this commutes with any linear score.
     """
     out: Floats = np.asarray(plane, np.float32)
     for axis in (0, 1):
@@ -161,20 +155,13 @@ def reduce_plane(plane: Floats, shape: tuple[int, int], reduction: Reduction) ->
     function = np.maximum if reduction == "max" else np.minimum
     for axis in (0, 1):
         old, new = plane.shape[axis], shape[axis]
-        if old % new == 0:  # whole blocks: a few slices are ten times faster than reduceat
+        if old % new == 0:  # whole blocks: slices, ten times faster than reduceat
             step = old // new
-            plane = reduce(function, (plane[i::step] if axis == 0 else plane[:, i::step] for i in range(step)))
-            continue
-        start, stop = _spans(old, new)
-        widest = int((stop - start).max())
-        if widest <= WIDE:  # so are a few gathers: a shorter span reads its last sample again
-            spans = (plane.take(np.minimum(start + i, stop - 1), axis) for i in range(widest))
-            plane = reduce(function, spans)
-            continue
-        # reduceat reduces between neighbouring indices, so every second result is wanted; its last span runs to the
-        # end by itself, and a stop that is not above its start gives the single sample at the start.
-        borders = np.minimum(np.stack([start, stop], 1).ravel()[:-1], old - 1)
-        plane = function.reduceat(plane, borders, axis).take(np.arange(0, len(borders), 2), axis)
+            parts = (plane[i::step] if axis == 0 else plane[:, i::step] for i in range(step))
+        else:  # a shorter span reads its last sample again
+            start, stop = _spans(old, new)
+            parts = (plane.take(np.minimum(start + i, stop - 1), axis) for i in range(int((stop - start).max())))
+        plane = reduce(function, parts)
     return plane
 
 
@@ -204,7 +191,7 @@ def _commonest(plane: Floats, shape: tuple[int, int]) -> Floats:
 
 
 def _gathered(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The old indices that each new sample touches, filled up to one number, and which of them it does: [new, n]."""
+    """The old indices that each new sample touches, filled up to a common number, and which are real: [new, n]."""
     start, stop = _spans(old, new)
     index = start[:, None] + np.arange((stop - start).max())
     return np.minimum(index, old - 1), index < stop[:, None]

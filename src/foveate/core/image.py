@@ -1,16 +1,11 @@
-"""Any image a person has -> upright RGB uint8 [H, W, 3], and which of its pixels are really there.
+"""Any image -> upright RGB uint8 [H, W, 3], and its opacity.
 
-What is notable
-* An allow-list of formats, decided by content and not by file name. Other decoders of Pillow are never started.
-* Limits on bytes and pixels come before decoding, so a decompression bomb costs nothing.
-* EXIF orientation is applied; every coordinate in foveate is in the upright frame.
-* Alpha is composited over white and kept as validity. Pillow's plain conversion would show the hidden colours.
-* 16-bit grey is scaled by 1/257, not truncated. Floats and 32-bit integers need a declared range: guessing one turns
-  pictures black.
+* Formats are an allow-list, decided by content; limits on bytes and pixels come before decoding.
+* EXIF orientation is applied. Alpha is composited over white and kept.
+* 16-bit grey is scaled by 1/257. Floats and 32-bit integers need a declared range.
 
-Not covered: 16-bit *colour* files are reduced to 8 bits by Pillow itself (v >> 8, at most one level off); colour
-profiles and the transparent value of a 16-bit grey PNG are ignored; of animations and multi-page files, the first
-frame is read (of a PIL image, the frame it stands at).
+16-bit colour files are reduced by Pillow (v >> 8). Colour profiles and the transparent value of a 16-bit grey PNG are
+ignored. Of animations and multi-page files the first frame is read; of a PIL image, the current one.
 """
 
 from __future__ import annotations
@@ -38,10 +33,9 @@ from foveate.core.errors import (
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
 UPRIGHT, TURNED = 1, (5, 6, 7, 8)  # orientations of EXIF: as it is, and those with rows for columns
 SCALES = (8, 4, 2)  # by which a decoder of JPEG divides an image's sides at little cost
-STRIP = 2**18  # bytes that are taken out of Pillow at a time: they stay in the processor's cache
-MAX_BYTES = 256 * 2**20
-MAX_PIXELS = 64_000_000
-PILLOWS_LIMIT = 178_956_970
+STRIP = 2**18  # bytes taken out of Pillow at a time: they stay in the processor's cache
+MAX_BYTES, MAX_PIXELS = 256 * 2**20, 64_000_000  # chosen by hand, against decompression bombs
+PILLOWS_LIMIT = 178_956_970  # pixels: Pillow's own
 TEXTURE_START = b'{"__metadata__":{"foveate"'  # near the beginning of a texture file
 PDF_START = b"%PDF-"  # within the first 1,024 bytes
 ADDRESS = re.compile("(https?|ftp|s3|gs|file):/", re.IGNORECASE)
@@ -56,7 +50,7 @@ class Picture:
     Attributes:
         rgb: uint8 [H, W, 3], upright, alpha composited over white.
         valid: uint8 [H, W], 255 where the image is opaque, or None where it has no alpha.
-        name: file name, or what kind of object it came from; for messages and headers only.
+        name: file name, or the kind of object it came from; for messages and headers.
     """
 
     rgb: Bytes
@@ -92,12 +86,9 @@ def load_image(
         source: path; bytes of a file; PIL image; array [H, W], [H, W, 1], [H, W, 3] or [H, W, 4] of uint8, uint16
             (scaled by 1/257) or, with `value_range`, any other number; or a Picture, which is returned as it is.
         value_range: (black, white) of pixels that are neither uint8 nor uint16; values outside are clipped.
-        max_bytes, max_pixels: limits, checked before anything is decoded. Pillow's own limit of 179 million pixels for
-            files stays in force.
+        max_bytes, max_pixels: limits, checked before decoding, beside Pillow's own of 179 million pixels for files.
 
-    Raises:
-        ImageNotFoundError, ImageFormatError, ImageDecodeError, ImageTooLargeError, ImageArrayError: one for each way
-            in which a source is no image.
+    Raises ImageNotFoundError, ImageFormatError, ImageDecodeError, ImageTooLargeError or ImageArrayError.
     """
     if isinstance(source, Picture):
         return source
@@ -119,13 +110,10 @@ def load_image(
 
 
 def load_reduced(source: ImageSource, at_least: int | None) -> tuple[Picture, tuple[int, int]]:
-    """An image for those who need no more than `at_least` pixels along its long side; and (H, W) of all of it.
+    """An image with a long side of `at_least` pixels or more, maybe reduced; and its whole (H, W).
 
-    A JPEG given as a path or bytes is decoded at an eighth, a quarter or half of its sides, the smallest that divides
-    both and whose long side is not below `at_least`: its aspect stays, and with it the grid that an encoder gives it. A
-    half takes half of the time, a quarter little less (it has to be read all the same). Pixels are means of theirs, by
-    the decoder's own filter. Anything else is as from `load_image`. Raises what that does, by the size of the whole
-    image.
+    A JPEG given as a path or bytes is decoded at the smallest of 1/8, 1/4, 1/2 that divides both sides, so that the
+    grid of cells stays the same: a half takes half of the time. Anything else, and errors, are as from `load_image`.
     """
     if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview):
         picture = load_image(source)
@@ -135,7 +123,7 @@ def load_reduced(source: ImageSource, at_least: int | None) -> tuple[Picture, tu
 
 
 def refuse_address(source: str | os.PathLike[str]) -> None:
-    """Raises ImageNotFoundError for a web address in the place of a path, where it lost a slash as well."""
+    """Raises ImageNotFoundError for a web address in the place of a path, which may have lost a slash in `Path`."""
     text = os.fspath(source)
     if isinstance(text, str) and ADDRESS.match(text):
         raise ImageNotFoundError(
@@ -168,8 +156,8 @@ def shrink(rgb: Bytes, long_side: int | None) -> Bytes:
 
 
 def is_one_colour(rgb: Bytes) -> bool:
-    """Whether all pixels of an image uint8 [H, W, 3] are the same. Most photographs show in the first row that not."""
-    return bool((rgb[0] == rgb[0, 0]).all() and (rgb == rgb[0, 0]).all())
+    """Whether all pixels of an image uint8 [H, W, 3] are the same."""
+    return bool((rgb[0] == rgb[0, 0]).all() and (rgb == rgb[0, 0]).all())  # the first row of a photograph says no
 
 
 def read_source(
@@ -267,7 +255,7 @@ def _from_bytes(
 
 
 def _printable(content: bytes) -> str:
-    """Bytes for people: letters and signs of ASCII as they are, a dot for any other."""
+    """Bytes as ASCII, with a dot for what cannot be shown."""
     return "".join(chr(byte) if 32 <= byte < 127 else "·" for byte in content)
 
 
@@ -305,7 +293,7 @@ def _orientation(image: Image.Image) -> object:
 
 
 def _to_array(image: Image.Image) -> Bytes:
-    """The pixels of an image of mode RGB; as np.array(image), in a quarter of the time where it is large."""
+    """np.array(image) of mode RGB, in a quarter of the time where it is large."""
     out = np.empty((image.height, image.width, 3), np.uint8)
     rows = max(1, STRIP // (3 * image.width))
     for top in range(0, image.height, rows):
@@ -315,7 +303,7 @@ def _to_array(image: Image.Image) -> Bytes:
 
 
 def check_rgb(rgb: object) -> None:
-    """Raises ImageArrayError unless an array is uint8 [H, W, 3] and not empty, as pixels are inside foveate."""
+    """Raises ImageArrayError unless an array is uint8 [H, W, 3] and not empty."""
     if not isinstance(rgb, np.ndarray):
         what = f"a {type(rgb).__name__}"
     elif rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3 or not rgb.size:

@@ -1,14 +1,11 @@
 """The channel table: what each of the 40 named channels means, and where a layout puts it.
 
-Code says `texture.channel("saliency")`, never `texture[8]`; a `Layout` turns names into layer numbers, so published
-layer orders are data. A channel that was not computed for an image has a documented neutral value: a texture answers
-with that value instead of storing a plane of it.
+Channels have names; a `Layout` gives them layer numbers. A channel that was not computed for an image has its neutral
+value everywhere, and no plane.
 
-Beyond the 40 there are derived channels, computed from pixels when they are read (gradients, colour statistics), known
-extras without a layer (depth, normals, ...), new names (`extra_channel`), the angles of positions (rope_..., which the
-layout rope56 puts behind the 40), and what an embedding has beyond the table where its rank is above 16: embedding_16,
-embedding_17, ... The layout full56 gives the first 32 a layer. The layout lean has those, the segments and the
-colours, and nothing else.
+Beside the 40 there are derived channels, computed from pixels when they are read; known extras without a layer (depth,
+normals, ...); new names (`extra_channel`); angles of positions (rope_...); and embedding_16, embedding_17, ... of an
+embedding with a rank above 16.
 """
 
 from __future__ import annotations
@@ -156,7 +153,7 @@ _EMBEDDING_NAME = re.compile(r"embedding_(0|[1-9][0-9]{0,4})")
 
 
 class Description(TypedDict, total=False):
-    """What a caller may say about a new channel: the attributes of `Channel`; the defaults are those of a plain map."""
+    """Attributes of a new `Channel` that a caller may give; the defaults are those of a map in [0, 1]."""
 
     filter: Filter
     reduction: Reduction
@@ -259,7 +256,7 @@ GRID13 = Layout(
      "colour_variance", "colour_mean"),
     shape=(32, 32),
 )  # fmt: skip
-LEAN = Layout("lean", (*COLOURS, "cluster_id", *_EMBEDDING, *_MORE))  # training/experiments/channel_budget
+LEAN = Layout("lean", (*COLOURS, "cluster_id", *_EMBEDDING, *_MORE))  # all that questions read (docs/log.md)
 LAYOUTS = ReadOnly({layout.name: layout for layout in (FULL40, FULL56, ROPE56, PART28, MVP13, GRID13, LEAN)})
 
 
@@ -278,7 +275,7 @@ def layout_named(layout: Layout | str) -> Layout:
 
 
 def embedding_number(name: str) -> int | None:
-    """Which number of the embedding a channel is; None for every other channel.
+    """The number of an embedding's channel; None for every other channel.
 
     >>> embedding_number("embedding_20"), embedding_number("saliency")
     (20, None)
@@ -288,9 +285,9 @@ def embedding_number(name: str) -> int | None:
 
 
 def channel_named(name: str, extra: Mapping[str, Channel] = EVERY_NAME) -> Channel:
-    """The entry of a name among the `extra` channels and in the table: one of the 40, derived, or a known extra.
+    """The channel of a name: of `extra`, of the tables here, or a number of an embedding.
 
-    So has every number of an embedding, of whatever rank. Raises ChannelError with the nearest names.
+    Raises ChannelError with the nearest names.
     """
     if isinstance(name, str):
         if name in extra:

@@ -1,9 +1,8 @@
 """Immutable values, also after pickling.
 
 `ReadOnly` is a mapping that cannot be changed (types.MappingProxyType cannot be pickled). `Frozen` makes the arrays of
-a dataclass read-only, again after unpickling, where NumPy forgets that they were. A tensor cannot be read-only, but
-torch counts who writes into it: of `Counted` that is found out before an answer comes from it. A copy of what never
-changes is the thing itself (`OwnCopy`), with what pickling leaves out.
+a dataclass read-only, also after unpickling. A tensor cannot be read-only, but torch counts writes: `Counted` finds
+them. `OwnCopy`: a copy of what never changes is the value itself.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ class ReadOnly(Mapping[K, V]):
         return len(self._items)
 
     def get(self, key: object, default: Any = None) -> Any:
-        """As a dict's own: without an exception on the way."""
+        """As dict.get, which is faster than Mapping's."""
         return self._items.get(key, default)  # type: ignore[arg-type]
 
     def items(self) -> ItemsView[K, V]:
-        """A dict's own view, which changes nothing either; that of a Mapping takes ten times as long."""
+        """A dict's own view: Mapping's takes ten times as long."""
         return self._items.items()
 
     def __repr__(self) -> str:
@@ -61,7 +60,7 @@ def _brief(value: object) -> str:
 
 
 def _freeze(array: np.ndarray) -> None:
-    if array.flags.writeable:  # to look is quicker than to set, and most are shared and read-only before
+    if array.flags.writeable:  # looking is faster than setting, and most arrays are read-only already
         array.setflags(write=False)
 
 
@@ -97,8 +96,10 @@ class Frozen(OwnCopy):
 
 
 class Counted(OwnCopy):
-    """For dataclasses of tensors. Not counted is who writes through `tensor.data`, or through an array of NumPy that
-    shares the memory, or into what was made in `torch.inference_mode` (core/devices.py: `counting`)."""
+    """For dataclasses of tensors: finds out whether one was written into.
+
+    Not counted are writes through `tensor.data` or NumPy, and tensors of `torch.inference_mode` (`devices.counting`).
+    """
 
     _versions: tuple[tuple[str, Tensor, int], ...]
 
@@ -119,7 +120,7 @@ class Counted(OwnCopy):
         Counted.__post_init__(self)  # tensors begin to count anew where they arrive
 
     def check_unchanged(self) -> None:
-        """Raises DeviceError if somebody wrote into a tensor since this value was made."""
+        """Raises DeviceError if a tensor was written into since this value was made."""
         changed = [name for name, tensor, version in self._versions if tensor._version != version]
         if changed:
             what, again = self._changed()
