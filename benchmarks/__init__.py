@@ -29,8 +29,8 @@ Speed: docs/performance.md, in its order
     store             reading and searching, bytes that a question reads
     index             images a second of indexing, beside the encoder alone
     quality           what quicker ways cost
-    gpu               all that needs a GPU
-    hardware_texture  samplers of a GPU's hardware, cache lines counted
+    gpu               the question on a GPU, its kernel and plain torch beside NumPy
+    hardware_texture  cache lines of six layouts, counted
 
 Do maps show what is asked for?
 

@@ -86,6 +86,7 @@ TABLES = (  # what claims.txt needs is not last, as the last may be cut off
     Table("quality", QUALITY, "--limit 64", "--limit 1"),
     Table("quality_masks", QUALITY, "--data {data}/coco128 --limit 24", "--data {data}/coco128 --limit 1", "quality"),
     Table("hardware_texture", "Hardware textures", "--repeats 20", "--repeats 1 --side 512 --samples 273"),
+    Table("gpu", "GPU", "", "--quick", gpu=True),
     Table("ratios", QUALITY, "--calls 5", "--calls 1"),
     Table("reuse_l14", FIRST, "--encoders clip-l14 --tables questions,patches --repeats 1",
           "--encoders clip-l14 --tables questions,patches --repeats 1 --layers 1", "reuse"),
@@ -116,7 +117,7 @@ def command(
 
 def choose(only: str) -> tuple[Table, ...]:
     """Tables of names with commas between; all of them for none. Raises OptionError."""
-    tables, wanted = (*TABLES, *gpu_tables()), [one.strip() for one in only.split(",") if one.strip()]
+    tables, wanted = TABLES, [one.strip() for one in only.split(",") if one.strip()]
     unknown = [one for one in wanted if one not in {table.name for table in tables}]
     if unknown:
         raise OptionError(
@@ -125,13 +126,6 @@ def choose(only: str) -> tuple[Table, ...]:
             fix="`python -m benchmarks --help` lists the others, which are commands of their own",
         )
     return tuple(table for table in tables if not wanted or table.name in wanted)
-
-
-def gpu_tables() -> tuple[Table, ...]:
-    """The tables of gpu.py, which is also a suite of its own, for a day with a GPU."""
-    from benchmarks.gpu import tables  # it runs them by this module
-
-    return tuple(table for table in tables("cuda") if table not in TABLES)
 
 
 def place(name: str | None, out: Path | None, resume: bool, unnamed: Path) -> Path:

@@ -23,7 +23,7 @@ def test_a_row_for_each_number_of_workers(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "packed" / "images.tar", "w") as tar:
         tar.add(PHOTOS, "images")
     paths = [str(tmp_path / "packed"), str(tmp_path / "broken.jpg")]
-    said = CliRunner().invoke(app, ["index", *paths, "--workers", "1,2", "--encoder", "nano-fast"])
+    said = CliRunner().invoke(app, ["index", *paths, "--workers", "1,2", "--encoder", "nano"])
     assert said.exit_code == 0, said.output
     report = json.loads(said.stdout.splitlines()[-1])
     assert [(row["engine"], row["workers"], row["added"], row["bad"]) for row in report["rows"]] == [

@@ -16,7 +16,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import benchmarks
-from benchmarks import claims, common, compare, gpu, quality, ratios, suite, tasks
+from benchmarks import claims, common, compare, quality, ratios, suite, tasks
 from benchmarks.__main__ import BENCHMARKS, app
 from benchmarks.common import circumstances
 from benchmarks.ratios import CHECKS
@@ -156,7 +156,6 @@ def test_files_of_results_are_not_replaced(tmp_path: Path) -> None:
             place(None, at, False, unnamed)
         assert place(None, at, True, unnamed) == there
         there.unlink()
-    assert suite.UNNAMED != gpu.UNNAMED
     assert place("2026-11-23_epyc", None, False, there).name == "2026-11-23_epyc.json"
     for name, out in (("../up", None), (".hidden", None), ("a", there), ("", None)):
         with pytest.raises(OptionError, match="--name"):
@@ -172,12 +171,8 @@ def test_files_of_results_are_not_replaced(tmp_path: Path) -> None:
     assert not there.exists()
     with pytest.raises(OptionError, match="--only nope"):
         choose("query, nope")
-    every = [table.name for table in choose("")]
-    assert every[: len(TABLES)] == [table.name for table in TABLES]
-    assert every[len(TABLES) :] == [f"gpu_{part}" for part in (*gpu.PARTS, "vlm")]
-    assert [table.name for table in choose("") if table.gpu] == [
-        f"gpu_{part}" for part in (*gpu.PARTS, "vlm") if part != "floors"
-    ]
+    assert choose("") == TABLES
+    assert [table.name for table in TABLES if table.gpu] == ["gpu"]
 
 
 def test_every_table_is_a_command_with_these_options() -> None:

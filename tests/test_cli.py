@@ -111,15 +111,10 @@ def test_look_ends_with_the_promised_json(run: Run, broccoli: Path, tmp_path: Pa
     assert len(list((tmp_path / "out").iterdir())) == 4
 
 
-def test_the_fast_encoder_by_name(run: Run, broccoli: Path) -> None:
-    result = last(run("look", broccoli, "broccoli", "--encoder", "nano-fast", "--long-side", 256, "--json"))
-    assert result["encoder"] == "nano-fast"
-    assert (
-        last(run("encode", broccoli, "-o", "t.safetensors", "--encoder", "nano-fast", "--json"))["encoder"]
-        == "nano-fast"
-    )
-    assert last(run("look", "t.safetensors", "broccoli", "--json"))["encoder"] == "nano-fast"
-    fails(run("look", "t.safetensors", "broccoli", "--encoder", "nano"), "made by encoder 'nano-fast'")
+def test_the_encoder_by_name(run: Run, broccoli: Path) -> None:
+    result = last(run("look", broccoli, "broccoli", "--encoder", "nano", "--long-side", 256, "--json"))
+    assert result["encoder"] == "nano"
+    fails(run("look", broccoli, "broccoli", "--encoder", "nano-fast"), "--long-side 384")
 
 
 def test_look_draws_more_pictures_that_are_asked_for(run: Run, photo: Path) -> None:
@@ -179,8 +174,7 @@ def test_channels_draws_one_sheet_and_doctor_is_content(run: Run, photo: Path) -
     result = last(run("doctor", "--json"))
     assert result["ok"] is True
     states = {row["what"]: row["state"] for row in result["rows"]}
-    for name in ("nano", "nano-fast"):
-        assert states[f"encoder {name}"].startswith(f"works, revision {foveate.load_encoder(name).revision}, ")
+    assert states["encoder nano"].startswith(f"works, revision {foveate.load_encoder('nano').revision}, ")
 
 
 def test_look_says_what_was_not_understood(run: Run, photo: Path, tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def test_the_confidence_of_a_map_is_the_mean_of_its_best_cells() -> None:
 def test_an_encoder_that_reads_phrases_keeps_its_attributes() -> None:
     class Reads:
         name, revision, width, templates = "reads", "1", 4, ("{}",)
-        calibration = foveate.load_encoder("nano-fast").calibration
+        calibration = foveate.load_encoder("nano").calibration
 
         def encode_image(self, rgb: object, *, long_side: int | None = None) -> object:
             raise NotImplementedError
@@ -183,7 +183,7 @@ def test_an_encoder_that_reads_phrases_keeps_its_attributes() -> None:
     query = prepare(Reads(), "the red cup on the old table")  # type: ignore[arg-type]
     assert query.words == ("red cup", "old table")
     assert [cue.channel for cue in query.cues] == ["colour:red"]
-    assert prepare(foveate.load_encoder("nano-fast"), "the red cup").cues == ()
+    assert prepare(foveate.load_encoder("nano"), "the red cup").cues == ()
 
 
 def test_reasons_name_the_parts_of_a_phrase() -> None:
@@ -208,7 +208,7 @@ QUESTIONS = (
 def test_any_map_can_be_composed(size: tuple[int, int], how: dict[str, Any]) -> None:
     """One cell, a row of cells, a column; few numbers a cell and all."""
     rgb = np.random.default_rng(1).integers(0, 256, (*size, 3), np.uint8)
-    texture = foveate.encode(rgb, encoder="nano-fast", channels="fast", long_side=96, **how)
+    texture = foveate.encode(rgb, channels="fast", long_side=96, **how)
     for question in QUESTIONS:
         found = foveate.score(texture, question)
         for plane in (found.map, *found.parts.values(), *found.reasons.values()):
@@ -224,7 +224,7 @@ def test_nothing_composed_is_where_an_image_is_transparent() -> None:
     with Image.open(PHOTOS / "child_with_broccoli.jpg") as photo:
         seen = np.dstack([np.asarray(photo.convert("RGB")), np.full((640, 480), 255, np.uint8)])
     seen[300:, :, 3] = 0
-    texture = foveate.encode(Image.fromarray(seen, "RGBA"), encoder="nano-fast", channels="fast")
+    texture = foveate.encode(Image.fromarray(seen, "RGBA"), channels="fast")
     for question in QUESTIONS:
         found = foveate.score(texture, question)
         for plane in (found.map, *found.parts.values()):
@@ -232,22 +232,21 @@ def test_nothing_composed_is_where_an_image_is_transparent() -> None:
 
 
 def test_a_phrase_in_quotes_is_asked_as_it_is() -> None:
-    for name in ("nano", "nano-fast"):
-        query = prepare(foveate.load_encoder(name), '"the dog\'s face"')
-        assert query.phrases == ("the dog's face",)
-        assert query.words == ()
-        assert prepare(foveate.load_encoder(name), "the dog's face").words == ("face", "dog")
+    nano = foveate.load_encoder("nano")
+    query = prepare(nano, '"the dog\'s face"')
+    assert query.phrases == ("the dog's face",)
+    assert query.words == ()
+    assert prepare(nano, "the dog's face").words == ("face", "dog")
 
 
 def test_planes_of_a_phrase_do_not_keep_the_maps_of_all_words() -> None:
-    texture = foveate.encode(np.zeros((32, 32, 3), np.uint8), encoder="nano-fast", channels="fast", long_side=64)
+    texture = foveate.encode(np.zeros((32, 32, 3), np.uint8), channels="fast", long_side=64)
     found = foveate.score(texture, "what is the child holding?")
     whole = found.reasons["child"]
     assert (whole if whole.base is None else whole.base).nbytes == texture.grid.count * 4
 
 
-def test_both_built_in_encoders_refuse_other_languages() -> None:
-    for name in ("nano", "nano-fast"):
-        with pytest.raises(QueryError, match="German") as caught:
-            prepare(foveate.load_encoder(name), "wo ist der hund auf dem sofa?")
-        assert f"'{name}'" in caught.value.expected
+def test_the_built_in_encoder_refuses_other_languages() -> None:
+    with pytest.raises(QueryError, match="German") as caught:
+        prepare(foveate.load_encoder("nano"), "wo ist der hund auf dem sofa?")
+    assert "'nano'" in caught.value.expected

@@ -1,91 +1,15 @@
-"""Work on a device: graphs are captured, convolutions are exact, and failures are said. CUDA is pretended."""
+"""What goes wrong on a GPU is explained: too little memory, work that it cannot do, a GPU that stopped."""
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.overrides import TorchFunctionMode
 
-from foveate.channels.torch_planes import DeviceChannels
-from foveate.core.devices import captured, convolve
 from foveate.core.errors import DeviceError
 from foveate.core.failures import explain_device, first_line, run_in_halves
-from foveate.core.image import load_image
-from foveate.encoders.load import ON_DEVICE
-from tests.conftest import PHOTOS
-from tests.fake_cuda import FakeCuda
-
-RGB = load_image(PHOTOS / "child_with_broccoli.jpg").rgb[:160, :192]
-
-
-def test_a_graph_is_warmed_captured_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda, buffer = FakeCuda(monkeypatch), torch.zeros(3)
-    replay = captured(cuda.capturable(lambda x: (x + 1, x * 2)), buffer)
-    assert [call for call in cuda.calls if call in ("stream", "work", "graph", "wait_stream")] == [
-        "wait_stream", "stream", "work", "wait_stream", "graph", "work",
-    ]  # fmt: skip
-    more, twice = replay(torch.tensor([1.0, 2, 3]))
-    assert more.tolist() == [2, 3, 4]
-    assert twice.tolist() == [2, 4, 6]
-    buffer[:] = 5
-    assert replay(buffer)[0] is more  # what lies in the buffer, into the same results
-    assert more.tolist() == [6, 6, 6]
-
-
-@pytest.mark.parametrize("groups", [1, 4])
-@pytest.mark.parametrize("bias", [True, False])
-def test_the_exact_convolution_is_a_convolution(groups: int, bias: bool) -> None:
-    x, weight = torch.randn(2, 8, 13, 17), torch.randn(4, 8 // groups, 3, 3)
-    given = (x, weight, torch.randn(4) if bias else None, (2, 1), (1, 0), (1, 2), groups)
-    assert torch.equal(convolve(*given), torch.nn.functional.conv2d(*given))
-
-
-class Convolutions(TorchFunctionMode):
-    """What convolutions are told of TF32; None where they go by the setting of the process."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.told: list[bool | None] = []
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), keywords: Any = None) -> Any:
-        if "conv" in getattr(function, "__name__", ""):
-            self.told.append((keywords or {}).get("allow_tf32"))
-        return function(*args, **(keywords or {}))
-
-
-@pytest.mark.parametrize("name", ["nano", "nano-fast", "planes"])
-def test_no_convolution_goes_by_the_setting_of_the_process(name: str) -> None:
-    """Nor is it touched: while they work, another thread reads what was set, and what it sets stays."""
-
-    def work() -> object:
-        if name == "planes":
-            return DeviceChannels("cpu")(RGB, (10, 12))
-        return ON_DEVICE[name].built_in(device="cpu").encode_image(RGB, long_side=64)
-
-    convolutions: Any = torch.backends.cudnn
-    before = convolutions.conv.fp32_precision
-    seen: set[str] = set()
-    stop = threading.Event()
-
-    def watch() -> None:
-        while not stop.wait(0.0005):
-            seen.add(convolutions.conv.fp32_precision)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        with Convolutions() as found:
-            work()
-    finally:
-        stop.set()
-        thread.join()
-    assert found.told
-    assert set(found.told) == {False}
-    assert seen <= {before}
 
 
 def test_words_of_a_cause_are_whole() -> None:

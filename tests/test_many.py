@@ -272,7 +272,7 @@ def test_threads_that_begin_together_load_one_network(monkeypatch: pytest.Monkey
         return real(path)
 
     monkeypatch.setattr(nano, "load_network", load_network)
-    encoder = nano.NanoFastEncoder.built_in()
+    encoder = nano.NanoEncoder.built_in()
     foveate.encode([RANDOM] * 4, encoder=encoder, channels="fast", threads=4)
     assert len(made) == 1
 

@@ -14,8 +14,8 @@ import pytest
 import foveate
 from foveate import Texture
 from foveate.core.errors import EncoderFilesError, EncoderNameError, OptionError, TextureEncoderError
-from foveate.encoders.load import BUILT_IN, load_encoder
-from foveate.encoders.nano import FILES, NAMES, NanoEncoder, NanoFastEncoder, count_threads
+from foveate.encoders.load import check_place, load_encoder
+from foveate.encoders.nano import FILES, NAMES, NanoEncoder, count_threads
 from foveate.encoders.protocol import Encoder
 from foveate.texture.texture import EncoderStamp
 
@@ -34,46 +34,48 @@ def nano() -> NanoEncoder:
     return NanoEncoder.built_in()
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
-def test_each_is_an_encoder_and_made_once(name: str) -> None:
-    encoder = load_encoder(name)
+def test_it_is_an_encoder_and_made_once(nano: NanoEncoder) -> None:
+    encoder = load_encoder("nano")
     assert isinstance(encoder, Encoder)
-    assert encoder is load_encoder(name)
-    assert encoder.name == name
+    assert encoder is load_encoder("nano", "cpu")
+    assert encoder.name == "nano"
     assert len(encoder.revision) == 12
-    assert f"Encoder('{name}', files in " in repr(encoder)
-    assert len(repr(encoder)) < 80 + len(str(BUILT_IN[name].built_in().folder))
+    assert "Encoder('nano', files in " in repr(encoder)
+    assert len(repr(encoder)) < 80 + len(str(nano.folder))
+    assert nano.width == len(nano.space.names) + 1
+    sizes = [(nano.folder / name).stat().st_size for name in nano.files]
+    assert sizes[0] <= 20e6
+    assert sum(sizes) <= 29e6
 
 
-def test_their_widths_are_a_number_a_name_and_a_word_vector() -> None:
-    nano = NanoEncoder.built_in()
-    assert nano.width == len(nano.space.names) + 1 > 256
-    assert load_encoder("nano-fast").width == 256
-
-
-@pytest.mark.parametrize(("kind", "image", "together"), [(NanoEncoder, 20e6, 29e6), (NanoFastEncoder, 8e6, 16e6)])
-def test_their_files_are_small(kind: type[NanoEncoder] | type[NanoFastEncoder], image: float, together: float) -> None:
-    sizes = [(kind.built_in().folder / name).stat().st_size for name in kind.files]
-    assert sizes[0] <= image
-    assert sum(sizes) <= together
-
-
-def test_textures_of_one_refuse_the_other(noise: np.ndarray) -> None:
-    for made_by, asked_of in (("nano", "nano-fast"), ("nano-fast", "nano")):
-        texture = foveate.encode(noise, encoder=made_by, channels="fast", long_side=64)
-        assert texture.encoder.name == made_by
-        assert foveate.score(texture, "a dog").grid == texture.grid  # by itself it finds the one that made it
-        with pytest.raises(TextureEncoderError, match=f"made by encoder '{made_by}'") as caught:
-            foveate.score(texture, "a dog", encoder=asked_of)
-        assert "encode the image again" in caught.value.fix
+def test_it_runs_on_the_cpu_only(noise: np.ndarray) -> None:
+    for device in ("cuda", "cuda:0", "mps"):
+        for refused in (
+            lambda: load_encoder("nano", device),  # noqa: B023
+            lambda: foveate.encode(noise, device=device),  # noqa: B023
+            lambda: check_place("nano", device),  # noqa: B023
+        ):
+            with pytest.raises(OptionError, match=f"device='{device}' for the encoder 'nano'") as caught:
+                refused()
+            assert "'clip'" in caught.value.fix
 
 
 def test_a_texture_of_an_earlier_nano_says_so(noise: np.ndarray) -> None:
-    texture = foveate.encode(noise, encoder="nano-fast", channels="fast", long_side=64)
-    earlier = dataclasses.replace(texture, encoder=EncoderStamp("nano", texture.encoder.revision, 256))
-    with pytest.raises(TextureEncoderError, match=f"'nano', revision {texture.encoder.revision}") as caught:
+    texture = foveate.encode(noise, channels="fast", long_side=64)
+    earlier = dataclasses.replace(texture, encoder=EncoderStamp("nano", "0123456789ab", 256))
+    with pytest.raises(TextureEncoderError, match="'nano', revision 0123456789ab") as caught:
         foveate.score(earlier, "a dog")
-    assert load_encoder("nano").revision in caught.value.expected
+    assert texture.encoder.revision in caught.value.expected
+    assert "encode the image again" in caught.value.fix
+
+
+def test_nano_fast_says_what_took_its_place(noise: np.ndarray) -> None:
+    texture = foveate.encode(noise, channels="fast", long_side=64)
+    fast = dataclasses.replace(texture, encoder=EncoderStamp("nano-fast", "0123456789ab", 256))
+    for gone in (lambda: foveate.encode(noise, encoder="nano-fast"), lambda: foveate.score(fast, "a dog")):
+        with pytest.raises(EncoderNameError, match="'nano-fast'") as caught:
+            gone()
+        assert "long_side=384" in caught.value.fix
 
 
 @pytest.mark.parametrize(
@@ -81,13 +83,12 @@ def test_a_texture_of_an_earlier_nano_says_so(noise: np.ndarray) -> None:
     [((512, 512), (64, 64)), ((640, 480), (64, 48)), ((427, 640), (43, 64)), ((1, 1), (64, 64)), ((1, 4000), (1, 64)),
      ((4000, 1), (64, 1)), ((30, 50), (38, 64)), ((2000, 3000), (43, 64))],
 )  # fmt: skip
-@pytest.mark.parametrize("name", BUILT_IN)
 def test_cells_cover_any_image_with_64_along_its_long_side(
-    size: tuple[int, int], cells: tuple[int, int], name: str
+    size: tuple[int, int], cells: tuple[int, int], nano: NanoEncoder
 ) -> None:
     rgb = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
-    dense = load_encoder(name).encode_image(rgb)
-    assert dense.features.shape[2] == load_encoder(name).width
+    dense = nano.encode_image(rgb)
+    assert dense.features.shape[2] == nano.width
     assert dense.grid.shape == cells == dense.features.shape[:2]
     assert (dense.grid.height, dense.grid.width) == size
     assert np.isfinite(dense.features).all()
@@ -116,10 +117,9 @@ def test_a_working_size_out_of_range(nano: NanoEncoder, noise: np.ndarray) -> No
             nano.encode_image(noise, long_side=side)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
-def test_words_that_mean_the_same_are_close_and_others_are_not(name: str) -> None:
+def test_words_that_mean_the_same_are_close_and_others_are_not(nano: NanoEncoder) -> None:
     texts = ["cat", "kitten", "car", "automobile", "airplane", "jet plane", "sky"]
-    c = (t := load_encoder(name).encode_text(texts)) @ t.T
+    c = (t := nano.encode_text(texts)) @ t.T
     assert min(c[0, 1], c[2, 3], c[4, 5]) > 0.65
     assert max(c[0, 2], c[1, 3], c[0, 6]) < 0.35
 
@@ -166,22 +166,17 @@ def test_names_that_do_not_fit_the_network_are_damage(
     assert "force-reinstall" in caught.value.fix
 
 
-@pytest.mark.parametrize("kind", BUILT_IN.values())
-def test_missing_files_say_how_to_get_them(
-    kind: type[NanoEncoder] | type[NanoFastEncoder], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kind, "files", (*kind.files, "nano_extra.bin"))
+def test_missing_files_say_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NanoEncoder, "files", (*FILES, "nano_extra.bin"))
     with pytest.raises(EncoderFilesError, match=r"nano_extra\.bin"):
-        kind.built_in()
+        NanoEncoder.built_in()
 
 
-@pytest.mark.parametrize(
-    "name", ["", "NANO", "nano:x", "nano-fast:x", "nano-slow", "siglip2", "openai/clip-vit-base-patch16"]
-)
+@pytest.mark.parametrize("name", ["", "NANO", "nano:x", "nano-slow", "siglip2", "openai/clip-vit-base-patch16"])
 def test_an_unknown_encoder_lists_the_known_ones(name: str) -> None:
     with pytest.raises(EncoderNameError, match="no encoder named") as caught:
         load_encoder(name)
-    assert "'nano' or 'nano-fast'" in caught.value.expected
+    assert "'nano' (built in)" in caught.value.expected
 
 
 # --- is it right? -----------------------------------------------------------------------------------------------------

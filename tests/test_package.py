@@ -59,9 +59,7 @@ def test_the_index_would_take_them(built: tuple[Path, Path]) -> None:
 def test_every_module_and_asset_is_in_both(built: tuple[Path, Path]) -> None:
     with tarfile.open(built[0]) as tar, zipfile.ZipFile(built[1]) as archive:
         inside, names = {Path(name).relative_to(Path(name).parts[0]) for name in tar.getnames()}, archive.namelist()
-    assert (
-        len(ASSETS) >= 12
-    )  # py.typed, six files of nano and nano-fast, the finder of writing, nouns, three photographs
+    assert len(ASSETS) >= 11  # py.typed, five files of nano, the finder of writing, nouns, three photographs
     for path in [*ASSETS, *SOURCE.rglob("*.py")]:
         assert path.relative_to(ROOT) in inside
         assert path.relative_to(ROOT / "src").as_posix() in names

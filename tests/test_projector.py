@@ -35,7 +35,7 @@ from training.judges.projector.lessons import Lesson, lay_out
 from training.judges.projector.train import accuracy, measure_loss, train
 
 SIDE = 4
-LOOK: dict[str, Any] = {"long_side": 128, "channels": "fast", "encoder": "nano-fast", "rank": 16}
+LOOK: dict[str, Any] = {"long_side": 128, "channels": "fast", "encoder": "nano", "rank": 16}
 FEW: dict[str, Any] = {"steps": 6, "batch": 2, "save_every": 2}
 pytestmark = [
     pytest.mark.vlm,

@@ -21,7 +21,7 @@ from foveate.relevance.fusion import DEFAULTS
 from foveate.relevance.scoring import score_maps, score_query
 from foveate.relevance.value import Relevance
 
-FAST = foveate.load_encoder("nano-fast")
+NANO = foveate.load_encoder("nano")
 
 
 def with_rivalry(contrast: float, synonym: float = 0.6) -> Calibration:
@@ -30,26 +30,25 @@ def with_rivalry(contrast: float, synonym: float = 0.6) -> Calibration:
 
 @pytest.fixture(scope="module")
 def texture(broccoli: Path) -> Texture:
-    """Of nano-fast: rivals are for encoders whose scores lie close together, as cosines of dense features do."""
-    return foveate.encode(broccoli, encoder=FAST)
+    return foveate.encode(broccoli, encoder=NANO)
 
 
 @pytest.fixture(scope="module")
 def bank() -> Negatives:
-    return Negatives(FAST.encode_text(["table", "house", "child", "tree", "puppy", "window", "hat"]))
+    return Negatives(NANO.encode_text(["table", "house", "child", "tree", "puppy", "window", "hat"]))
 
 
 def test_without_rivals_it_is_a_sigmoid_of_the_score(texture: Texture) -> None:
-    query = prepare(FAST, "broccoli")
+    query = prepare(NANO, "broccoli")
     found = score_query(texture, query, with_rivalry(0))
     score = texture.scores(query.vectors)[0]
     assert np.allclose(found.logits, score, atol=1e-6)
     assert np.allclose(found.reasons["participation"], 1 / (1 + np.exp(-(10 * score - 1))), atol=1e-5)
 
 
-@pytest.mark.parametrize("text", ["broccoli", "a dog", "a kid"])  # the bank holds synonyms of the last two
+@pytest.mark.parametrize("text", ["broccoli", "a dog", "a cap"])  # the bank holds synonyms of the last two
 def test_rivals_equal_their_definition(text: str, texture: Texture, bank: Negatives) -> None:
-    query = prepare(FAST, text)
+    query = prepare(NANO, text)
     found = score_query(texture, query, with_rivalry(0.7), bank)
     others = bank.vectors[bank.vectors @ query.vectors[0] <= 0.6]
     assert (len(others) < len(bank.vectors)) == (text != "broccoli")
@@ -61,7 +60,7 @@ def test_rivals_equal_their_definition(text: str, texture: Texture, bank: Negati
 def test_several_questions_at_once_have_the_maps_they_have_alone(
     texture: Texture, bank: Negatives, texts: list[str]
 ) -> None:
-    tower = FAST
+    tower = NANO
     queries = [prepare(tower, text) for text in texts]
     for calibration, negatives in ((with_rivalry(0), None), (with_rivalry(0.7), bank)):
         maps = score_maps(texture, queries, calibration, negatives)
@@ -72,7 +71,7 @@ def test_several_questions_at_once_have_the_maps_they_have_alone(
 
 
 def test_when_every_rival_is_a_synonym_nothing_breaks(texture: Texture, bank: Negatives) -> None:
-    query = prepare(FAST, "broccoli")
+    query = prepare(NANO, "broccoli")
     found = score_query(texture, query, with_rivalry(1, synonym=-1), bank)
     assert np.isfinite(found.map).all()
 
@@ -89,7 +88,7 @@ def test_the_map_is_not_stretched_to_full_contrast(texture: Texture) -> None:
 @pytest.mark.parametrize("contrast", [0.0, 0.7])
 @pytest.mark.parametrize("text", ["broccoli", "a dog", "a dog but not a cat", "the tallest giraffe"])
 def test_a_plain_question_is_scored_as_any_other(text: str, contrast: float, texture: Texture, bank: Negatives) -> None:
-    query, how = prepare(FAST, text), with_rivalry(contrast)
+    query, how = prepare(NANO, text), with_rivalry(contrast)
     short, whole = (score_query(texture, query, how, bank, options) for options in (DEFAULTS, replace(DEFAULTS)))
     for part in fields(Relevance):
         a, b = getattr(short, part.name), getattr(whole, part.name)
@@ -101,7 +100,7 @@ def test_a_plain_question_is_scored_as_any_other(text: str, contrast: float, tex
 
 
 def test_what_enters_beside_a_plain_question_takes_the_long_way(texture: Texture) -> None:
-    query, how = prepare(FAST, "broccoli"), with_rivalry(0)
+    query, how = prepare(NANO, "broccoli"), with_rivalry(0)
     sheer = replace(texture, valid=np.zeros_like(texture.pixel[..., 0]))
     assert query.plain
     assert score_query(sheer, query, how).map.max() == 0

@@ -68,13 +68,13 @@ def message(answer: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 ALL: list[dict[str, Any]] = [
     {},
-    {"encoder": "nano-fast"},
+    {"encoder": "nano"},
     {"encoder": TINY},
     {"long_side": 256},
     {"long_side": "native"},
     {"preset": "text"},
     {"read": "tesseract"},
-    {"encoder": "nano-fast", "long_side": 320, "preset": "static", "read": "tesseract"},
+    {"encoder": "nano", "long_side": 320, "preset": "static", "read": "tesseract"},
 ]
 
 
@@ -176,7 +176,7 @@ def frames(tmp_path: Path, photo: Path) -> Path:
 
 
 def test_a_clip_is_followed_with_the_options(frames: Path) -> None:
-    how: dict[str, Any] = {"encoder": "nano-fast", "preset": "text", "long_side": 256, "read": "tesseract"}
+    how: dict[str, Any] = {"encoder": "nano", "preset": "text", "long_side": 256, "read": "tesseract"}
     asked = client(frames, SessionEncoding(**how), clip=True)
     clip = asked.get("/api/session").json()["clip"]["id"]
     body = {"questions": ["the bus"], "frame": 0}
@@ -202,11 +202,11 @@ def test_a_model_looks_with_the_encoder(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_command_gives_the_options(photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     served = []
     monkeypatch.setattr(foveate.view.server, "serve", lambda app, listening: served.append(app))
-    options = "--encoder nano-fast --long-side native --reader tesseract --preset static".split()
+    options = "--encoder nano --long-side native --reader tesseract --preset static".split()
     done = CliRunner().invoke(commands, ["view", str(photo), "--no-browser", *options], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     told = TestClient(served[0], base_url="http://127.0.0.1").get("/api/session").json()
-    expected = {"encoder": "nano-fast", "long_side": "native", "read": "tesseract", "preset": "static"}
+    expected = {"encoder": "nano", "long_side": "native", "read": "tesseract", "preset": "static"}
     assert (told["encoding"], told["reads"]) == (expected, True)
 
 

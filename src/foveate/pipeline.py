@@ -17,12 +17,11 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, overload
 import numpy as np
 
 from foveate.allocation.allocation import Allocation, Budget, Keep, allocate_relevance
-from foveate.allocation.device.results import DeviceAllocation, DeviceRelevance, DeviceRelevances
 from foveate.allocation.policies import Policy
+from foveate.allocation.torch import DeviceAllocation, allocate_on_device
 from foveate.channels.build import Channels, ChannelSet, build_planes, select_channels
 from foveate.core.arrays import to_half
 from foveate.core.checks import check_choice, check_int, check_type
-from foveate.core.devices import counting
 from foveate.core.errors import (
     FoveateError,
     ImageError,
@@ -38,8 +37,8 @@ from foveate.core.grid import Grid
 from foveate.core.image import ImageSource, Picture, is_one_colour, load_image
 from foveate.core.threads import attempt, complete, is_several, map_in_order, products_in_one_thread, usual_threads
 from foveate.encoders.load import match_encoder, resolve_encoder
-from foveate.encoders.native import RANK, encode_native
-from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images, gpu_of
+from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images
+from foveate.encoders.windows import RANK, encode_native
 from foveate.language.negatives import negatives_of, query_metric_of
 from foveate.language.query import Query, prepare, without_things
 from foveate.reading.pdf import PdfPage, is_pdf, load_page
@@ -48,11 +47,12 @@ from foveate.reading.words import WordReader, Words
 from foveate.relevance.fusion import DEFAULTS, Scoring, parse_options
 from foveate.relevance.presets import PresetName, fill, find_preset, remember_preset
 from foveate.relevance.scoring import score_query
+from foveate.relevance.torch import DeviceRelevance, DeviceRelevances, check_supported, score_on_device
 from foveate.relevance.value import Relevance, Relevances
 from foveate.relevance.written import asks_for_words, page_of
 from foveate.texture.basis import DEFAULT_RANK, compress, keep_all
-from foveate.texture.tensors import FEWER, DeviceTexture, OnDevice
 from foveate.texture.texture import EncoderStamp, Texture
+from foveate.texture.torch import ON_THE_CPU, DeviceTexture
 
 Opened: TypeAlias = tuple[Picture, PdfPage | None]
 Looked: TypeAlias = tuple[Opened, DenseFeatures, int | None]  # and the long side
@@ -254,7 +254,7 @@ def build_texture(
     methods = methods or Channels()
     if words is not None and methods.text == "auto":
         methods = replace(methods, text="pp-ocrv3")  # words have boxes: their reader's detector need not look again
-    planes, made_by = build_planes(names, picture.rgb, z, methods, device=gpu_of(encoder))
+    planes, made_by = build_planes(names, picture.rgb, z, methods)
     texture = Texture(
         grid=grid,
         pixel=picture.rgb,
@@ -316,7 +316,7 @@ def score(
         ChannelError, OptionError: a prior, a fusion or weights that are none.
         DeviceError: on a device: what works only on the CPU, a prior on another device, tensors that were written into.
     """
-    if isinstance(texture, OnDevice):
+    if isinstance(texture, DeviceTexture):
         return _score_on_device(texture, query, how)
     check_type("texture", texture, Texture, fix="texture = encode(image), or Texture.load(file), comes before score")
     encoder = match_encoder(texture.encoder, how.get("encoder"))
@@ -332,23 +332,20 @@ def score(
     return Relevances(tuple(score_query(texture, each, encoder.calibration, negatives, options) for each in queries))
 
 
-def _score_on_device(texture: OnDevice, query: Any, how: Scoring) -> DeviceRelevance | DeviceRelevances:
+def _score_on_device(texture: DeviceTexture, query: Any, how: Scoring) -> DeviceRelevance | DeviceRelevances:
     """`score` for a texture on a device: the same words, numbers and errors, and tensors there."""
-    from foveate.allocation.device.scoring import check_supported, score_on_device, split_prior
-
-    fix = "foveate.allocation.device.replay: Replay(batch, budget=273)(question) asks all of a batch"
-    texture = check_type("texture", texture, DeviceTexture, fix=fix)
-    texture.check_unchanged()
     encoder = match_encoder(texture.texture.encoder, how.get("encoder"))
     negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
-    named, prior = split_prior(texture, how)
-    options = parse_options(texture.texture, cast("Scoring", named))
+    prior: Any = how.get("prior")
+    if hasattr(prior, "cpu"):  # a DeviceRelevance, or a tensor
+        how = {**how, "prior": prior.cpu()}
+    options = parse_options(texture.texture, how)
     check_supported(texture, options)  # before a question that only what was read can answer: "why?"
 
     def ask(text: str) -> DeviceRelevance:
         query = prepare(encoder, text)
-        with explain_device(f"a question of {texture!r}", texture.device, FEWER), counting():
-            return score_on_device(texture, query, encoder.calibration, negatives, options, prior)
+        with explain_device(f"a question of {texture!r}", texture.device, ON_THE_CPU):
+            return score_on_device(texture, query, encoder.calibration, negatives, options)
 
     if isinstance(query, str) or not isinstance(query, Iterable):
         return ask(cast("str", query))
@@ -421,24 +418,13 @@ def allocate(
             protected.
         OptionError: floor outside [0, 1], protected of another shape or type, no policy, no window.
     """
-    if isinstance(relevance, Relevances):
-        return tuple(
+    if isinstance(relevance, Relevances | DeviceRelevances):
+        return tuple(  # type: ignore[return-value]  # all of one kind
             allocate(one, budget, floor=floor, policy=policy, protected=protected, window=window) for one in relevance
         )
-    if isinstance(relevance, DeviceRelevance | DeviceRelevances):
-        return _keep_on_device(relevance, budget, floor=floor, policy=policy, protected=protected, window=window)
+    if isinstance(relevance, DeviceRelevance):
+        with explain_device(f"an allocation of {relevance.texture!r}", relevance.device, ON_THE_CPU):
+            return allocate_on_device(relevance, budget, floor=floor, policy=policy, protected=protected, window=window)
     fix = "relevance = score(texture, query) comes before allocate"
     relevance = check_type("relevance", relevance, Relevance, fix=fix)
     return allocate_relevance(relevance, budget, Keep(floor, policy, protected, window))
-
-
-def _keep_on_device(
-    relevance: DeviceRelevance | DeviceRelevances, budget: Budget, **how: Unpack[Allocating]
-) -> DeviceAllocation | tuple[DeviceAllocation, ...]:
-    """`allocate` for what was found on a device."""
-    from foveate.allocation.device.keeping import keep_on_device
-
-    if isinstance(relevance, DeviceRelevances):
-        return tuple(cast("DeviceAllocation", _keep_on_device(one, budget, **how)) for one in relevance)
-    with explain_device(f"an allocation of {relevance.texture!r}", relevance.device, FEWER):
-        return keep_on_device(relevance, budget, **how)

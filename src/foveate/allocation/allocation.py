@@ -222,7 +222,7 @@ def _choose(
     if keep.window is None:
         if ours and allowed is None and first is None and not spread:
             return top_cells(ranked, budget), {}
-        keys = _rank_cells(ranked, budget, grid, spread, first, allowed)
+        keys = rank_cells(ranked, budget, grid, spread, first, allowed)
         kept = _select(policy, keys, budget, grid, features)
         urgent = keys[kept] == np.inf
         inside = urgent if first is None else urgent & first[kept]
@@ -293,7 +293,7 @@ def check_floor(floor: float | None) -> float:
     return 0.0 if floor is None else check_number("floor", floor, fix="0.1 spreads a tenth of the budget")
 
 
-def _rank_cells(
+def rank_cells(
     scores: Floats, budget: int, grid: Grid, spread: int, first: Bools | None, allowed: Bools | None
 ) -> Floats:
     """Scores with +infinity at the cells to keep before others, and -infinity at those to keep after all others."""

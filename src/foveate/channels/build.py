@@ -25,11 +25,9 @@ from foveate.channels.objects import find_objects
 from foveate.channels.saliency import compute_saliency
 from foveate.channels.segments import Provider, mark_borders, measure_cells, segment_image
 from foveate.channels.text import Detector, find_text_regions
-from foveate.channels.torch_planes import LEAST, device_channels
 from foveate.channels.visual import compute_visual_planes
 from foveate.core.checks import check_type
 from foveate.core.errors import ChannelError
-from foveate.core.failures import explain_device
 from foveate.core.grid import reduce_plane
 from foveate.core.image import is_one_colour
 from foveate.core.layout import EVERY_NAME, LAYOUTS, channel_named
@@ -107,8 +105,6 @@ def build_planes(
     rgb: NDArray[np.uint8],
     z: NDArray[np.floating],
     methods: Channels | None = None,
-    *,
-    device: str | None = None,
 ) -> tuple[dict[str, Floats], dict[str, str]]:
     """Planes by name, float32 at their native resolution, and who made those that had a choice.
 
@@ -117,20 +113,14 @@ def build_planes(
         rgb: uint8 [H, W, 3].
         z: compressed features [h, w, r], which segments follow.
         methods: who makes segments, writing and depth; its names are not read.
-        device: where torch computes those of "fast" (torch_planes.py); None is here, by NumPy.
     """
     methods = methods or Channels()
     planes: dict[str, Floats] = {}
     made: dict[str, str] = {}
-    if device is not None and set(names) & set(CHANNEL_SETS["fast"]) and min(rgb.shape[:2]) >= LEAST:
-        with explain_device(f"channels of {rgb.shape[0]} x {rgb.shape[1]} pixels", device):
-            planes |= device_channels(device)(rgb, (z.shape[0], z.shape[1]))
-        made |= dict.fromkeys(planes, f"torch, {device.partition(':')[0]}")
-    else:
-        if set(names) & set(VISUAL):
-            planes |= compute_visual_planes(rgb)
-        if "saliency" in names:
-            planes["saliency"] = compute_saliency(rgb, z.shape[:2])
+    if set(names) & set(VISUAL):
+        planes |= compute_visual_planes(rgb)
+    if "saliency" in names:
+        planes["saliency"] = compute_saliency(rgb, z.shape[:2])
     parts = None  # an image of one colour is one segment
     if set(names) & {*SEGMENTS, "occlusion"} and not is_one_colour(rgb):
         features = np.asarray(z, np.float32)

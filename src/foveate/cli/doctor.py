@@ -35,7 +35,7 @@ EXTRAS = {
     "faiss": ("faiss-cpu",),
     "ray": ("ray", "pyarrow"),
 }
-ENCODERS = ("nano", "nano-fast")  # built in; foveate.encoders.load, which may be what is broken, has the same
+ENCODERS = ("nano",)  # built in; foveate.encoders.load, which may be what is broken, has the same
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 MOST_NAMES, FAINT = 3, 0.05  # of a word, in the table
 
@@ -83,7 +83,7 @@ def _explain_words(texts: list[str], encoder: str) -> None:
         raise OptionError(
             f"--words with --encoder {encoder}",
             expected="nano: the one that was taught a list of words",
-            fix="clip, siglip and tips read any text, and nano-fast any English word: try one with 'foveate look'",
+            fix="clip, siglip and tips read any text: try one with 'foveate look'",
         )
     found = [word for text in texts for word in explain(text)]
     print_table("which words nano knows", ("word", "nano", "looks for"), [_explained(word) for word in found])

@@ -31,6 +31,8 @@ NAMES: dict[str, str] = {
     "foveate.relevance.cascade": "foveate.score: all cells cost less than coarse ones first",
 }  # fmt: skip
 
+ENCODERS = {"nano-fast": "encode the image again with 'nano' and long_side=384: as fast, and better"}
+
 _CHOOSING = ("policy", "floor", "protected", "window", "weights", "seed")
 _SCORING = ("preset", "prior", "prior_weight", "fusion", "cues", "reading", "smoothing")
 # Of a function: each keyword that it lost, and what to write instead.

@@ -1,21 +1,15 @@
 """Immutable values, also after pickling.
 
 `ReadOnly` is a mapping that cannot be changed (types.MappingProxyType cannot be pickled). `Frozen` makes the arrays of
-a dataclass read-only, also after unpickling. A tensor cannot be read-only, but torch counts writes: `Counted` finds
-them. `OwnCopy`: a copy of what never changes is the value itself.
+a dataclass read-only, also after unpickling. `OwnCopy`: a copy of what never changes is the value itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import ItemsView, Iterator, Mapping
+from typing import Any, Self, TypeVar
 
 import numpy as np
-
-from foveate.core.errors import DeviceError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -93,39 +87,3 @@ class Frozen(OwnCopy):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         Frozen.__post_init__(self)
-
-
-class Counted(OwnCopy):
-    """For dataclasses of tensors: finds out whether one was written into.
-
-    Not counted are writes through `tensor.data` or NumPy, and tensors of `torch.inference_mode` (`devices.counting`).
-    """
-
-    _versions: tuple[tuple[str, Tensor, int], ...]
-
-    def _counted(self) -> Iterable[tuple[str, Tensor]]:
-        """The tensors, each with its name."""
-        raise NotImplementedError
-
-    def _changed(self) -> tuple[str, str]:
-        """For an error: what this is, and how to have it again."""
-        raise NotImplementedError
-
-    def __post_init__(self) -> None:
-        found = tuple((name, each, each._version) for name, each in self._counted() if not each.is_inference())
-        object.__setattr__(self, "_versions", found)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        Counted.__post_init__(self)  # tensors begin to count anew where they arrive
-
-    def check_unchanged(self) -> None:
-        """Raises DeviceError if a tensor was written into since this value was made."""
-        changed = [name for name, tensor, version in self._versions if tensor._version != version]
-        if changed:
-            what, again = self._changed()
-            raise DeviceError(
-                f"{what}: somebody wrote into its {', '.join(changed)}",
-                expected="tensors as they were made: this is a value, and answers and captured graphs go by them",
-                fix=f"{again}; and write into a copy: tensor.clone()",
-            )

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.checks import check_choice, check_int
-from foveate.core.devices import download
 from foveate.core.errors import EncoderFilesError, EncoderNameError, EncoderOutputError
 from foveate.core.failures import explain_device, run_in_halves
 from foveate.core.grid import Grid
@@ -196,17 +195,15 @@ class HubEncoder:
         import torch
 
         pixels = torch.from_numpy(np.ascontiguousarray(np.stack(pictures).transpose(0, 3, 1, 2)))
-        if self.device.type == "cuda":
-            pixels = pixels.pin_memory()  # so that the copy does not hold up the work that is under way
         with torch.inference_mode():
-            features = self.dense_features(pixels.to(self.device, self._dtype, non_blocking=True)).float()
+            features = self.dense_features(pixels.to(self.device, self._dtype)).float()
             if self._dtype != torch.float32 and not bool(features.isfinite().all()):
                 raise EncoderOutputError(
                     f"encoder '{self.name}' returned NaN or infinity in {str(self._dtype).removeprefix('torch.')}",
                     expected="finite features: half precision overflows in some networks, and bad weights in any",
                     fix=f"{type(self).__name__}.from_pretrained(..., dtype='float32') as encoder=",
                 )
-            return list(download(features))
+            return list(features.cpu().numpy())
 
     def _grid(self, height: int, width: int, long_side: int | None) -> Grid:
         side = check_int(

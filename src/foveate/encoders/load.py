@@ -9,25 +9,21 @@ from typing import Any
 
 from foveate.core.checks import check_int
 from foveate.core.devices import find_device
-from foveate.core.errors import EncoderFilesError, EncoderNameError, OptionError, TextureEncoderError
-from foveate.encoders.checkpoint import ModelKind, choose_device
+from foveate.core.errors import EncoderNameError, OptionError, TextureEncoderError
+from foveate.core.gone import ENCODERS
+from foveate.encoders.checkpoint import choose_device
 from foveate.encoders.clip import ClipEncoder
 from foveate.encoders.hub import HubEncoder
-from foveate.encoders.nano import NanoEncoder, NanoFastEncoder
-from foveate.encoders.nano_device import NanoFastOnDevice, NanoOnDevice
+from foveate.encoders.nano import NanoEncoder
 from foveate.encoders.protocol import Calibration, Encoder
 from foveate.encoders.siglip import SiglipEncoder
 from foveate.encoders.tips import TipsEncoder
 from foveate.texture.texture import EncoderStamp
 
 FAMILIES: dict[str, type[HubEncoder]] = {each.kind: each for each in (ClipEncoder, SiglipEncoder, TipsEncoder)}
-BUILT_IN: dict[str, type[NanoEncoder] | type[NanoFastEncoder]] = {"nano": NanoEncoder, "nano-fast": NanoFastEncoder}
-ON_DEVICE: dict[str, type[NanoOnDevice] | type[NanoFastOnDevice]] = {
-    "nano": NanoOnDevice,
-    "nano-fast": NanoFastOnDevice,
-}
+BUILT_IN: dict[str, type[NanoEncoder]] = {"nano": NanoEncoder}
 # Names that a file may choose: any other would let it decide what is downloaded and read.
-DEFAULTS = frozenset([*BUILT_IN, *(f"{kind}:{family.default}" for kind, family in FAMILIES.items())])
+DEFAULTS = frozenset([*BUILT_IN, *ENCODERS, *(f"{kind}:{family.default}" for kind, family in FAMILIES.items())])
 MOST_LOADED = 4  # encoders from the Hub, the last ones used
 _loaded: dict[tuple[str, str, str], Encoder] = {}  # kind, checkpoint, device
 _guard = threading.Lock()  # of that table, held for a moment
@@ -38,18 +34,17 @@ MEMBERS = "an object with all members of foveate.encoders.protocol.Encoder"
 def load_encoder(name: str, device: str | None = None) -> Encoder:
     """An encoder by name, made once per process and device.
 
-    >>> load_encoder("nano-fast").width
-    256
+    >>> load_encoder("nano").name
+    'nano'
 
     Args:
-        name: "nano", "nano-fast"; "clip", "siglip", "tips", alone or with ":NAME_OR_FOLDER".
-        device: "cuda", "cuda:1", "cpu", ...; for those from the Hub None is where it was loaded last, or else a GPU if
-            there is one, so a question about a texture goes where its image was encoded; nano stays on the CPU unless
-            a device is named, where torch runs it.
+        name: "nano"; "clip", "siglip", "tips", alone or with ":NAME_OR_FOLDER".
+        device: of encoders from the Hub: "cuda", "cuda:1", "cpu", ...; None is where it was loaded last, or else a GPU
+            if there is one, so a question about a texture goes where its image was encoded. nano runs on the CPU only.
 
     Raises:
         EncoderNameError, MissingExtraError, EncoderFilesError: no encoder of this name, or not all of it is there.
-        OptionError: no such device.
+        OptionError: no such device, or a GPU for nano.
     """
     if not isinstance(name, str):
         raise EncoderNameError(
@@ -61,14 +56,14 @@ def load_encoder(name: str, device: str | None = None) -> Encoder:
     if kind not in (*BUILT_IN, *FAMILIES) or (kind in BUILT_IN and checkpoint):
         raise EncoderNameError(
             f"no encoder named {name!r}",
-            expected="'nano' or 'nano-fast' (built in), or 'clip', 'siglip' or 'tips', alone or with ':NAME_OR_FOLDER'",
-            fix="use 'nano', or a folder that holds config.json and model.safetensors: 'clip:/path/to/folder'",
+            expected="'nano' (built in), or 'clip', 'siglip' or 'tips', alone or with ':NAME_OR_FOLDER'",
+            fix=ENCODERS.get(
+                name, "use 'nano', or a folder that holds config.json and model.safetensors: 'clip:/path/to/folder'"
+            ),
         )
     if kind in BUILT_IN:
-        if device in (None, "cpu"):
-            return _load_built_in(kind)
-        place = choose_device(device, _built_in_kind(kind))
-        return _load_built_in(kind) if place == "cpu" else _load_on_device(kind, place)
+        _refuse_device(kind, device)
+        return _load_built_in(kind)
     with _guard:
         last = next((key[2] for key in reversed(_loaded) if key[:2] == (kind, checkpoint)), None)
     place = last if device is None and last is not None else choose_device(device, FAMILIES[kind].model_kind())
@@ -100,16 +95,13 @@ def _load_built_in(kind: str) -> Encoder:
     return BUILT_IN[kind].built_in()
 
 
-@cache
-def _load_on_device(kind: str, device: str) -> Encoder:
-    return ON_DEVICE[kind].built_in(device)
-
-
-def _built_in_kind(kind: str) -> ModelKind:
-    """How errors speak of what nano lacks on a GPU."""
-    return ModelKind(
-        "network", f"device= of the encoder '{kind}'", "", f"'{kind}' on the CPU needs neither", EncoderFilesError
-    )
+def _refuse_device(kind: str, device: str | None) -> None:
+    if device not in (None, "cpu"):
+        raise OptionError(
+            f"device={device!r} for the encoder '{kind}'",
+            expected="'cpu': it runs there, by onnxruntime",
+            fix="leave device out; encoders that run on a GPU are 'clip', 'siglip' and 'tips' (docs/gpu.md)",
+        )
 
 
 def resolve_encoder(encoder: str | Encoder, device: str | None = None) -> Encoder:
@@ -135,6 +127,8 @@ def check_place(encoder: str | Encoder | None, device: str) -> None:
     """Raises what `resolve_encoder` raises of the device, and loads nothing."""
     if not isinstance(encoder, str | None):
         resolve_encoder(encoder, device)
+    elif encoder in BUILT_IN:
+        _refuse_device(encoder, device)
     elif device != "cpu":  # there is always one, also without torch
         find_device(device, kinds=())
 

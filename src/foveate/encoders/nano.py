@@ -1,16 +1,14 @@
-"""nano and nano-fast: the built-in encoders. Convolutional networks (ONNX) and a static table of word-piece vectors.
+"""nano, the built-in encoder: a convolutional network (ONNX) and a static table of word-piece vectors.
 
-What is notable
-* Offline and without torch: onnxruntime for the image, a few lookups for the text.
-* nano's features are evidence, one plane a name ("dog", "sky", "hand", "wheel"); a text becomes a vector over the names
-  (names.py). What nobody taught stays low. nano-fast is the third version of nano: 80 names, less than half the time.
+* Offline and without torch: onnxruntime on the CPU for the image, a few lookups for the text.
+* Its features are evidence, one plane a name ("dog", "sky", "hand", "wheel"); a text becomes a vector over the names
+  (names.py). Things that it was not taught get low maps.
 * Stride 8. The image is resized so that its long side is 512 pixels and both sides are multiples of 8; the cells
   then cover the image exactly, which stretches usual photographs by 1 % at most (a strip of 1:20 by 6 %). Padding to
   the network's 32 pixels is cut off again.
-* The text side knows English word pieces. A text without a single piece it knows is refused, not guessed.
+* The text side knows English word pieces. A text without a single known piece is refused.
 
-Not covered: what the networks have never seen. MODEL_CARD.md says which words they know and how well; `training/` made
-their files.
+MODEL_CARD.md has the words it knows and how well it finds them; `training/` made its files.
 """
 
 from __future__ import annotations
@@ -43,33 +41,31 @@ PADDED_TO = 32
 GREY = 114  # what the network saw outside the photographs in training
 WIDTH = 256  # of the word table
 CALIBRATION = Calibration(temperature=20.0, contrast=0.0, synonym=0.6, slope=27.00, offset=-2.77)
-FAST_CALIBRATION = Calibration(temperature=20.0, contrast=0.0, synonym=0.6, slope=18.00, offset=-2.77)
 FIX = "install foveate again: pip install --force-reinstall foveate"
 IMAGE, TEXT, PIECES = "nano_image.onnx", "nano_text.safetensors", "nano_tokenizer.json"
 CARRIED, NAMES = "nano_names.safetensors", "nano_names.json"
-FAST_IMAGE = "nano_fast_image.onnx"
 FILES = (IMAGE, TEXT, PIECES, CARRIED, NAMES)
-FAST_FILES = (FAST_IMAGE, TEXT, PIECES)
 # onnxruntime's threads wait by spinning, for up to a second: within a run this long, after it not at all. Versions that
 # do not know the first key spin within a run only.
 WAITING = {"session.intra_op.spin_duration_us": "100", "session.force_spinning_stop": "1"}
 _loading = threading.Lock()
 
 
-@dataclass(frozen=True)
-class BuiltIn:
-    """What both encoders share: a network that sees, and a table of word pieces."""
+@dataclass(frozen=True, repr=False)
+class NanoEncoder:
+    """The default encoder. `NanoEncoder.built_in()` reads the package's files, `NanoEncoder(folder)` others."""
 
     folder: Path
-    name: str = ""
-    files: ClassVar[tuple[str, ...]] = ()
+    name: str = "nano"
+    calibration: Calibration = CALIBRATION
+    files: ClassVar[tuple[str, ...]] = FILES
     templates: ClassVar[tuple[str, ...]] = ("{}",)  # a table: any template would add the same vector to every noun
     reads_phrases: ClassVar[bool] = False  # a mean of words: attributes and places are composed instead
     long_side: ClassVar[int] = LONG_SIDE
 
     @classmethod
-    def built_in(cls, device: str | None = None) -> Self:
-        """With the package's files; `device` of one that has a choice (nano_device.py)."""
+    def built_in(cls) -> Self:
+        """With the package's files. Raises EncoderFilesError where one is missing."""
         folder = Path(str(files("foveate") / "encoders" / "assets"))
         missing = [name for name in cls.files if not (folder / name).is_file()]
         if missing:
@@ -78,15 +74,15 @@ class BuiltIn:
                 expected="the files that come with foveate",
                 fix=FIX,
             )
-        return cls(folder) if device is None else cls(folder, device=device)  # type: ignore[call-arg]
+        return cls(folder)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, files in '{self.folder}')"
 
     @property
     def width(self) -> int:
-        """Length of its features and text vectors."""
-        raise NotImplementedError
+        """Length of its features and text vectors: its names, and one more number for what no name covers."""
+        return self.space.width
 
     @cached_property
     def revision(self) -> str:
@@ -94,9 +90,25 @@ class BuiltIn:
         return hashlib.sha256(b"".join((self.folder / name).read_bytes() for name in self.files)).hexdigest()[:12]
 
     @cached_property
+    def space(self) -> NameSpace:
+        """The names it has evidence for, and the words that ask for them."""
+        from safetensors.numpy import load_file
+
+        try:
+            carried = load_file(self.folder / CARRIED)["carried"].astype(np.float32)
+            return read_names(self.folder / NAMES, carried, self.encode_words)
+        except Exception as cause:
+            raise _damaged(f"{CARRIED}' or '{NAMES}", cause) from cause
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """What it has evidence for, each as a question; "tie (part)" is asked as "tie"."""
+        return tuple(dict.fromkeys(name.partition(" (")[0] for name in self.space.names))
+
+    @cached_property
     def _session(self) -> Any:
         with _loading:  # of threads that begin together, one loads
-            return self.__dict__.get("_session") or load_network(self.folder / self.files[0])
+            return self.__dict__.get("_session") or load_network(self.folder / IMAGE)
 
     @cached_property
     def _table(self) -> tuple[Any, NDArray[np.int8], Floats]:
@@ -114,13 +126,9 @@ class BuiltIn:
         """uint8 [H, W, 3] -> features float32 [h, w, D], at most 1 long; 64 cells along the default long side."""
         padded, grid = fit_image(rgb, long_side)
         (features,) = self._session.run(None, {"rgb": padded[None]})  # [1, rows, cols, D]
-        return self._cut(features[0], grid)
-
-    def _cut(self, features: Floats, grid: Grid) -> DenseFeatures:
-        """What the network returned for a padded image -> its features."""
         if features.shape[-1] != self.width:
-            raise _damaged(self.files[0], f"{features.shape[-1]} numbers a cell, not {self.width}")
-        return DenseFeatures(np.ascontiguousarray(features[: grid.h, : grid.w]), grid)
+            raise _damaged(IMAGE, f"{features.shape[-1]} numbers a cell, not {self.width}")
+        return DenseFeatures(np.ascontiguousarray(features[0, : grid.h, : grid.w]), grid)
 
     def encode_words(self, texts: Sequence[str]) -> Floats:
         """Texts -> unit vectors of the word table, float32 [n, 256]: the mean of their pieces' rows. QueryError."""
@@ -139,36 +147,6 @@ class BuiltIn:
             out[i] = mean / max(float(np.linalg.norm(mean)), 1e-9)
         return out
 
-
-@dataclass(frozen=True, repr=False)
-class NanoEncoder(BuiltIn):
-    """The default encoder. `NanoEncoder.built_in()` reads the package's files, `NanoEncoder(folder)` others."""
-
-    files: ClassVar[tuple[str, ...]] = FILES
-    name: str = "nano"
-    calibration: Calibration = CALIBRATION
-
-    @cached_property
-    def space(self) -> NameSpace:
-        """The names it has evidence for, and the words that ask for them."""
-        from safetensors.numpy import load_file
-
-        try:
-            carried = load_file(self.folder / CARRIED)["carried"].astype(np.float32)
-            return read_names(self.folder / NAMES, carried, self.encode_words)
-        except Exception as cause:
-            raise _damaged(f"{CARRIED}' or '{NAMES}", cause) from cause
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """What it has evidence for, each as a question; "tie (part)" is asked as "tie"."""
-        return tuple(dict.fromkeys(name.partition(" (")[0] for name in self.space.names))
-
-    @property
-    def width(self) -> int:
-        """Names, and one more number for what no name covers."""
-        return self.space.width
-
     def knows(self, text: str) -> bool:
         """Whether a text as a whole is a word or phrase for one of its names."""
         return self.space.knows(text)
@@ -181,24 +159,6 @@ class NanoEncoder(BuiltIn):
         """Texts -> unit vectors float32 [n, width] over the names. Raises QueryError."""
         self.encode_words(texts)  # refuses what it cannot read
         return np.array([self.space.place(text) for text in texts], np.float32).reshape(-1, self.width)
-
-
-@dataclass(frozen=True, repr=False)
-class NanoFastEncoder(BuiltIn):
-    """The third version of nano: the detector's 80 names and what is near them in the word table."""
-
-    files: ClassVar[tuple[str, ...]] = FAST_FILES
-    name: str = "nano-fast"
-    calibration: Calibration = FAST_CALIBRATION
-
-    @property
-    def width(self) -> int:
-        """Length of a vector of the word table."""
-        return WIDTH
-
-    def encode_text(self, texts: Sequence[str]) -> Floats:
-        """Texts -> unit vectors float32 [n, 256]. Raises QueryError."""
-        return self.encode_words(texts)
 
 
 def count_threads() -> int:

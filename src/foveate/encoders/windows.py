@@ -1,8 +1,12 @@
-"""An image much larger than the network was trained on: overlapping windows, blended, and one look at the whole.
+"""Images much larger than a network was trained on: overlapping windows, blended, and one look at the whole.
 
-Windows see details, the overview knows the context. Windows overlap by half; where they do, their unit features are
-averaged with weights that fall to zero at a window's border (half a sine wave), so that no seam shows. The overview,
-made at the largest size that is seen in one pass, is interpolated and has the same weight as the windows together.
+* Windows see details, the overview knows the context. Weights fall towards a window's border, so that no seam shows.
+* `blend_windows`, of encoders from the Hub: windows overlap by half; their unit features are averaged with half a sine
+  wave as weights, and the overview counts as much as the windows together.
+* `encode_native`, of any encoder: a photograph at its own resolution. Windows overlap by an eighth. Where features are
+  evidence for names (nano), the higher of window and overview counts, name by name: the window's of a small thing,
+  the overview's of a large one. Features of other encoders are directions, and are averaged.
+* Memory: features float32 [h, w, D] of the result, and one window at a time.
 """
 
 from __future__ import annotations
@@ -12,10 +16,67 @@ from collections.abc import Callable, Sequence
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
-from foveate.encoders.protocol import Floats
+from foveate.core.errors import ImageTooLargeError
+from foveate.core.grid import Grid, resize_map
+from foveate.core.image import shrink
+from foveate.encoders.protocol import LEAST_SIDE, PROBE, DenseFeatures, Encoder, Floats, check_features
 
-CHANNELS = 4  # cv2.resize takes no more at a time
+RESIZED = 4  # channels; cv2.resize takes no more at a time
+WINDOW = 1024  # pixels along a side of what the encoder sees at once at native resolution
+OVERLAP = 8  # there windows overlap by 1/8 of their side, at least
+MOST_CELLS = 512 * 512  # nano: a photograph of 4096 x 4096 pixels, 1.7 GB of memory for 4046 x 3096
+CHANNELS = 16  # that are mixed at a time: all would take as much memory as the result
+RANK = 64  # numbers kept a cell: a vase of 114 pixels in 4046 x 3096 reached .15 with 24 of them, .97 with 64
+
+
+def encode_native(encoder: Encoder, rgb: NDArray[np.uint8]) -> tuple[DenseFeatures, int]:
+    """uint8 [H, W, 3] -> features of cells as small as the encoder's are at full resolution, and the working size.
+
+    Raises ImageTooLargeError for more than MOST_CELLS cells; EncoderOutputError of an encoder that breaks its contract.
+    """
+    height, width = rgb.shape[:2]
+    long_side = max(height, width, LEAST_SIDE)
+    if long_side <= WINDOW:
+        return encoder.encode_image(rgb, long_side=long_side), long_side
+    stride = cell_pixels(encoder)
+    h, w = max(1, round(height / stride)), max(1, round(width / stride))
+    if h * w > MOST_CELLS:
+        raise ImageTooLargeError(
+            f"{height} x {width} pixels at native resolution: {h} x {w} cells",
+            expected=f"at most {MOST_CELLS:,} cells, {round(MOST_CELLS**0.5) * stride:.0f} pixels square",
+            fix="foveate.tiles.survey(image) and tiles.look(scene, question) encode only what a question needs, "
+            "as `foveate zoom` does; or give long_side in pixels",
+        )
+    size = max(1, round(WINDOW / stride))
+    tall, wide = min(size, h), min(size, w)
+    sides = max(1, round(w * stride)), max(1, round(h * stride))
+    even = np.asarray(cv2.resize(rgb, sides, interpolation=cv2.INTER_LINEAR), np.uint8)
+
+    def look(y: int, x: int, tall: int, wide: int) -> Floats:
+        top, left = round(y * stride), round(x * stride)
+        part = np.ascontiguousarray(even[top : top + round(tall * stride), left : left + round(wide * stride)])
+        features = _features(encoder, part)
+        return features if features.shape[:2] == (tall, wide) else resize_map(features, (tall, wide))
+
+    starts = place_windows(h, tall, tall // OVERLAP), place_windows(w, wide, wide // OVERLAP)
+    weight = np.outer(_rising(tall), _rising(wide)).astype(np.float32)
+    total = average_windows(look, starts, weight, (h, w, encoder.width))
+    context = _features(encoder, shrink(even, WINDOW))
+    evidence = hasattr(encoder, "names")
+    for channel in range(0, encoder.width, CHANNELS):
+        some = slice(channel, channel + CHANNELS)
+        part, rest = total[..., some], resize_map(context[..., some], (h, w))
+        total[..., some] = np.maximum(part, rest) if evidence else (part + rest) / 2
+    total /= np.maximum(1, np.sqrt(np.einsum("yxd,yxd->yx", total, total)))[..., None]
+    return DenseFeatures(total, Grid(h, w, height, width)), long_side
+
+
+def cell_pixels(encoder: Encoder) -> float:
+    """Pixels of the working image along a cell; no encoder says it, so a small image is encoded."""
+    probe = encoder.encode_image(np.zeros((PROBE, PROBE, 3), np.uint8), long_side=PROBE)
+    return PROBE / probe.grid.w
 
 
 def blend_windows(
@@ -79,14 +140,27 @@ def fit_shape(shape: tuple[int, int], limit: int) -> tuple[int, int]:
     return max(1, round(shape[0] * ratio)), max(1, round(shape[1] * ratio))
 
 
+def _features(encoder: Encoder, part: NDArray[np.uint8]) -> Floats:
+    dense = encoder.encode_image(part, long_side=max(*part.shape[:2], LEAST_SIDE))
+    check_features(encoder, dense, (part.shape[0], part.shape[1]))
+    return np.asarray(dense.features, np.float32)
+
+
+def _rising(n: int) -> Floats:
+    """1 in the middle, falling over an eighth towards both ends, never 0."""
+    ramp = max(1, n // OVERLAP)
+    edge = (np.minimum(np.arange(n), np.arange(n)[::-1]) + 0.5) / ramp
+    return np.minimum(1, edge).astype(np.float32)
+
+
 def _half_sine(n: int) -> Floats:
     return np.sin(np.pi * (np.arange(n, dtype=np.float32) + 0.5) / n)
 
 
 def _interpolated(features: Floats, shape: tuple[int, int]) -> Floats:
     parts = [
-        cv2.resize(features[..., c : c + CHANNELS], shape[::-1], interpolation=cv2.INTER_LINEAR).reshape(*shape, -1)
-        for c in range(0, features.shape[-1], CHANNELS)
+        cv2.resize(features[..., c : c + RESIZED], shape[::-1], interpolation=cv2.INTER_LINEAR).reshape(*shape, -1)
+        for c in range(0, features.shape[-1], RESIZED)
     ]
     return np.concatenate(parts, -1).astype(np.float32)
 

@@ -51,7 +51,7 @@ from foveate.texture.sampling import MAX_LEVEL, FilterMode
 if TYPE_CHECKING:
     import torch
 
-    from foveate.texture.tensors import DeviceTexture
+    from foveate.texture.torch import DeviceTexture
 
 Floats = NDArray[np.float32]
 Table = NDArray[np.float32] | NDArray[np.float16]
@@ -467,7 +467,7 @@ class Texture(Frozen, Drawable):
             MissingExtraError: torch is not installed. OptionError: no such device, or values that float16 cannot hold.
             DeviceError: it does not fit; the size is named.
         """
-        from foveate.texture.tensors import send
+        from foveate.texture.torch import send
 
         return send(self, device, layout)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,17 +12,13 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-import foveate
 import training.experiments.atlas
-from foveate.allocation.device.fused import ask
-from foveate.allocation.device.replay import Replay
-from foveate.allocation.device.selection import top_indices
 from foveate.allocation.policies import top_cells
+from foveate.allocation.torch import top_indices
 from foveate.core.threads import products_in_one_thread
 from foveate.encoders.load import load_encoder
 from foveate.language.query import prepare
 from foveate.relevance.written import page_of
-from foveate.texture.tensors import in_chunks
 from foveate.texture.texture import Texture
 from training.experiments.arguments import checked, command
 from training.experiments.atlas.pages import (
@@ -90,14 +85,6 @@ def ways_to_keep(textures: Sequence[Texture], vectors: NDArray[np.float32]) -> d
     """Calls that give the best 273 cells of each texture, scores included."""
     planes = [each.coordinates().reshape(*each.grid.shape, -1) for each in textures]
     own, rows, pages = bases_of(textures), ragged(planes), runs(planes)
-    order = sorted(range(len(textures)), key=lambda i: textures[i].grid.shape)
-    stacks = list(in_chunks([textures[i] for i in order], "cpu"))
-    tensor = torch.from_numpy(np.ascontiguousarray(vectors))
-
-    def stacked() -> list[NDArray[np.int64]]:
-        found = iter([row.numpy() for part in stacks for one in ask(part, tensor, KEPT).indices for row in one])
-        by_texture = {i: [next(found) for _ in vectors] for i in order}
-        return [row for i in range(len(textures)) for row in by_texture[i]]
 
     def together() -> list[NDArray[np.int64]]:
         scores = padded(score_pages(pages, own, vectors), pages.starts)
@@ -108,17 +95,6 @@ def ways_to_keep(textures: Sequence[Texture], vectors: NDArray[np.float32]) -> d
         "ragged, then one by one": lambda: keep_each(score_ragged(rows, own, vectors), rows.starts),
         "runs of 256, then one by one": lambda: keep_each(score_pages(pages, own, vectors), pages.starts),
         "runs of 256, all at once": together,
-        "stacks of one grid (`fused.ask`)": stacked,
-    }
-
-
-def ways_to_ask(textures: Sequence[Texture]) -> dict[str, Call]:
-    """Calls that answer a question as `score` and `allocate` do."""
-    stacks = list(in_chunks(sorted(textures, key=lambda each: each.grid.shape), "cpu"))
-    replays = [Replay(part, budget=KEPT) for part in stacks]
-    return {
-        "score + allocate": lambda: [foveate.allocate(foveate.score(each, TEXTS[0]), KEPT) for each in textures],
-        "stacks of one grid (`Replay`)": lambda: [replay(TEXTS[0]) for replay in replays],
     }
 
 
@@ -167,13 +143,6 @@ def main() -> None:
             found = {n: medians(make(every[:n], vectors[:asked])) for n in COUNTS}
             report[f"{name}, {asked}"] = found
             print(time_table(f"ms, {name}, questions: {asked}", found), "\n")
-    grid = Counter(each.grid.shape for each in every).most_common(1)[0][0]
-    alike = [each for each in every if each.grid.shape == grid]
-    found = {n: medians(ways_to_ask(every[:n])) for n in COUNTS}
-    print(time_table("ms, a question as score and allocate answer it", found), "\n")
-    report["score and allocate"] = found
-    report["one grid"] = {len(alike): medians(ways_to_ask(alike))}
-    print(time_table(f"the same, all of one grid, {grid[0]} x {grid[1]}", report["one grid"]), "\n")
     planes = [each.coordinates().reshape(*each.grid.shape, -1) for each in every]
     largest = max(each.grid.count for each in every)
     report["waste"] = {

@@ -1,0 +1,291 @@
+"""`foveate.score` with torch tensors: the formulas of scoring.py and fusion.py on a device (extra `[torch]`).
+
+* Products are made in float64 and rounded to float32: they are small, and the user may have allowed TF32 for products
+  of float32, which would move cells. Means over segments are sums in float64, as NumPy's are.
+* Maps equal NumPy's to the last digits (a device's exp is not NumPy's); on photographs the kept cells are the same.
+* Composed phrases ("the red car") are put together by OpenCV on the CPU: their words' maps go there and back.
+* What was read and fusions are refused: both are for the texture on the CPU.
+
+Run on the CPU only, where tests hold it equal to NumPy: no GPU was at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.core.arrays import AsArray
+from foveate.core.errors import DeviceError
+from foveate.core.grid import Grid
+from foveate.core.readonly import OwnCopy, ReadOnly
+from foveate.encoders.protocol import Calibration
+from foveate.language.negatives import CHUNK, Negatives
+from foveate.language.query import Query, quoted
+from foveate.relevance.composition import compose
+from foveate.relevance.confidence import DETECTED, in_digits, peak_cells
+from foveate.relevance.evidence import evidence_of, follow, plane_of
+from foveate.relevance.fusion import Participation, ScoreOptions
+from foveate.relevance.scoring import OF_THE_QUESTION, Floats, join_confidences
+from foveate.relevance.value import Relevance, Relevances
+from foveate.relevance.written import page_of
+from foveate.texture.torch import ON_THE_CPU, DeviceTexture
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceRelevance(OwnCopy, AsArray):
+    """Where a question looks: attributes as of Relevance, on the texture's device. NumPy gets a copy of its map.
+
+    `cpu()` gives the ordinary value, with boxes, pictures, other grids and other policies.
+
+    map, logits, and each of parts and reasons: float32 [h, w]. To write into one, `clone()` it.
+    """
+
+    query: str
+    map: Tensor
+    logits: Tensor
+    confidence: float
+    parts: Mapping[str, Tensor]
+    reasons: Mapping[str, Tensor]
+    confidences: Mapping[str, float]
+    peak: float
+    weights: Mapping[str, float]
+    texture: DeviceTexture
+    ignored: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    preset: str | None = None
+
+    def _array(self) -> tuple[NDArray[Any], bool]:
+        return copied(self.map), False
+
+    def __repr__(self) -> str:
+        return (
+            f"DeviceRelevance({quoted(self.query)}, {self.grid.h} x {self.grid.w} cells on {self.device}, "
+            f"confidence {in_digits(self.confidence)})"
+        )
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
+        return self.map.device
+
+    @property
+    def grid(self) -> Grid:
+        """The cells."""
+        return self.texture.grid
+
+    @property
+    def trust(self) -> float:
+        """As of Relevance."""
+        return min(max(self.confidence, self.peak) / DETECTED, 1.0)
+
+    @property
+    def detected(self) -> bool:
+        """As of Relevance."""
+        return self.confidence >= DETECTED
+
+    def cpu(self) -> Relevance:
+        """The ordinary value, of the texture on the CPU."""
+        texture, shape = self.texture.texture, self.grid.shape
+        return Relevance(
+            query=self.query,
+            map=copied(self.map),
+            logits=copied(self.logits),
+            confidence=self.confidence,
+            parts=ReadOnly({name: copied(plane) for name, plane in self.parts.items()}),
+            reasons=ReadOnly({name: copied(plane) for name, plane in self.reasons.items()}),
+            saliency=texture.channel("saliency", warn=False),
+            valid=None if texture.valid is None else copied(self.texture.valid).reshape(shape),
+            grid=self.grid,
+            features=texture.coordinates().reshape(*shape, -1),
+            confidences=self.confidences,
+            ignored=self.ignored,
+            unknown=self.unknown,
+            peak=self.peak,
+            weights=self.weights,
+            preset=self.preset,
+            texture=texture,
+        )
+
+
+class DeviceRelevances(tuple[DeviceRelevance, ...], AsArray):
+    """Several questions on one texture on a device, in the order asked. NumPy gets a copy of their maps."""
+
+    __slots__ = ()
+
+    def _array(self) -> tuple[NDArray[Any], bool]:
+        return copied(self.map), False
+
+    @property
+    def map(self) -> Tensor:
+        """float32 [q, h, w]."""
+        import torch
+
+        return torch.stack([each.map for each in self])
+
+    @property
+    def confidence(self) -> NDArray[np.float64]:
+        """float64 [q], as of Relevances."""
+        return np.array([each.confidence for each in self])
+
+    def cpu(self) -> Relevances:
+        """The ordinary value."""
+        return Relevances(tuple(each.cpu() for each in self))
+
+
+def copied(tensor: Tensor) -> NDArray[Any]:
+    """A copy in NumPy: an array that shared a tensor's memory could be changed through it."""
+    return np.array(tensor.cpu().numpy())
+
+
+def score_on_device(
+    texture: DeviceTexture, query: Query, calibration: Calibration, negatives: Negatives | None, options: ScoreOptions
+) -> DeviceRelevance:
+    """The relevance of one prepared question. Raises DeviceError for what only the texture on the CPU can do."""
+    check_supported(texture, options)
+    shape = texture.grid.shape
+    logits, maps = score_vectors(texture, query.vectors, calibration, negatives)
+    confidences = [peak_of(each) for each in maps]
+    planes: dict[str, Tensor] = {}  # what composed phrases say where; how sure each is; weights of channels
+    inside: dict[str, float] = {}
+    weights: dict[str, float] = {}
+    if query.words and query.word_vectors is not None:
+        words = score_vectors(texture, query.word_vectors, calibration, negatives)[1].cpu().numpy()
+        by_word = {word: plane.reshape(shape) for word, plane in zip(query.words, words, strict=True)}
+        for i in filter(query.composed, range(len(query.structure))):
+            made = compose(query.structure[i], by_word, lambda word: evidence_of(texture.texture, word))
+            maps[i] = _sent(made.map.ravel(), texture) * texture.valid
+            clipped = maps[i].clamp(1e-6, 1 - 1e-6)
+            logits[i] = ((clipped / (1 - clipped)).log() - calibration.offset) / calibration.slope
+            confidences[i] = made.confidence
+            planes |= {name: _sent(plane, texture) for name, plane in made.planes.items()}
+            inside |= made.confidences
+            weights |= made.weights
+    asked = list(query.asked)
+    best, logits = maps[asked].amax(0), logits[asked].amax(0)
+    by_phrase = dict(zip(query.phrases, confidences, strict=True))
+    union = max(confidences[i] for i in asked) if query.alone else peak_of(best)
+    reasons = {"participation": best.reshape(shape), **planes}
+    final = _combine(texture, query, reasons, weights, options)
+    if texture.texture.valid is not None and len(reasons) > 1:
+        final = final.minimum(texture.valid.reshape(shape))
+    entered = reasons.keys() - OF_THE_QUESTION - planes.keys()
+    return DeviceRelevance(
+        query=query.text,
+        map=final,
+        logits=logits.reshape(shape),
+        confidence=join_confidences(query.asked_groups, by_phrase) if query.together else union,
+        parts=ReadOnly({name: part.reshape(shape) for name, part in zip(query.phrases, maps, strict=True)}),
+        reasons=ReadOnly(reasons),
+        confidences=ReadOnly({**inside, **by_phrase}),
+        peak=peak_of(final.ravel()) if entered else union if query.together else 0.0,
+        weights=ReadOnly(weights),
+        texture=texture,
+        ignored=query.ignored,
+        unknown=query.unknown,
+        preset=options.preset,
+    )
+
+
+def check_supported(texture: DeviceTexture, options: ScoreOptions) -> None:
+    """Raises DeviceError for what was read in the image, and for fusions."""
+    host, why = texture.texture, ""
+    if options.reading and (host.words or (host.words is None and page_of(host)[1] is not None)):
+        why = f"what is written in {host.name!r}"
+    if not isinstance(options.fusion, Participation):
+        why = f"fusion={options.fusion.name!r}"
+    if why:
+        raise DeviceError(
+            f"{why}, on {texture.device}",
+            expected="a question of what is seen, without what was read, and by itself",
+            fix=f"{ON_THE_CPU}; or pass reading=False, and no fusion",
+        )
+
+
+def score_vectors(
+    texture: DeviceTexture, vectors: NDArray[np.floating], calibration: Calibration, negatives: Negatives | None
+) -> tuple[Tensor, Tensor]:
+    """Logits and relevance of text vectors [q, D]: float32 [q, n] each."""
+    import torch
+
+    logits = plain_scores(texture, vectors)
+    if calibration.contrast > 0 and negatives is not None:
+        levels = [_against(texture, negatives, vector, calibration) for vector in vectors]
+        logits = logits - calibration.contrast * torch.stack(levels)
+    slope, offset = float(np.float32(calibration.slope)), float(np.float32(calibration.offset))
+    return logits, texture.valid / (torch.exp(-slope * logits - offset) + 1)
+
+
+def plain_scores(texture: DeviceTexture, vectors: NDArray[np.floating]) -> Tensor:
+    """q.mean + (B q).z of text vectors [q, D]: float32 [q, n]."""
+    q = _sent(vectors, texture).double()
+    weights, offsets = (q @ texture.rows.double().mT).float(), (q @ texture.mean.double()).float()
+    return (weights.double() @ texture.z.double().mT).float() + offsets[:, None]
+
+
+def peak_of(plane: Tensor) -> float:
+    """`confidence.peak` of a map [n]."""
+    count = peak_cells(plane.shape[-1])
+    return float((plane.topk(count, sorted=False).values.double().sum() / count).float())
+
+
+def _sent(array: NDArray[Any], texture: DeviceTexture) -> Tensor:
+    import torch
+
+    return torch.tensor(array, dtype=torch.float32).to(texture.device)
+
+
+def _segment_means(texture: DeviceTexture, plane: Tensor) -> Tensor:
+    """`fusion.segment_means` of a map [h, w]."""
+    sums = texture.sizes.new_zeros(len(texture.sizes)).index_add_(0, texture.segments, plane.ravel().double())
+    return (sums / texture.sizes).float()[texture.segments].reshape(plane.shape)
+
+
+def _against(texture: DeviceTexture, negatives: Negatives, vector: Floats, calibration: Calibration) -> Tensor:
+    """`Negatives.against`: float32 [n]. The level of all nouns is kept with the texture."""
+    t, every = calibration.temperature, negatives.vectors
+
+    def sums(vectors: Floats) -> Tensor:
+        parts = [vectors[i : i + CHUNK] for i in range(0, len(vectors), CHUNK)]
+        return sum((t * plain_scores(texture, part)).double().exp().sum(0) for part in parts)  # type: ignore[return-value]  # at least one
+
+    like = every @ vector > calibration.synonym
+    level, count = texture.derive(("negatives", negatives, t), lambda: sums(every)), len(every)
+    if like.any():
+        level, count = level - sums(every[like]), max(count - int(like.sum()), 1)
+    return ((level.clamp(min=float(np.exp(-t))) / count).log() / t).float()
+
+
+def _combine(
+    texture: DeviceTexture,
+    query: Query,
+    reasons: dict[str, Tensor],
+    weights: dict[str, float],
+    options: ScoreOptions,
+) -> Tensor:
+    """`fusion.combine`, in its order, without what was read and without a fusion."""
+    found, host = reasons["participation"], texture.texture
+    if options.smoothing and host.has("cluster_id"):
+        reasons["segment"] = _segment_means(texture, found)
+        share = float(np.float32(options.smoothing))
+        found = float(1 - np.float32(share)) * found + share * reasons["segment"]
+    by_hand = {cue.channel for cue in options.channel_weights}
+    followed = [cue for cue in query.cues if options.cues and cue.channel not in by_hand]
+    heard = {cue.channel for cue in followed}
+    for cue in (*followed, *options.channel_weights, *(cue for cue in options.least if cue.channel not in heard)):
+        plane = plane_of(host, cue.channel) if cue.weight else None
+        if plane is not None:
+            reasons[cue.channel], weights[cue.channel] = _sent(plane, texture), cue.weight
+            found = follow(found, cue, reasons[cue.channel])
+    if options.prior is not None:
+        reasons["prior"] = _sent(options.prior, texture)
+        share = float(np.float32(options.prior_weight))
+        found = float(1 - np.float32(share)) * found + share * reasons["prior"]
+    return found

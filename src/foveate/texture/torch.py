@@ -1,0 +1,170 @@
+"""A texture on a device: the same numbers as torch tensors, for `foveate.score` and `foveate.allocate` there.
+
+    there = texture.to("cuda")                       # or "cuda:1", "cpu", a torch.device
+    kept = foveate.allocate(foveate.score(there, "a dog"), 273)
+    rows = there.table[kept.indices]                 # float16 [273, 40], on the device
+
+The token table is float16 with one contiguous row a cell, filled up with zeros to a multiple of 8 columns (16 bytes,
+the widest load of a GPU). The embedding lies number by number in memory, so that neighbouring threads read
+neighbouring cells; `z` is a view. A tensor cannot be made read-only: write into a `clone()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.core.devices import find_device, import_torch
+from foveate.core.errors import OptionError
+from foveate.core.failures import explain_device
+from foveate.core.grid import Grid, resize_map
+from foveate.core.layout import FULL40, Layout, layout_named
+from foveate.core.readonly import OwnCopy
+from foveate.texture.basis import Basis
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+T = TypeVar("T")
+ON_THE_CPU = "ask the texture itself, on the CPU: score(there.texture, question)"
+NO_GPU = "name a device that is there; without a GPU, ask the texture itself: score(texture, question)"
+WIDE = 8  # columns of float16 in 16 bytes
+HALF_END = float(np.finfo(np.float16).max)
+
+
+class Sendable(Protocol):
+    """The part of a Texture that is sent. (texture.py imports this module, so it cannot be named here.)"""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def grid(self) -> Grid: ...
+    @property
+    def basis(self) -> Basis: ...
+    @property
+    def embedding(self) -> NDArray[Any]: ...
+    @property
+    def valid(self) -> NDArray[np.uint8] | None: ...
+    def has(self, name: str) -> bool: ...
+    def channel(self, name: str, *, warn: bool = True) -> NDArray[Any]: ...
+    def tokens(self, *, layout: Layout | str = FULL40) -> NDArray[Any]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceTexture(OwnCopy):
+    """One texture on a device, made by `Texture.to`.
+
+    Attributes:
+        texture: the Texture that it was made of; its pixels and words stay where they are.
+        layout: of the table's columns; those after it are zeros.
+        table: float16 [n, columns]. z: float16 [n, r]. rows: float32 [r, D]. mean: float32 [D].
+        saliency, valid (opaque share): float32 [n]. segments: int64 [n]. sizes: float64 [s], cells of a segment.
+    """
+
+    texture: Any
+    layout: Layout
+    table: Tensor
+    z: Tensor
+    rows: Tensor
+    mean: Tensor
+    saliency: Tensor
+    valid: Tensor
+    segments: Tensor
+    sizes: Tensor
+    _derived: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def __repr__(self) -> str:
+        grid = self.grid
+        return f"DeviceTexture({grid.h} x {grid.w} cells on {self.device}, {self.nbytes / 1e6:.1f} MB)"
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
+        return self.table.device
+
+    @property
+    def grid(self) -> Grid:
+        """The cells."""
+        grid: Grid = self.texture.grid
+        return grid
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensors."""
+        return sum(each.nbytes for each in self._tensors().values())
+
+    def derive(self, key: Hashable, make: Callable[[], T]) -> T:
+        """A value that depends on these tensors alone: made when first needed, and kept (as `Texture.derive`)."""
+        if key not in self._derived:
+            self._derived[key] = make()
+        kept: T = self._derived[key]
+        return kept
+
+    def to(self, device: str | torch.device) -> DeviceTexture:
+        """The same on another device; itself where it is there already. Raises as `Texture.to`."""
+        place = find_device(device, NO_GPU)
+        return self if place == self.device else _moved(self.texture, self.layout, self._tensors(), place)
+
+    def cpu(self) -> Any:
+        """The Texture that it was made of."""
+        return self.texture
+
+    def _tensors(self) -> dict[str, Tensor]:
+        names = [each.name for each in fields(self) if each.name not in ("texture", "layout", "_derived")]
+        return {name: getattr(self, name) for name in names}
+
+
+def send(texture: Sendable, device: str | torch.device, layout: Layout | str = FULL40) -> DeviceTexture:
+    """`Texture.to`, which explains it."""
+    place, wanted = find_device(device, NO_GPU), layout_named(layout)
+    torch = import_torch("Texture.to")
+    cells, rank = texture.grid.count, texture.basis.rank
+    columns = texture.tokens(layout=wanted)
+    for name, column in zip(wanted.names, columns.T, strict=True):
+        check_half(f"channel '{name}' of {texture.name!r}", column)
+    table = np.zeros((cells, -(-len(wanted) // WIDE) * WIDE), np.float16)
+    table[:, : len(wanted)] = columns
+    z = check_half(f"the embedding of {texture.name!r}", texture.embedding.reshape(-1, rank))  # int8 is exact, too
+    valid = np.ones(cells, np.float32)
+    if texture.valid is not None:
+        valid = resize_map(texture.valid, texture.grid.shape).ravel() / np.float32(255)
+    ids = texture.channel("cluster_id", warn=False).astype(np.int64).ravel()
+
+    def copied(array: NDArray[Any], dtype: Any = np.float32) -> Tensor:
+        tensor: Tensor = torch.tensor(np.ascontiguousarray(array, dtype))
+        return tensor
+
+    tensors = {
+        "table": copied(table, np.float16),
+        "z": copied(z.T, np.float16).mT,
+        "rows": copied(texture.basis.rows),
+        "mean": copied(texture.basis.mean),
+        "saliency": copied(texture.channel("saliency", warn=False).ravel()),
+        "valid": copied(valid),
+        "segments": copied(ids, np.int64),
+        "sizes": copied(np.maximum(np.bincount(ids), 1), np.float64),
+    }
+    return _moved(texture, wanted, tensors, place)
+
+
+def _moved(texture: Any, layout: Layout, tensors: dict[str, Tensor], place: torch.device) -> DeviceTexture:
+    size = sum(each.nbytes for each in tensors.values()) / 1e6
+    with explain_device(f"{texture.name!r}, {size:,.1f} MB", place, ON_THE_CPU):
+        return DeviceTexture(texture, layout, **{name: each.to(place) for name, each in tensors.items()})
+
+
+def check_half(what: str, values: NDArray[np.floating]) -> NDArray[np.float16]:
+    """As float16. Raises OptionError for values that it cannot hold, where a cast would give infinity."""
+    largest = float(np.abs(values).max(initial=0))
+    if not largest <= HALF_END:  # NaN is refused too
+        raise OptionError(
+            f"{what} with values up to {largest:g}",
+            expected=f"values that float16 holds: at most {HALF_END:g}, no NaN",
+            fix="scale the channel, pass a layout without it, or ask the texture itself, on the CPU in float32",
+        )
+    return values.astype(np.float16)
