@@ -10,6 +10,7 @@ Times begin with the call and end when the device is idle.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -99,12 +100,12 @@ def keeping(device: str, images: int, cells: int, repeats: int) -> list[dict[str
     given = [torch.tensor(each, device=device) for each in (z, weights, np.zeros((images, 1), np.float32), table)]
     given[0] = given[0].mT
     what = f"{images} images of {cells} cells, the best {KEPT} and their rows"
-    ways = {"plain torch": partial(keep_rows, *given, budget=KEPT)}
+    ways: dict[str, Callable[[], KeptRows]] = {"plain torch": partial(keep_rows, *given, budget=KEPT)}
     if device == "cuda":
         from foveate.allocation import kernel
 
         ways["kernel"] = partial(kernel.keep_rows, *given, budget=KEPT)
-    scores = np.float32(np.einsum("bqr,brn->bqn", weights.astype(np.float64), z.astype(np.float64)))
+    scores = np.einsum("bqr,brn->bqn", weights.astype(np.float64), z.astype(np.float64)).astype(np.float32)
     rows = []
     for name, way in ways.items():
         share = agreement(way(), scores)
