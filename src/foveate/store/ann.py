@@ -394,7 +394,7 @@ class Ann:
             return Listed([self._listed(lists, rest, q, calibration, size) for q in queries], rest.changes, images)
         except (MissingExtraError, StoreError) as cause:
             log.warning("%s: the exact scan is used; %s", cause.received, cause.fix)
-            self._opened = (self._opened[0], None)  # said once
+            self._opened = (self._opened[0], None)  # warn once
         except FileNotFoundError:  # removed meanwhile
             pass
         return None

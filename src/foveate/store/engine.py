@@ -126,7 +126,9 @@ class Ray:
     @contextlib.contextmanager
     def _joined(self) -> Iterator[Any]:
         """The module ray, connected. Raises MissingExtraError, EngineError, OptionError."""
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a library does not report its users' doings
+        os.environ.setdefault(
+            "RAY_USAGE_STATS_ENABLED", "0"
+        )  # Ray would send usage statistics; a library must not decide that for its users
         ray = _imported()
         theirs = ray.is_initialized()
         if not theirs:
@@ -167,7 +169,7 @@ class Ray:
 
 @contextlib.contextmanager
 def _reaching(address: str) -> Iterator[None]:
-    """Raises EngineError where nobody answers, which Ray would try for minutes, and where joining fails."""
+    """Raises EngineError if no Ray answers there (Ray itself would try for minutes), or if joining fails."""
     host, _, port = address.rpartition("//")[2].rpartition(":")
     try:
         if host:
@@ -220,7 +222,9 @@ class _Worker:
             made = self.work(batch)
             ray.get(self.ledger.end.remote(first))
             return made
-        except Exception as error:  # Ray would hand on its traceback only, and die of a text that is no Unicode
+        except (
+            Exception
+        ) as error:  # Ray passes on only a traceback, and fails on text that is not Unicode: the ledger keeps the error
             known = isinstance(error, FoveateError)
             ray.get(self.ledger.fail.remote(error if known else _line(error)))
             raise RuntimeError("the driver has the reason") from None

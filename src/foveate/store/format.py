@@ -142,8 +142,8 @@ class Identity:
         space: hash of the shared basis: of the cells where kind is "shared", of the image-level vectors always.
         long_side: working size of the encoder; None is its default.
         vectors: image-level vectors an image.
-        reader: who reads what is written in the images ("rapidocr"); "" is nobody. Images that were indexed before
-            somebody read the store are in it without words.
+        reader: who reads what is written in the images ("rapidocr"); "" for no reader. Images that were indexed before
+            the store had a reader are in it without words.
         peaks: whether an image's one vector is the peak of each plane of its features (record.plane_peaks).
     """
 
@@ -431,7 +431,7 @@ class Name:
 @dataclass(frozen=True, eq=False)
 class Entry:
     """One image of a shard: `head` of Record.as_json; start and length of its tensors in the file, in bytes; the length
-    of its thumbnail; whether it has a plane of negatives; the length of its words, 0 where nobody read it."""
+    of its thumbnail; whether it has a plane of negatives; the length of its words, 0 where it was not read."""
 
     head: dict[str, Any]
     start: int

@@ -151,7 +151,7 @@ def _check_some(texts: Sequence[str]) -> None:
 
 
 def seek(reader: Reader, encoder: Encoder, text: str) -> Sought:
-    """What a query asks of a store. Raises QueryError; warns of quoted text that nobody can look for."""
+    """What a query asks of a store. Raises QueryError; warns of quoted text in a store without words."""
     check_text(text)
     asked = read_quotes(text)
     if not reader.index.texts:
@@ -300,7 +300,7 @@ def _rank(
 
 def join_factors(peaks: Floats, written: Floats, quoted: Sequence[float]) -> float:
     """The score of an image: from the peaks of the phrases [p]; how much of the words of each of them, and of all, is
-    written in it [p + 1], or [0] where nobody read it; and how well it has what is in quotes."""
+    written in it [p + 1], or [0] where it was not read; and how well it has what is in quotes."""
     factors = peaks
     if len(written):
         counted = WRITTEN * written**2

@@ -166,7 +166,7 @@ class _Connection:
 
 
 class Index:
-    """Connections to one index. `where` is the file, or None for one in memory; `frozen`: nobody can write to it.
+    """Connections to one index. `where` is the file, or None for one in memory; `frozen`: it cannot be written to.
 
     `read`: whether the store's images are read. `texts`: whether it keeps what is written in them.
     """
@@ -417,7 +417,7 @@ def _drop_images(connection: sqlite3.Connection, condition: str, value: int, tex
 
 
 def keep_text(connection: sqlite3.Connection, image: int, content: str | None) -> None:
-    """What is written in an image, by its id, as words.py makes it; None where nobody read it; inside a transaction."""
+    """What is written in an image, by its id, as words.py makes it; None where it was not read; inside a transaction."""
     if connection.execute("SELECT text FROM writing WHERE rowid = ?", (image,)).fetchall() == [(content,)]:
         return  # `compact` moved it
     connection.execute("DELETE FROM writing WHERE rowid = ?", (image,))

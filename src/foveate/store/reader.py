@@ -68,7 +68,7 @@ class Vectors:
 
 
 class _File:
-    """An open file, closed when nobody uses it any more."""
+    """An open file, closed when the last user lets go of it."""
 
     def __init__(self, path: Path) -> None:
         self.handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # what is no file must not block
@@ -178,7 +178,7 @@ class Reader:
         return Record(row.key, row.image, grid, row.flags, row.step, dict(self.tensors(row)), kept)
 
     def words_length(self, row: ImageRow) -> int:
-        """Bytes of a row's words: what its other tensors leave of it. 0 where nobody read the image."""
+        """Bytes of a row's words: what its other tensors leave of it. 0 where the image was not read."""
         shapes = shapes_of(self.identity, (row.h, row.w), row.flags, bool(row.negatives))
         others = sum(DTYPES[TENSORS[name]].itemsize * math.prod(shape) for name, shape in shapes.items())
         length = row.length - row.thumbnail - others

@@ -65,7 +65,7 @@ OURS = {FORMAT_FILE, SPACE_FILE, FOLDER, QUARANTINE, ANN_FILE, "lock"}
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the caller of Store said about it: of a new store what it will be, of an old one what it must be."""
+    """What the caller of Store asked for: a new store is made so, an existing one must be so."""
 
     encoder: str | Encoder | None = None
     basis: Any = None
@@ -219,7 +219,7 @@ def _open_index(path: Path, disk: Disk, read: bool) -> Index:
         return Index(None, read=read)
     try:
         with only_writer(path):
-            if not _readable(Index(file, read=read)):  # nobody made it meanwhile
+            if not _readable(Index(file, read=read)):  # another process may have made it meanwhile
                 rebuild(path, disk, Index(file, read=read).texts)
         return Index(file, read=read)
     except (StoreLockedError, OutputError) as cause:
@@ -275,7 +275,7 @@ class Writer:
         """From now on the images of this store are read; those that are there have no words yet."""
         assert self.identity is not None
         self.identity = replace(self.identity, reader=reader)
-        self.rebuild()  # first, with empty tables: whoever reads meanwhile has no use for them, and takes no offence
+        self.rebuild()  # before format.json says so: a reader that opens meanwhile finds empty tables, which it ignores
         self._publish_format()
 
     def rebuild(self) -> None:

@@ -60,7 +60,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Content:
-    """The bytes of an image file, and what the file system said of it when they were read."""
+    """The bytes of an image file, and the file's size and time when they were read."""
 
     content: bytes
     size: int
@@ -188,7 +188,7 @@ def read(source: Source) -> Content:
 def refuse_hidden(source: Source, error: str) -> None:
     """Raise EngineError for a file that a worker could not read, and that can be read here.
 
-    A machine without the disk would make all of its images bad, and nobody would notice.
+    Otherwise a machine without the disk would list all of its images as bad.
     """
     try:
         read(source)

@@ -247,7 +247,7 @@ class Store:
         * bytes: of its texture in the store. file_bytes, modified: of the file when it was indexed (a time in UTC).
         * encoder: its name.
         * words: what is written in the image, as `search` finds it: in lower case, in reading order; None where
-          nobody read it.
+          it was not read.
         * key: the content key.
 
         Raises:

@@ -65,7 +65,7 @@ def text_of(words: Words) -> str:
 
 
 def texts_of(store: Path, shard: Shard) -> list[str | None]:
-    """The texts of a shard's images, by place; None of those that nobody read. Raises StoreDamagedError.
+    """The texts of a shard's images, by place; None of those that were not read. Raises StoreDamagedError.
 
     Words that cannot be read are left out: reading the image's record says that it is damaged.
     """
