@@ -126,9 +126,7 @@ class Ray:
     @contextlib.contextmanager
     def _joined(self) -> Iterator[Any]:
         """The module ray, connected. Raises MissingExtraError, EngineError, OptionError."""
-        os.environ.setdefault(
-            "RAY_USAGE_STATS_ENABLED", "0"
-        )  # Ray would send usage statistics; a library must not decide that for its users
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # or Ray sends statistics
         ray = _imported()
         theirs = ray.is_initialized()
         if not theirs:
@@ -222,9 +220,7 @@ class _Worker:
             made = self.work(batch)
             ray.get(self.ledger.end.remote(first))
             return made
-        except (
-            Exception
-        ) as error:  # Ray passes on only a traceback, and fails on text that is not Unicode: the ledger keeps the error
+        except Exception as error:  # Ray loses its type, and fails on text that is not Unicode
             known = isinstance(error, FoveateError)
             ray.get(self.ledger.fail.remote(error if known else _line(error)))
             raise RuntimeError("the driver has the reason") from None

@@ -417,7 +417,7 @@ def _drop_images(connection: sqlite3.Connection, condition: str, value: int, tex
 
 
 def keep_text(connection: sqlite3.Connection, image: int, content: str | None) -> None:
-    """What is written in an image, by its id, as words.py makes it; None where it was not read; inside a transaction."""
+    """What is written in an image, by its id, as words.py makes it; None: it was not read; inside a transaction."""
     if connection.execute("SELECT text FROM writing WHERE rowid = ?", (image,)).fetchall() == [(content,)]:
         return  # `compact` moved it
     connection.execute("DELETE FROM writing WHERE rowid = ?", (image,))
