@@ -1,25 +1,21 @@
 """Maps of the things that a phrase is made of become the map of the phrase.
 
-A phrase is a thing, what it is like, and where it belongs (phrase.py). Each of the three is a map in [0, 1]:
+A phrase is a thing, what it is like, and where it belongs (language/phrase.py). Each of the three is a map in [0, 1]:
 
     thing       p of the noun alone: "face" of "the dog's white face"
-    attribute   what the pixels say: p <- p (1 - A (1 - a)), with a the share of that colour around the cell (cues.py)
+    attribute   what the pixels show: p <- p (1 - A (1 - a)), with a the share of that colour around the cell
     place       where the relation allows it, from the map w of the other thing:  p <- p (1 - G (1 - place(w)))
 
-What is notable
 * It is a product, not a mean of words: a face beside the dog stays low, and so does a dog without a face.
-* A part is likelier once its whole is there (GIVEN), and never surer than its own evidence then.
-* A part that is not found is looked for where such parts are ("paws": low on the dog), but never called found: that map
-  stays below one half (GUESS).
+* A part is likelier once its whole is there (GIVEN), and nothing without its whole. A part that is not found is looked
+  for where such parts are ("paws": low on the dog); that map stays below one half (GUESS), so it is never detected.
 * A place chooses among things of a kind: the one that fits best keeps its value. "The cup on the table" is the only cup
-  in sight, on the table or not. A part is nothing without its whole.
-* A question for what is beside its noun ("what is the man holding?") has no thing of its own. Its map is the place (his
-  hands and what they touch) times the likeliest of some words for what is held.
-* Confidence: of a phrase it is that of its own map, at most that of the thing it belongs to. A phrase is there only if
-  both are.
+  in sight, on the table or not.
+* The map of a question for what is beside its noun ("what is the man holding?") is the place (his hands and what they
+  touch) times the likeliest of some words for what is held.
+* Confidence is that of the phrase's own map, at most that of the thing it belongs to.
 
-Everything works on maps of any size; distances are shares of the other thing's own size. GATE, GIVEN, SEEN and NEAR
-were chosen on one half of a development set (docs/log.md); the other numbers were set once, by eye, and not tuned.
+GATE, GIVEN, SEEN and NEAR were chosen on one half of a development set (docs/log.md); the other numbers by eye.
 """
 
 from __future__ import annotations
@@ -48,10 +44,7 @@ HIGH, LOW = read_set("things", "high"), read_set("things", "low")
 
 @dataclass(frozen=True)
 class Composed:
-    """A phrase's map [h, w], its confidence, and what entered: planes and confidences by name.
-
-    weights: how much a lack of each property takes away, by the name of its plane.
-    """
+    """A phrase's map [h, w], its confidence, and by name what entered: planes, confidences, weights of properties."""
 
     map: Floats
     confidence: float
@@ -64,11 +57,7 @@ Evidence = Callable[[str], tuple[Floats, float] | None]
 
 
 def compose(phrase: Phrase, maps: dict[str, Floats], evidence: Evidence) -> Composed:
-    """The map of a phrase from those of `words_of(phrase)`, each float32 [h, w] in [0, 1].
-
-    `evidence`: a word for what a thing is like -> its plane, float32 [h, w] in [0, 1], and how much a lack of it takes
-    away; None for one that pixels do not show.
-    """
+    """The map of a phrase from those of `words_of(phrase)`, each float32 [h, w] in [0, 1], and `evidence_of` words."""
     planes: dict[str, Floats] = {}
     confidences: dict[str, float] = {}
     weights: dict[str, float] = {}

@@ -1,20 +1,14 @@
-"""A question's map beside everything else that may count: its segments, channels its words name, a prior, a fusion.
+"""A question's map together with its segments, cues, a prior and what is in the pixels; the options of `foveate.score`.
 
-The order is fixed. Each cell of the question's map takes a share of its segment's mean, as things are most often whole
-segments; cues (cues.py) follow; what was read takes its place as far as the answer is written (written.py), and on a
-page that nobody read its writing, at half height, unless the thing asked for is detected; channels given by hand
-(`channel_weights=`) are raised as a word of the question would raise them; the prior is mixed in; and a fusion combines
-the result, "participation", with
+The order is fixed: each cell takes a share of its segment's mean; cues follow (evidence.py); words that were read take
+their place as far as the answer is written (written.py); weights by hand follow as cues do; the prior is mixed in; a
+fusion combines the result, "participation", with two planes that are made once a texture:
 
     information   = 0.4 max(edge_on, edge_off) + 0.3 high_pass + 0.3 (1 - edge_distance)      what is in the pixels
     perspective   = (0.6 saliency + 0.4 motion) (1 - 0.5 eccentricity)                        what stands out
 
-Formulas and weights are those of the documents this project started from. Both planes are made once a texture. What
-entered is kept, plane by plane, in `Relevance.reasons`; how much each channel counted in `Relevance.weights`.
-
-The default fusion is `Participation`, the question alone: `python -m benchmarks fusion` compares the others (tables in
-docs/log.md). `Linear` helps precision on neither of two sets, the documents' tensions lose 8 and 11 points. A fusion is
-any object with a name and a `fuse` method.
+These formulas and weights are the seed documents'. The default fusion is the question alone: `python -m benchmarks
+fusion` compares the others, which lose or help nothing (docs/log.md).
 """
 
 from __future__ import annotations
@@ -138,10 +132,9 @@ class Linear:
 
 @dataclass(frozen=True)
 class Tensions:
-    """The three tensions of the seed documents, exactly as they are written there ("part28").
+    """The three tensions of the seed documents, as they are written there: b p perspective + (1 - b) information^2.
 
-    With b = 0.5 + 0.5 (1 - participation): b participation perspective + (1 - b) information^2. What is asked for
-    counts only where it also stands out; the square is the documents' (their exploration is information itself).
+    b is 0.5 + 0.5 (1 - p). What is asked for counts only where it also stands out.
     """
 
     weights: ScorerWeights = WEIGHTS
@@ -158,7 +151,7 @@ FUSIONS: dict[str, Fusion] = {b.name: b for b in (Participation(), Linear(), Ten
 
 
 def find_fusion(fusion: str | Fusion) -> Fusion:
-    """A fusion by name, or the fusion itself. Raises OptionError with the known names."""
+    """A fusion by name, or the fusion itself. Raises OptionError."""
     if isinstance(fusion, str) and fusion in FUSIONS:
         return FUSIONS[fusion]
     if isinstance(fusion, Fusion) and not isinstance(fusion, str | type):
@@ -186,13 +179,13 @@ class Scoring(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False)
 class ScoreOptions:
-    """What makes a map out of a question's score: checked keywords of `foveate.score`.
+    """Checked keywords of `foveate.score`.
 
     Attributes:
+        channel_weights: those given by hand; a weight of 0 keeps the question's words from using that channel.
+        least: those of a preset, for channels that neither are given by hand nor used by the question's words.
         prior: a plane on the cell grid, float32 [h, w] in [0, 1]; None for none.
-        channel_weights: those given by hand; a weight of 0 keeps the question's words from raising that channel.
-        least: those of a preset, for channels that neither are given by hand nor raised by the question's words.
-        preset: name of the preset that they are from, as far as the caller named no others; None for none.
+        preset: the name of the preset; None for none.
     """
 
     fusion: Fusion = FUSIONS["participation"]
@@ -308,7 +301,7 @@ def smooth(plane: Floats, means: Floats, smoothing: float) -> Floats:
 
 
 def _follow(texture: Texture, found: Floats, cue: Cue, reasons: dict[str, Floats], weights: dict[str, float]) -> Floats:
-    """The map after a cue, if the texture holds its plane; adds it to `reasons`, and its weight to `weights`."""
+    """The map after a cue, if the texture holds its plane. Adds to `reasons` and `weights`."""
     plane = plane_of(texture, cue.channel) if cue.weight else None
     if plane is None:
         return found
@@ -324,10 +317,7 @@ def combine(
     options: ScoreOptions,
     reading: Reading | None,
 ) -> Floats:
-    """The question's map `reasons["participation"]` after all of the above.
-
-    Adds what entered to `reasons`, and how much of each channel to `weights`.
-    """
+    """`reasons["participation"]` after all that the module names. Adds to `reasons` and `weights` what entered."""
     found = reasons["participation"]
     if options.smoothing and texture.has("cluster_id"):
         reasons["segment"] = segment_means(texture, found)

@@ -1,12 +1,11 @@
-"""What earlier questions found, as planes that later ones can read.
+"""What earlier questions found, kept as planes that later ones can read.
 
     texture = add_map(texture, relevance, "pass_1")        # multi-pass: score(texture, query, prior="pass_1")
     texture = add_phrases(texture, relevance)              # a plane for each phrase: word_red_car, word_dog
     texture = add_word_maps(texture, relevance)            # a plane for each word: word_red, word_car, word_dog
     texture = add_dialogue(texture, relevance)             # a dialogue: score(texture, query, prior="history")
 
-Every function returns a new texture that shares all other planes. Nothing that was dropped for one question is lost
-for the next: maps are mixed, cells are never taken away.
+Every function returns a new texture that shares all other planes.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from foveate.relevance.value import Floats, Relevance
 from foveate.texture.texture import Texture
 
 HISTORY = "history"
-DECAY = 0.3  # of what was, how much stays a question later
+DECAY = 0.3  # how much of it stays a question later
 FLOOR = 0.02  # of a phrase in the mean of all: lower, and one phrase that is nowhere takes all others with it
 
 
@@ -52,15 +51,11 @@ def add_phrases(texture: Texture, relevance: Relevance) -> Texture:
 def add_word_maps(texture: Texture, relevance: Relevance, encoder: str | Encoder | None = None) -> Texture:
     """Keep a map of each word of a question's phrases as a plane: "red car" becomes `word_red` and `word_car`.
 
-    Each is that word alone, in [0, 1]: `word_red` is high on all that is red. Words before a noun that name colours,
-    materials and patterns are seen in the pixels (cues.py); all others are asked of the encoder. A word that nobody
-    taught it has a low map, one that it cannot read has none. What it knows as one thing stays one: `word_hot_dog`.
+    Each is that word alone, in [0, 1]: `word_red` is high on all that is red. Colours, materials and patterns are seen
+    in the pixels, all other words are asked of the encoder (`encoder` as in `foveate.score`); one that it cannot read
+    has no plane. What it knows as one thing stays one: `word_hot_dog`.
 
-    Args:
-        encoder: as in `foveate.score`.
-
-    Raises:
-        TextureEncoderError: the texture is from another encoder.
+    Raises TextureEncoderError for a texture from another encoder.
     """
     _check(texture, relevance)
     encoder = match_encoder(texture.encoder, encoder)
@@ -124,9 +119,8 @@ def add_dialogue(texture: Texture, relevance: Relevance, decay: float = DECAY) -
 def shared_map(relevance: Relevance) -> Floats:
     """What all phrases of a question agree on, float32 [h, w] in [0, 1], as high as its map: for later questions.
 
-    "What shape is around the letter k" raises every shape; where its phrases meet is the one that a later "it" means.
-    The map times the phrases' geometric mean with a floor: where phrases meet nowhere, each of their things stays. Of
-    one phrase, or where words were read, it is the map.
+    "What shape is around the letter k" raises every shape; where its phrases meet is the one that a later "it" means:
+    the map times the phrases' geometric mean with a floor. Of one phrase, or where words were read, it is the map.
     """
     if len(relevance.parts) < 2 or relevance.words:
         return relevance.map

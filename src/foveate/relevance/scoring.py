@@ -7,16 +7,9 @@ For a phrase with unit vector q and a cell with unit feature x (compressed, see 
     logits     m = s - contrast r
     relevance  p = sigmoid(slope m + offset)                        in [0, 1]; of several phrases the highest
 
-The five numbers are the encoder's `Calibration`. Segments, cues, a prior and a fusion follow (fusion.py).
-
-Confidence is the mean of the highest 1/256 of p: a thing that is not there gives a low map everywhere, and a low
-confidence. It is never stretched to full contrast. From 0.5 on the thing counts as detected. Things that are asked for
-together ("a dog and a giraffe") are detected if all of them are: their confidence is that of the least likely one,
-though the map shows each of them.
-
-* The negatives' level depends on the image and not on the question, so it is computed once a texture. Nouns like the
-  question (cosine above `synonym`) are taken out of it for that question, or "puppy" would compete with "dog".
-* Pixels that are transparent have no relevance.
+The five numbers are the encoder's `Calibration`. Segments, cues, a prior and a fusion follow (fusion.py); how sure the
+map is, and whether the thing is there, is confidence.py. Things that are asked for together ("a dog and a giraffe")
+have the confidence of the least likely one. Transparent pixels have no relevance.
 """
 
 from __future__ import annotations
@@ -96,10 +89,7 @@ def score_query(
 
 
 def _score_plain(texture: Texture, query: Query, calibration: Calibration, negatives: Negatives | None) -> Relevance:
-    """What `score_query` gives for one thing in a texture where its map and the segments are all that enters.
-
-    Half of a question's time is the bookkeeping of what may enter, and here nothing else does.
-    """
+    """`score_query` where nothing but segments enters: without the bookkeeping it takes half the time."""
     logits, maps, _ = _score_vectors(texture, query.vectors, calibration, negatives)
     kept = _of_texture(texture)
     own, confidence = maps.reshape(kept.grid.shape), peak(maps[0])
@@ -124,17 +114,14 @@ def _score_plain(texture: Texture, query: Query, calibration: Calibration, negat
 
 
 def empty_relevance(texture: Texture, text: str) -> Relevance:
-    """The relevance of a question that names nothing ("why?"): 0 everywhere, confidence 0; saliency is all there is."""
+    """The relevance of a question that names nothing ("why?"): 0 everywhere, confidence 0."""
     nothing = np.zeros(texture.grid.shape, np.float32)
     reasons = ReadOnly({"participation": nothing})
     return Relevance(text, nothing, nothing, 0.0, ReadOnly({}), reasons, **_fields_of(texture))
 
 
 def score_nothing(texture: Texture, text: str, options: ScoreOptions = DEFAULTS) -> Relevance:
-    """The relevance of a question that names no thing, where other things may count.
-
-    What was read ("who is it from?"), writing ("what does it say?"), a prior.
-    """
+    """The relevance of a question that names no thing: of what was read ("who is it from?"), writing, a prior."""
     nothing = replace(empty_relevance(texture, text), preset=options.preset)
     reading = read_map(texture, text, {}) if options.reading and asks_for_words(text) else None
     reasons, weights = dict(nothing.reasons), dict[str, float]()
@@ -154,12 +141,7 @@ def score_nothing(texture: Texture, text: str, options: ScoreOptions = DEFAULTS)
 
 
 def given_relevance(texture: Texture, text: str, given: Relevance | ArrayLike) -> Relevance:
-    """A relevance that somebody brings: one over an image of this size, or a map by hand, followed as it is.
-
-    Args:
-        text: the question that it is for.
-        given: a Relevance, which stays as it is, on its own grid; or numbers [h, w] in [0, 1] that span the image, on
-            any grid.
+    """The relevance that a caller brings for a question: a Relevance as it is, or a map [h, w] in [0, 1] of any grid.
 
     Raises OptionError for a map of another kind, or a relevance over an image of another size.
     """
@@ -179,10 +161,7 @@ def given_relevance(texture: Texture, text: str, given: Relevance | ArrayLike) -
 
 
 class _OfTexture(NamedTuple):
-    """What a Relevance takes from the texture, whatever is asked.
-
-    plain: whether nothing but segments enters the map of a plain question: no transparency, no words, no page.
-    """
+    """What a Relevance takes from the texture, and whether segments alone enter the map of a plain question."""
 
     grid: Grid
     saliency: Floats
@@ -219,10 +198,7 @@ def join_confidences(groups: Sequence[Sequence[str]], confidences: Mapping[str, 
 def peak_confidences(
     texture: Texture, query: Query, calibration: Calibration, negatives: Negatives | None = None
 ) -> Floats:
-    """The confidence of each phrase that is asked for, float32 [n] in [0, 1]: `Relevance.confidences` without the map.
-
-    Phrases that only say where another one is are left out: they are in its confidence already.
-    """
+    """The confidence of each phrase that is asked for, float32 [n], without the map."""
     confidences = _score_phrases(texture, query, calibration, negatives).confidences
     return np.array(confidences, np.float32)[list(query.asked)]
 
@@ -252,10 +228,9 @@ def sigmoid(logits: Floats, slope: np.float32, offset: np.float32) -> Floats:
 
 
 class _Scored(NamedTuple):
-    """Logits and maps of each phrase, float32 [phrases, cells], and their confidences; the opaque share of the cells.
+    """Logits and maps of each phrase, float32 [phrases, cells], their confidences, and the opaque share of the cells.
 
-    planes, inside, weights: maps [h, w] and confidences of what composed phrases are made of, and how much their
-    properties count, by name.
+    planes, inside, weights: maps and confidences of what composed phrases are made of, and what their properties count.
     """
 
     logits: Floats
@@ -290,9 +265,7 @@ def _score_phrases(texture: Texture, query: Query, calibration: Calibration, neg
             clipped = np.clip(maps[i], 1e-6, 1 - 1e-6)
             logits[i] = (np.log(clipped / (1 - clipped)) - calibration.offset) / calibration.slope
             confidences[i] = made.confidence
-            planes |= {
-                name: plane.copy() for name, plane in made.planes.items()
-            }  # a view would keep those of all words
+            planes |= {name: plane.copy() for name, plane in made.planes.items()}  # a view would keep all words' maps
             inside |= made.confidences
             weights |= made.weights
     return _Scored(logits, maps, confidences, valid, planes, inside, weights)

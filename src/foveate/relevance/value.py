@@ -23,13 +23,13 @@ Floats = NDArray[np.float32]
 
 
 class Found(NamedTuple):
-    """A word in the image that a question found (reading.py).
+    """A word in the image that a question found.
 
     Attributes:
         text: as read.
         box: (y0, x0, y1, x1) in pixels.
         score: as it entered the map, in [0, 1].
-        because: why, in words: 'matches "total"', 'right of "total"'.
+        because: why: 'matches "total"', 'right of "total"'.
     """
 
     text: str
@@ -48,40 +48,33 @@ class Placed(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Relevance(Frozen, Drawable, AsArray):
-    """Where a question looks.
-
-    To NumPy and torch it is its map: `np.asarray(relevance)` is `relevance.map`, `relevance.torch()` a tensor of it,
-    float32 [h, w].
+    """Where a question looks. `np.asarray(relevance)` is its map, `relevance.torch()` a tensor of it.
 
     Attributes:
         query: the question as asked.
         map: relevance of each cell, float32 [h, w] in [0, 1].
-        logits: the raw score behind it, float32 [h, w]; what to compare across cells when the map is low everywhere.
-        confidence: in [0, 1], how sure the question's own map is that the thing asked for is in the image. Cues, priors
-            and fusions have no part in it: a bright prior does not make a dog detected.
+        logits: the raw score behind it, float32 [h, w]; to compare cells where the map is low everywhere.
+        confidence: in [0, 1], how sure the question's own map is that the thing is in the image. Cues, priors and
+            fusions have no part in it.
         parts: the map of each phrase, by the phrase.
-        reasons: why: every plane that entered the map, by name: "participation" (how well the cell's content answers
-            the question: p, the phrases' highest), "segment" (the mean of that over the cell's segment), things and
-            properties of a composed phrase ("hand", "looks red"), "place" (how well the cell lies where the question
-            says: on, beside or part of another thing), channels that the question speaks of, "reading" (what was read
-            there), "prior", "information", "perspective".
+        reasons: every plane that entered the map, by name: "participation" (the highest of the phrases' maps),
+            "segment" (its mean over the cell's segment), things and properties of a composed phrase ("hand", "looks
+            red"), "place" (where the question tells that the thing is), channels, "reading" (what was read there),
+            "prior", "information", "perspective".
         saliency: what stands out whatever is asked, float32 [h, w]; fills in for a thing that is not there.
         valid: opaque share of each cell, float32 [h, w]; None for an image without alpha.
         grid: the cells.
-        features: the cells' embedding, float32 [h, w, r], for policies that look at it; None where nobody gave it.
+        features: the cells' embedding, float32 [h, w, r], for policies that look at it; or None.
         confidences: of each phrase, by the phrase. `confidence` is the lowest of things asked for together ("a dog and
             a cat"), else that of the phrases' highest map.
-        ignored: phrases that the question leaves out ("everything except the bear"); they are not in the map.
-        unknown: words and phrases of the question that were not understood, in its order: names that the encoder
-            neither knows nor has anything like ("violin"), sizes and other properties that nobody measures ("tallest"),
-            places in the picture ("on the left"). Encoders that read any text know no such names.
+        ignored: phrases that the question leaves out ("everything except the bear").
+        unknown: words of the question that were not understood, in its order: names that the encoder does not know
+            ("violin"), properties that are not measured ("tallest"), places in the picture ("on the left").
         peak: the mean of the highest 1/256 of the final map, where more than one map and its segments entered; else 0.
-        words: words of the image that the question found, the best first; none where nothing was read or found.
-        weights: how much each channel counted that the question's words speak of or that was given by hand, in (0, 1],
-            by its name in `reasons`. Few, and none of a plain question.
-        preset: name of the preset that the question went by, whose budget rule `allocate` takes; None for none.
-        texture: the texture that was asked, to draw the map over; it lives as long as this does
-            (`dataclasses.replace(relevance, texture=None)` lets it go). None after pickling, and of one made by hand.
+        words: words of the image that the question found, the best first.
+        weights: how much each channel counted, in (0, 1], by its name in `reasons`.
+        preset: name of the preset that the question went by; None for none.
+        texture: the texture that was asked, to draw the map over. None after pickling, and of one made by hand.
     """
 
     query: str
@@ -127,19 +120,16 @@ class Relevance(Frozen, Drawable, AsArray):
     def trust(self) -> float:
         """How far `allocate` follows the map, in [0, 1]; saliency and an even spread get the rest.
 
-        1 from a value of 0.5 on. The value is the confidence or the peak of everything that entered the map, whichever
-        is higher: writing that a question asks for, or a gaze given as a prior, is kept although no "sign" was found.
+        Twice the confidence, or twice the peak of all that entered the map if that is higher: a gaze given as a prior
+        is kept although no "sign" was found.
         """
         return min(1.0, max(self.confidence, self.peak) / DETECTED)
 
     def boxes(self, threshold: float = DETECTED) -> Floats:
         """Boxes around what the map shows: float32 [n, 4], (y0, x0, y1, x1) in pixels of the image, the best first.
 
-        One for each connected part of the map, interpolated between cells, that is at or above the threshold; a part
-        of less than a cell's area only where it is the map's highest, so a cell that reaches the threshold alone among
-        low ones may have none. Things that touch share a box. Where no cell reaches the threshold there is none,
-        [0, 4]; but what is `detected` has a box at every threshold up to 0.5: that of the part around the peak, down
-        to half of it.
+        One for each connected part of the map that reaches the threshold, but not for parts of less than a cell beside
+        higher ones. Things that touch share a box. What is `detected` has a box at every threshold up to 0.5.
 
         >>> relevance.boxes()[:, [1, 0, 3, 2]]                                  # x first  # doctest: +SKIP
 
@@ -169,8 +159,7 @@ class Relevance(Frozen, Drawable, AsArray):
         """The same relevance on another grid over the same image: area means where coarser, linear where finer.
 
         Args:
-            grid: cells over the whole image, or (rows, columns) of them; or a grid of visual tokens over any part of it
-                (`encoded.grid` of an image that a model has seen).
+            grid: cells over the whole image, or (rows, columns) of them; or a model's visual tokens (`encoded.grid`).
 
         Raises OptionError for a grid over an image of another size.
         """
@@ -197,9 +186,6 @@ class Relevances(Sequence[Relevance], Drawable, AsArray):
     """Several questions on one texture, in the order asked: a sequence of Relevance with stacked arrays.
 
     To NumPy and torch it is its maps, float32 [q, h, w].
-
-    Attributes:
-        items: one Relevance a question.
     """
 
     items: tuple[Relevance, ...]

@@ -1,9 +1,9 @@
-"""What is written, as a plane on the cells: the words of a texture that answer a question, and how far they count.
+"""The words of an image that answer a question, as a plane on the cells, and how far they count.
 
-* Words that were read are scored (reading.py) and painted. Asked for what a thing says, they count as far as they lie
-  on it in the encoder's map; where no such thing is seen, all of them do.
-* Of a page that nobody read its writing counts, at half height: an answer is written somewhere on it.
-* A thing that is detected is not silenced, unless the question speaks of writing.
+* Words that were read are scored (answers/match.py) and painted. Asked for what a thing says, they count as far as they
+  lie on it in the encoder's map; where no such thing is seen, all of them do.
+* Of a page that was not read, all its writing counts, at half height: an answer is written somewhere on it.
+* A detected thing keeps its map, unless the question asks for writing.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from foveate.texture.texture import Texture
 Floats = NDArray[np.float32]
 MOST_WORDS, LEAST_WORD = 32, 0.1  # words that a relevance names at most, and their least score
 ENTERS, CERTAIN = 0.25, 0.5  # confidences of what was read, from which on it enters the map, and alone
-PIECES, WRITING = (6, 10), (0.035, 0.05)  # pieces of writing, and their share of the image: of no page, of a page
-UNREAD = 0.5  # weight of a page's writing that was not read: it is never found for certain
+PIECES, WRITING = (6, 10), (0.035, 0.05)  # of no page, of a page; by hand
+UNREAD = 0.5  # weight of a page's writing that was not read
 IN_ROWS, DOWN = 0.7, 0.5  # what a row full of writing loses, and the lower end of a page
 WRITTEN = 0.05  # the least score of a word where words are asked for: other words come before blank paper
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What was read, for one question; of a page that nobody read, its writing.
+    """What was read, for one question; of a page that was not read, its writing.
 
     Attributes:
         map: float32 [h, w] in [0, 1], where the words are that answer.
         confidence: in [0, 1], that they do.
         weight: how far the map enters, in [0, 1].
-        silence: share of the map of things that they take away, in [0, 1].
+        silence: share of the map of things that it takes away, in [0, 1].
         written: whether the question asks for writing, whatever else is in the image.
         words: the words that enter, the best first.
     """
@@ -64,11 +64,9 @@ def asks_for_words(text: str) -> bool:
 
 
 def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: float = 0.0) -> Reading | None:
-    """The words of a texture that answer a question; of a page that nobody read, its writing; None of other textures.
+    """The words of a texture that answer a question; of a page that was not read, its writing; None of other textures.
 
-    Args:
-        parts: maps of the things that the question names.
-        seen: confidence that they are in the image. A thing that is detected stays, unless writing is asked for.
+    parts: maps of the things that the question names. seen: the confidence that they are in the image.
     """
     words = texture.words
     question = read_question(text)
@@ -104,10 +102,10 @@ def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: flo
 
 
 def page_of(texture: Texture) -> tuple[float, Floats | None]:
-    """How far an image is a page, in [0, 1], and where on it an answer may stand, float32 [h, w] in [0, 1].
+    """How far an image is a page, with many pieces of writing, and where on it an answer may stand, float32 [h, w].
 
-    A page has many separate pieces of writing; 0 and None of other images, and where nobody looked for writing.
-    Answers stand where there is writing: less in full rows, which are running text, and rather at the top.
+    0 and None of other images, and where writing was not looked for. Answers stand less in full rows, which are running
+    text, and rather at the top.
     """
 
     def make() -> tuple[float, Floats | None]:
