@@ -1,29 +1,51 @@
-"""Exactly K, whatever the map."""
+"""Exactly K, whatever the map: every policy with every floor, whole windows, and a budget from the map."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from foveate import Grid
-from foveate.allocation.allocation import allocate_map, even_order
-from foveate.allocation.policies import top_cells
+import foveate
+from foveate import Grid, Texture
+from foveate.allocation.allocation import allocate_map, budget_of_mass, even_order, nearest_budget
+from foveate.allocation.policies import (
+    SHORT,
+    Coverage,
+    Policy,
+    Proportional,
+    TopK,
+    apportion,
+    top_cells,
+    typical_distance,
+)  # fmt: skip
+from foveate.allocation.windows import cut_windows
 from foveate.core.errors import BudgetError, OptionError
 
-# Few distinct values, so that ties are the rule.
-maps = hnp.arrays(
-    np.float32, st.tuples(st.integers(1, 12), st.integers(1, 12)), elements=st.sampled_from([0, 0.25, 0.5, 1])
-)
+VALUES = st.sampled_from([0, 0.25, 0.5, 1])  # few, so that ties are the rule
+maps = hnp.arrays(np.float32, st.tuples(st.integers(1, 10), st.integers(1, 10)), elements=VALUES)
+policies = st.sampled_from([TopK(), Coverage(), Coverage(0.0), Coverage(1), Proportional(), Proportional(3)])
+FLAT = Grid(8, 8, 64, 64)
 
 
 def grid_of(plane: np.ndarray) -> Grid:
     h, w = plane.shape
     return Grid(h, w, height=h * 8, width=w * 8)
+
+
+def features_of(plane: np.ndarray, seed: int = 0) -> np.ndarray:
+    """On a coarse lattice, so that copies and equal distances are common."""
+    return np.random.default_rng(seed).integers(0, 3, (plane.size, 3)).astype(np.float32)
+
+
+# --- exactly K ----------------------------------------------------------------------------------------------------
 
 
 @given(maps, st.data())
@@ -60,20 +82,6 @@ def test_infinite_scores_are_ordered_too(value: float) -> None:
     assert (4 in top_cells(scores, 3)) == (value > 0)
 
 
-@given(st.integers(1, 40), st.integers(1, 40))
-def test_the_even_order_holds_every_cell_once(h: int, w: int) -> None:
-    assert sorted(even_order(h, w)) == list(range(h * w))
-
-
-@pytest.mark.parametrize(("h", "w"), [(64, 64), (48, 64), (43, 64)])
-@pytest.mark.parametrize("count", [16, 64, 137, 273])
-def test_every_beginning_of_the_even_order_is_spread(h: int, w: int, count: int) -> None:
-    chosen = np.zeros(h * w, bool)
-    chosen[even_order(h, w)[:count]] = True
-    quarters = [half.sum() for rows in np.array_split(chosen.reshape(h, w), 2) for half in np.array_split(rows, 2, 1)]
-    assert max(quarters) <= 2 * min(quarters) + 1
-
-
 def test_the_floor_spreads_its_share_and_the_rest_is_the_best() -> None:
     plane = np.zeros((8, 8), np.float32)
     plane[:2] = 1
@@ -105,40 +113,375 @@ def test_a_kept_cell_says_whether_its_score_kept_it(window: tuple[int, int] | No
     assert guarded.flags.writeable is False
 
 
-@pytest.mark.parametrize("budget", [0, -3, 65, 10**9, 2.0, "3", None, True, float("nan")])
-def test_a_budget_that_cannot_be(budget: Any) -> None:
-    with pytest.raises(BudgetError, match="budget=") as caught:
-        allocate_map(np.zeros((8, 8)), Grid(8, 8, 64, 64), budget)
-    assert "64" in caught.value.expected
-    assert '"auto"' in caught.value.fix
-
-
-def test_numpys_integers_are_whole_numbers() -> None:
-    assert len(allocate_map(np.zeros((8, 8)), Grid(8, 8, 64, 64), np.int32(5))) == 5  # type: ignore[arg-type]
-
-
-def test_a_map_of_another_shape_or_with_nan() -> None:
-    with pytest.raises(OptionError, match=r"\[4, 8\]"):
-        allocate_map(np.zeros((4, 8)), Grid(8, 4, 64, 64), 3)
-    with pytest.raises(OptionError, match="NaN"):
-        allocate_map(np.full((8, 4), np.nan), Grid(8, 4, 64, 64), 3)
-
-
-@pytest.mark.parametrize("floor", [-0.1, 1.1, "a", float("nan"), True])
-def test_a_floor_out_of_range(floor: Any) -> None:
-    with pytest.raises(OptionError, match="floor"):
-        allocate_map(np.zeros((8, 8)), Grid(8, 8, 64, 64), 3, floor=floor)
-
-
-@pytest.mark.parametrize("shape", [(24, 24), (64, 48), (23, 17), (43, 64), (7, 5), (1, 40)])
+@pytest.mark.parametrize("shape", [(64, 64), (64, 48), (23, 17), (43, 64), (7, 5), (1, 40)])
 def test_the_even_spread_is_even_and_not_at_one_border(shape: tuple[int, int]) -> None:
     h, w = shape
     order = even_order(h, w)
     assert sorted(order.tolist()) == list(range(h * w))
-    for number in (16, 64, 256):
+    for number in (16, 64, 137, 273):
         if number <= h * w / 2:
             y, x = np.divmod(order[:number], w)
             assert abs((y + 0.5).mean() / h - 0.5) < 0.1
             assert abs((x + 0.5).mean() / w - 0.5) < 0.1
             quarters = np.bincount(2 * (2 * y // h) + 2 * x // w, minlength=4)
-            assert quarters.min() > 0 or min(shape) == 1
+            assert quarters.max() <= 2 * quarters.min() + 1 or min(shape) < 40
+
+
+# --- the slow, literal twins ------------------------------------------------------------------------------------------
+
+
+def slow_coverage(scores: np.ndarray, budget: int, features: np.ndarray, diversity: float) -> list[int]:
+    """The formula of allocation/policies.py, one cell and one distance at a time."""
+    kept = [i for i, s in enumerate(scores) if s == np.inf]
+    free = [i for i, s in enumerate(scores) if np.isfinite(s)]
+    rest = budget - len(kept)
+    by_score = sorted(free, key=lambda i: (-scores[i], i))
+    if not 0 < rest < len(free):
+        order = sorted(range(len(scores)), key=lambda i: (-scores[i], i))
+        return sorted(order[:budget])
+    low, high = float(scores[free].min()), float(scores[free].max())
+    candidates = by_score[: SHORT * rest]
+    scale = typical_distance(features)
+    points = features * np.float32(1 / scale) if scale > 0 else features * 0
+
+    def gain(i: int) -> np.float32:
+        relevance = np.float32(1) if high == low else np.float32((float(scores[i]) - low) / (high - low))
+        far = np.float32(1)
+        for j in kept:
+            total = np.float32(0)
+            for a, b in zip(points[i], points[j], strict=True):
+                total += (a - b) * (a - b)
+            far = min(far, np.sqrt(total))
+        return far * np.float32(diversity) + relevance * np.float32(1 - diversity)
+
+    for _ in range(rest):
+        best = candidates[int(np.argmax([gain(i) for i in candidates]))]
+        candidates.remove(best)
+        kept.append(best)
+    return sorted(kept)
+
+
+def slow_proportional(scores: np.ndarray, budget: int, grid: Grid, window: int) -> list[int]:
+    """Window by window: its share, then its best cells. Finite scores >= 0 only."""
+    spans = [range(0, n, window) for n in grid.shape]
+    windows = [
+        [y * grid.w + x for y in range(top, min(top + window, grid.h)) for x in range(left, min(left + window, grid.w))]
+        for top, left in itertools.product(*spans)
+    ]
+    share = apportion([float(scores[w].sum()) for w in windows], budget, upper=[len(w) for w in windows])
+    best = [sorted(w, key=lambda i: (-scores[i], i))[:n] for w, n in zip(windows, share, strict=True)]
+    return sorted(itertools.chain(*best))
+
+
+@settings(max_examples=60)
+@given(maps, st.data(), st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.integers(0, 5))
+def test_coverage_equals_its_literal_twin(plane: np.ndarray, data: st.DataObject, diversity: float, seed: int) -> None:
+    budget = data.draw(st.integers(1, min(plane.size, 25)))
+    scores, features = plane.ravel().copy(), features_of(plane, seed)
+    for value in (np.inf, -np.inf):
+        scores[data.draw(st.lists(st.integers(0, plane.size - 1), max_size=3))] = value
+    kept = Coverage(diversity).select(scores, budget, grid_of(plane), features)
+    assert kept.tolist() == slow_coverage(scores, budget, features, diversity)
+
+
+@pytest.mark.parametrize("question", ["broccoli", "an elephant"])
+def test_coverage_equals_its_literal_twin_on_a_photograph(texture: Texture, question: str) -> None:
+    scores, z = foveate.score(texture, question).map.ravel(), texture.coordinates()
+    assert Coverage(0.5).select(scores, 20, texture.grid, z).tolist() == slow_coverage(scores, 20, z, 0.5)
+
+
+@given(maps, st.data(), st.integers(1, 11))
+def test_proportional_equals_its_literal_twin(plane: np.ndarray, data: st.DataObject, window: int) -> None:
+    budget = data.draw(st.integers(1, plane.size))
+    kept = Proportional(window).select(plane.ravel(), budget, grid_of(plane), None)
+    assert kept.tolist() == slow_proportional(plane.ravel(), budget, grid_of(plane), window)
+
+
+# --- what each policy promises ----------------------------------------------------------------------------------------
+
+
+def test_no_diversity_is_the_best_and_so_are_windows_of_one_image(texture: Texture) -> None:
+    scores, z = foveate.score(texture, "a child").map.ravel(), texture.coordinates()
+    best = TopK().select(scores, 273, texture.grid, z)
+    assert np.array_equal(Coverage(0).select(scores, 273, texture.grid, z), best)
+    assert np.array_equal(Proportional(64).select(scores, 273, texture.grid, None), best)
+
+
+def test_more_diversity_keeps_cells_that_lie_further_apart(texture: Texture) -> None:
+    scores, z = foveate.score(texture, "a child").map.ravel(), texture.coordinates()
+
+    def apart(diversity: float) -> float:
+        return typical_distance(z[Coverage(diversity).select(scores, 200, texture.grid, z)])
+
+    assert apart(0) < apart(0.25)
+    assert apart(0) < apart(1)
+
+
+def test_coverage_takes_one_of_each_kind_before_a_second_of_any() -> None:
+    scores, kinds = np.linspace(1, 0.9, 12, dtype=np.float32), np.arange(12) // 4
+    features = np.eye(3, dtype=np.float32)[kinds]
+    assert Coverage(1).select(scores, 4, Grid(3, 4, 30, 40), features).tolist() == [0, 1, 4, 8]
+    scores[4] = np.inf  # kept anyway: its kind is there, whatever comes next
+    assert Coverage(1).select(scores, 4, Grid(3, 4, 30, 40), features).tolist() == [0, 1, 4, 8]
+    scores[5] = np.inf
+    assert Coverage(1).select(scores, 5, Grid(3, 4, 30, 40), features).tolist() == [0, 1, 4, 5, 8]
+
+
+def test_proportional_gives_each_window_its_share() -> None:
+    plane = np.zeros((8, 16), np.float32)
+    plane[:, :8], plane[:, 8:] = 0.75, 0.25
+    kept = allocate_map(plane, grid_of(plane), 16, policy=Proportional(8)).mask
+    assert (kept[:, :8].sum(), kept[:, 8:].sum()) == (12, 4)
+    full = allocate_map(plane, grid_of(plane), 100, policy=Proportional(8)).mask
+    assert (full[:, :8].sum(), full[:, 8:].sum()) == (64, 36)  # three quarters would be more than it has
+
+
+def test_proportional_moves_negative_scores_up() -> None:
+    plane = np.full((4, 8), -3, np.float32)
+    plane[:, 4:] = -1
+    assert allocate_map(plane, grid_of(plane), 8, policy=Proportional(4)).mask[:, 4:].sum() == 8
+
+
+# --- all together -----------------------------------------------------------------------------------------------------
+
+
+@given(maps, policies, st.data(), st.sampled_from([0.0, 0.3, 1.0]), st.booleans(), st.booleans())
+def test_everything_composes_to_exactly_k(
+    plane: np.ndarray, policy: Policy, data: st.DataObject, floor: float, with_windows: bool, with_masks: bool
+) -> None:
+    grid, masks = grid_of(plane), hnp.arrays(bool, plane.shape)
+    whole = data.draw(st.tuples(st.integers(1, 4), st.integers(1, 4))) if with_windows else None
+    budget = nearest_budget(data.draw(st.integers(1, plane.size)), grid, whole)
+    eligible, protected = (data.draw(masks), data.draw(masks)) if with_masks else (None, None)
+    given_all: dict[str, Any] = {"floor": floor, "eligible": eligible, "protected": protected, "window": whole}
+    try:
+        kept = allocate_map(plane, grid, budget, policy=policy, features=features_of(plane), **given_all)
+    except BudgetError as error:  # nothing protected is ever cut
+        assert "protected" in error.received  # noqa: PT017 - which error
+        assert whole is not None or (protected & eligible).sum() > budget  # type: ignore[operator]
+        return
+    assert len(kept) == budget == len(set(kept.indices.tolist()))
+    assert (np.diff(kept.indices) > 0).all()
+    assert np.array_equal(kept.scores, plane.ravel()[kept.indices])
+    if whole is not None:
+        windows = cut_windows(grid, whole)
+        held = np.bincount(windows.of_cell[kept.indices], minlength=len(windows.sizes))
+        assert ((held == 0) | (held == windows.sizes)).all()
+    elif eligible is not None:
+        assert (kept.mask & eligible).sum() == min(budget, eligible.sum())
+    if eligible is not None and protected is not None:
+        assert kept.mask[protected & eligible].all()
+
+
+@given(maps.filter(lambda plane: plane.size <= 36), st.data())
+def test_the_best_whole_windows_are_the_best_of_all_sets_of_windows(plane: np.ndarray, data: st.DataObject) -> None:
+    grid, whole = grid_of(plane), data.draw(st.sampled_from([(2, 2), (2, 3), (3, 2), (3, 4)]))
+    windows = cut_windows(grid, whole)
+    sums = np.bincount(windows.of_cell, plane.ravel())
+    sets = [np.array(chosen) for chosen in itertools.product([0, 1], repeat=len(sums))] if len(sums) <= 9 else []
+    for budget in range(1, plane.size + 1):
+        possible = [float(chosen @ sums) for chosen in sets if chosen @ windows.sizes == budget]
+        if possible:
+            kept = allocate_map(plane, grid, budget, window=whole)
+            assert kept.scores.sum() == pytest.approx(max(possible), abs=1e-5)
+        elif sets:
+            with pytest.raises(BudgetError, match=f"budget={budget} in whole windows"):
+                allocate_map(plane, grid, budget, window=whole)
+
+
+def test_a_budget_between_windows_names_the_nearest_that_can_be() -> None:
+    with pytest.raises(BudgetError, match="273") as caught:
+        allocate_map(np.zeros((64, 64)), Grid(64, 64, 512, 512), 273, window=(2, 2))
+    assert "272 or 276" in caught.value.fix
+    with pytest.raises(BudgetError) as caught:
+        allocate_map(np.zeros((8, 8)), FLAT, 3, window=(2, 2))
+    assert caught.value.fix == "pass 4"
+    assert nearest_budget(273, Grid(64, 64, 512, 512), (2, 2)) == 272
+    assert nearest_budget(2, FLAT, (2, 2)) == 4
+    assert len(allocate_map(np.zeros((64, 63)), Grid(64, 63, 512, 504), 274, window=(2, 2))) == 274  # edges have 2
+
+
+def test_windows_of_the_edge_are_kept_for_their_own_scores() -> None:
+    plane = np.zeros((4, 5), np.float32)
+    plane[:, 4] = 1
+    assert allocate_map(plane, grid_of(plane), 4, window=(2, 2)).mask[:, 4].all()
+
+
+def test_protected_cells_come_first_also_in_windows() -> None:
+    plane, text = np.zeros((8, 8), np.float32), np.zeros((8, 8), bool)
+    plane[:4], text[6, 1] = 1, True
+    for policy in (TopK(), Proportional()):
+        assert allocate_map(plane, FLAT, 8, policy=policy, protected=text).mask[6, 1]
+        assert allocate_map(plane, FLAT, 8, policy=policy, protected=text, window=(2, 2)).mask[6:, :2].all()
+    assert allocate_map(plane, FLAT, 1, protected=text, floor=1).indices.tolist() == [49]
+    endless = allocate_map(np.full((8, 8), np.inf), FLAT, 2, protected=text)
+    assert endless.indices.tolist() == [0, 49]
+    assert np.isinf(endless.scores).all()
+    assert len(allocate_map(plane, FLAT, np.int32(5))) == 5  # type: ignore[arg-type]  # a whole number like any other
+
+
+def test_more_protected_cells_than_budget_are_an_error(texture: Texture) -> None:
+    text = np.zeros((8, 8), bool)
+    text[0, :6] = True
+    with pytest.raises(BudgetError, match="6 protected cells, with budget=5") as caught:
+        allocate_map(np.zeros((8, 8)), FLAT, 5, protected=text)
+    assert "budget=6" in caught.value.fix
+    with pytest.raises(BudgetError, match="12 cells in windows with a protected one") as caught:
+        allocate_map(np.zeros((8, 8)), FLAT, 8, protected=text, window=(2, 2))
+    assert "budget=12" in caught.value.fix
+    page = np.ones(texture.grid.shape, bool)
+    with pytest.raises(BudgetError, match="3072 protected cells"):
+        foveate.allocate(foveate.score(texture, "broccoli"), 273, protected=page)
+    assert len(foveate.allocate(foveate.score(texture, "broccoli"), "auto", protected=page)) == 3072
+
+
+# --- the main path ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", [TopK(), Coverage(), Proportional()])
+def test_the_main_path_takes_policies_windows_and_protected_cells(texture: Texture, policy: Policy) -> None:
+    relevance, text = foveate.score(texture, "broccoli"), np.zeros(texture.grid.shape, bool)
+    text[0, :5] = True
+    kept = foveate.allocate(relevance, 200, policy=policy, protected=text)
+    assert len(kept) == 200
+    assert kept.mask[0, :5].all()
+    assert foveate.allocate(relevance, policy=policy, window=(2, 2)).mask.reshape(32, 2, 24, 2).sum((1, 3)).max() == 4
+    several = foveate.allocate(foveate.score(texture, ["broccoli", "a child"]), 200, policy=policy, protected=text)
+    assert np.array_equal(several[0].indices, kept.indices)
+
+
+def test_policies_follow_the_map_to_another_grid(texture: Texture) -> None:
+    for h, w in ((17, 30), (70, 60), (16, 12)):
+        moved = foveate.score(texture, "broccoli").on(Grid(h, w, texture.grid.height, texture.grid.width))
+        assert moved.features is not None
+        assert moved.features.shape == (h, w, texture.basis.rank)
+        assert not moved.features.flags.writeable
+        assert len(foveate.allocate(moved, 20, policy=Coverage())) == 20
+        if h == 16:  # means over whole blocks keep the mean
+            assert np.allclose(moved.features.mean((0, 1)), texture.coordinates().mean(0), atol=1e-5)
+
+
+# --- a budget from the map --------------------------------------------------------------------------------------------
+
+unit_maps = hnp.arrays(np.float32, (6, 7), elements=st.floats(0, 1, width=32))
+
+
+@given(unit_maps, unit_maps, st.integers(1, 42), st.integers(1, 42))
+def test_a_map_that_is_nowhere_lower_gets_no_smaller_budget(a: np.ndarray, b: np.ndarray, k: int, m: int) -> None:
+    lower, upper = min(k, m), max(k, m)
+    small, large = budget_of_mass(a, lower, upper), budget_of_mass(np.maximum(a, b), lower, upper)
+    assert lower <= small <= large <= upper
+
+
+def test_auto_keeps_more_of_what_fills_the_image(texture: Texture) -> None:
+    small, large = (foveate.score(texture, text) for text in ("broccoli", "a child"))
+    cells = texture.grid.count
+    assert small.detected
+    assert large.detected
+    assert cells / 64 <= len(foveate.allocate(small, "auto")) < len(foveate.allocate(large, "auto")) <= cells / 4
+    assert len(foveate.allocate(large, "auto", window=(2, 2))) % 4 == 0
+
+
+def test_auto_does_not_starve_a_question_whose_thing_is_not_found(texture: Texture) -> None:
+    sky = foveate.score(texture, "what colour is the sky?")
+    assert not sky.detected
+    assert len(foveate.allocate(sky, "auto")) > 273
+    found = foveate.score(texture, "broccoli")
+    less_sure = [len(foveate.allocate(replace(found, confidence=c), "auto")) for c in (0.9, 0.5, 0.499, 0.2, 0.0)]
+    assert less_sure == sorted(less_sure)
+    assert less_sure[0] == less_sure[1] >= less_sure[2] - 2
+    assert less_sure[-1] == texture.grid.count // 4
+
+
+# --- shares -----------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=12), st.data())
+def test_shares_add_up_within_bounds_and_near_the_proportion(
+    parts: list[tuple[float, int, int]], data: st.DataObject
+) -> None:
+    weights, low, more = (np.array(column) for column in zip(*parts, strict=True))
+    total = data.draw(st.integers(int(low.sum()), int((low + more).sum())))
+    share = apportion(weights, total, low, low + more)
+    assert share.sum() == total
+    assert (share >= low).all()
+    assert (share <= low + more).all()
+    inner = (share > low + 1) & (share < low + more - 1) & (weights > 1e-3)
+    if inner.sum() > 1:  # one constant for all whose bounds do not hold them
+        assert max((share[inner] - 1) / weights[inner]) <= min((share[inner] + 1) / weights[inner]) * (1 + 1e-6)
+
+
+def test_shares_by_hand() -> None:
+    assert apportion([1, 1, 1], 5).tolist() == [2, 2, 1]
+    assert apportion([0, 0], 3).tolist() == [2, 1]
+    assert apportion([9, 0, 0], 5, upper=3).tolist() == [3, 1, 1]
+    with pytest.raises(BudgetError, match="a total of 7 for 2 parts"):
+        apportion([1, 1], 7, upper=3)
+    for wrong in (-1, np.nan, np.inf):
+        with pytest.raises(OptionError, match="weights"):
+            apportion([1, wrong], 3)
+
+
+# --- wrong input ------------------------------------------------------------------------------------------------------
+
+
+class Wrong:
+    """A policy that says whatever it was told."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def select(self, scores: np.ndarray, budget: int, grid: Grid, features: np.ndarray | None) -> Any:
+        return self.answer
+
+
+@pytest.mark.parametrize("budget", [0, -3, 65, 10**9, 2.0, "3", None, True, float("nan")])
+def test_a_budget_that_cannot_be(budget: Any) -> None:
+    with pytest.raises(BudgetError, match="budget=") as caught:
+        allocate_map(np.zeros((8, 8)), FLAT, budget)
+    assert "64" in caught.value.expected
+    assert '"auto"' in caught.value.fix
+
+
+def with_floor(floor: Any) -> Any:
+    return allocate_map(np.zeros((8, 8)), FLAT, 3, floor=floor)
+
+
+@pytest.mark.parametrize("make", [Coverage, Proportional, with_floor])
+@pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan"), "much", True])
+def test_numbers_that_cannot_be(make: Callable[[Any], Any], wrong: Any) -> None:
+    with pytest.raises(OptionError, match=r"(diversity|window|floor)="):
+        make(wrong)
+
+
+def test_maps_that_cannot_be() -> None:
+    with pytest.raises(OptionError, match=r"\[4, 8\]"):
+        allocate_map(np.zeros((4, 8)), FLAT, 3)
+    with pytest.raises(OptionError, match="NaN"):
+        allocate_map(np.full((8, 8), np.nan), FLAT, 3)
+
+
+@pytest.mark.parametrize(
+    ("given_all", "words"),
+    [
+        ({"policy": "top"}, "policy='top'"),
+        ({"policy": TopK}, "policy="),
+        ({"policy": Coverage()}, "without features"),
+        ({"policy": Wrong([0.0, 1, 2])}, "from Wrong.select"),
+        ({"policy": Wrong([0, 1])}, r"int64 \[2\]"),
+        ({"policy": Wrong([0, 1, 1])}, "do not ascend"),
+        ({"policy": Wrong([0, 1, 64])}, "from Wrong.select"),
+        ({"window": 2}, "window=2"),
+        ({"window": (2, 0)}, r"window=\(2, 0\)"),
+        ({"window": (2.0, 2)}, "window="),
+        ({"window": (1, 1, 1)}, "window="),
+        ({"protected": np.zeros((8, 8))}, "protected: float64"),
+        ({"protected": np.zeros((4, 8), bool)}, r"protected: bool of shape \[4, 8\]"),
+        ({"eligible": np.zeros(64, bool)}, "eligible"),
+        ({"features": np.zeros((63, 4), np.float32)}, "features: float32"),
+        ({"features": np.full((64, 4), np.nan, np.float32)}, "features"),
+    ],
+)
+def test_wrong_input_is_named(given_all: dict[str, Any], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        allocate_map(np.zeros((8, 8)), FLAT, 3, **given_all)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,15 +10,15 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import foveate
-from foveate.core.errors import QueryError
 from foveate.language.phrase import FRAMES, Phrase, Place, words_of
 from foveate.language.query import parse, prepare
-from foveate.relevance.composition import GUESS, compose, region, usual
-from foveate.relevance.confidence import DETECTED, peak
+from foveate.relevance.composition import GUESS, compose, region
+from foveate.relevance.confidence import DETECTED
 from tests.conftest import PHOTOS
 
 Floats = NDArray[np.float32]
 SHAPE = (48, 64)
+NANO = foveate.load_encoder("nano")
 
 
 def blob(y: float, x: float, half: float, high: float = 0.95) -> Floats:
@@ -82,11 +80,7 @@ def test_a_colour_is_evidence() -> None:
     blue = compose(one("the blue car"), {"car": cars}, colour)
     assert peak_at(red.map)[1] < SHAPE[1] // 2 <= peak_at(blue.map)[1]
     assert set(red.planes) == {"car", "looks red"}
-
-
-def test_a_property_that_pixels_do_not_show_changes_nothing() -> None:
-    car = blob(20, 12, 5)
-    np.testing.assert_array_equal(compose(one("the old car"), {"car": car}, colour).map, car)
+    np.testing.assert_array_equal(compose(one("the old car"), {"car": cars}, colour).map, cars)  # pixels do not show it
 
 
 @pytest.mark.parametrize(
@@ -115,7 +109,10 @@ def test_the_only_thing_of_its_kind_is_the_one() -> None:
 
 
 def test_what_is_held_is_at_the_hands() -> None:
-    maps = {word: np.full(SHAPE, 0.02, np.float32) for word in words_of(one("what is the man holding?"))}
+    words = words_of(one("what is the man holding?"))
+    assert len(words) == len(set(words))
+    assert {*FRAMES["held"], "hand", "man"} <= set(words)
+    maps = {word: np.full(SHAPE, 0.02, np.float32) for word in words}
     maps |= {"man": blob(24, 20, 14), "hand": blob(28, 33, 2), "umbrella": np.maximum(blob(27, 36, 3), blob(10, 60, 3))}
     made = compose(one("what is the man holding?"), maps, colour)
     assert np.hypot(*(np.array(peak_at(made.map)) - (27, 36))) < 5
@@ -144,35 +141,17 @@ def test_regions_are_maps(seed: int, relation: str) -> None:
     assert place.max() <= 1 + 1e-6
 
 
-def test_no_thing_has_no_place() -> None:
-    empty = np.zeros(SHAPE, np.float32)
-    assert region("beside", empty).max() == 0
-    assert np.isfinite(usual("paws", empty)).all()
-    assert compose(one("the dog's paws"), {"dog": empty, "paws": empty}, colour).confidence == 0
-
-
 def test_plain_things_need_no_composing() -> None:
     assert Phrase("dog", "dog").plain
     assert not Phrase("red dog", "dog", ("red",)).plain
     assert not Phrase("dog ear", "ear", (), Place("part", Phrase("dog", "dog"))).plain
-    assert prepare(foveate.load_encoder("nano"), "a dog and a cat").words == ()
-
-
-def test_words_of_a_frame_are_asked_once() -> None:
-    words = words_of(one("what is the man holding?"))
-    assert len(words) == len(set(words))
-    assert {*FRAMES["held"], "hand", "man"} <= set(words)
-
-
-def test_the_confidence_of_a_map_is_the_mean_of_its_best_cells() -> None:
-    assert peak(blob(10, 10, 3)) == pytest.approx(0.95)
-    assert peak(np.full((4, 4), 0.3, np.float32)) == pytest.approx(0.3)
+    assert prepare(NANO, "a dog and a cat").words == ()
 
 
 def test_an_encoder_that_reads_phrases_keeps_its_attributes() -> None:
     class Reads:
         name, revision, width, templates = "reads", "1", 4, ("{}",)
-        calibration = foveate.load_encoder("nano").calibration
+        calibration = NANO.calibration
 
         def encode_image(self, rgb: object, *, long_side: int | None = None) -> object:
             raise NotImplementedError
@@ -183,7 +162,7 @@ def test_an_encoder_that_reads_phrases_keeps_its_attributes() -> None:
     query = prepare(Reads(), "the red cup on the old table")  # type: ignore[arg-type]
     assert query.words == ("red cup", "old table")
     assert [cue.channel for cue in query.cues] == ["colour:red"]
-    assert prepare(foveate.load_encoder("nano"), "the red cup").cues == ()
+    assert prepare(NANO, "the red cup").cues == ()
 
 
 def test_reasons_name_the_parts_of_a_phrase() -> None:
@@ -204,11 +183,10 @@ QUESTIONS = (
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 200), (200, 3), (40, 30)])
-@pytest.mark.parametrize("how", [{}, {"rank": 4}, {"rank": "full"}])
-def test_any_map_can_be_composed(size: tuple[int, int], how: dict[str, Any]) -> None:
-    """One cell, a row of cells, a column; few numbers a cell and all."""
+def test_any_map_can_be_composed(size: tuple[int, int]) -> None:
+    """One cell, a row of cells, a column."""
     rgb = np.random.default_rng(1).integers(0, 256, (*size, 3), np.uint8)
-    texture = foveate.encode(rgb, channels="fast", long_side=96, **how)
+    texture = foveate.encode(rgb, channels="fast", long_side=96)
     for question in QUESTIONS:
         found = foveate.score(texture, question)
         for plane in (found.map, *found.parts.values(), *found.reasons.values()):
@@ -232,11 +210,10 @@ def test_nothing_composed_is_where_an_image_is_transparent() -> None:
 
 
 def test_a_phrase_in_quotes_is_asked_as_it_is() -> None:
-    nano = foveate.load_encoder("nano")
-    query = prepare(nano, '"the dog\'s face"')
+    query = prepare(NANO, '"the dog\'s face"')
     assert query.phrases == ("the dog's face",)
     assert query.words == ()
-    assert prepare(nano, "the dog's face").words == ("face", "dog")
+    assert prepare(NANO, "the dog's face").words == ("face", "dog")
 
 
 def test_planes_of_a_phrase_do_not_keep_the_maps_of_all_words() -> None:
@@ -244,9 +221,3 @@ def test_planes_of_a_phrase_do_not_keep_the_maps_of_all_words() -> None:
     found = foveate.score(texture, "what is the child holding?")
     whole = found.reasons["child"]
     assert (whole if whole.base is None else whole.base).nbytes == texture.grid.count * 4
-
-
-def test_the_built_in_encoder_refuses_other_languages() -> None:
-    with pytest.raises(QueryError, match="German") as caught:
-        prepare(foveate.load_encoder("nano"), "wo ist der hund auf dem sofa?")
-    assert "'nano'" in caught.value.expected

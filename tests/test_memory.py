@@ -18,7 +18,7 @@ from foveate.core.errors import ChannelError, OptionError
 from foveate.encoders.load import load_encoder
 from foveate.language.query import prepare
 from foveate.relevance.evidence import colour_plane
-from foveate.relevance.passes import add_dialogue, add_map, add_phrases, add_word_maps
+from foveate.relevance.passes import add_dialogue, add_map, add_phrases, add_word_maps, shared_map
 from tests.conftest import PHOTOS
 
 
@@ -79,6 +79,18 @@ def test_a_dialogue_fades_and_readmits(texture: Texture) -> None:
     assert set(foveate.allocate(later, 273).indices) & set(foveate.allocate(child, 273).indices)
     with pytest.raises(OptionError, match="decay"):
         add_dialogue(texture, child, decay=1.5)
+
+
+def test_history_is_what_the_phrases_share(texture: Texture) -> None:
+    one = foveate.score(texture, "a child")
+    assert shared_map(one) is one.map
+    both = foveate.score(texture, "a child, broccoli")
+    shared = shared_map(both)
+    assert shared.max() == pytest.approx(both.map.max())
+    literal = both.map * np.sqrt(np.prod([np.maximum(part, 0.02) for part in both.parts.values()], 0))
+    assert np.allclose(shared, literal * both.map.max() / literal.max(), atol=1e-5)
+    twice = add_dialogue(add_dialogue(texture, one, decay=0.5), both, decay=0.5)
+    assert np.allclose(twice.channel("history"), np.maximum(0.5 * one.map, shared), atol=2e-3)
 
 
 def test_anything_but_a_texture_and_a_relevance_is_refused(texture: Texture) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,11 +25,6 @@ NANO = foveate.load_encoder("nano")
 
 def with_rivalry(contrast: float, synonym: float = 0.6) -> Calibration:
     return Calibration(temperature=20.0, contrast=contrast, synonym=synonym, slope=10.0, offset=-1.0)
-
-
-@pytest.fixture(scope="module")
-def texture(broccoli: Path) -> Texture:
-    return foveate.encode(broccoli, encoder=NANO)
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +54,7 @@ def test_rivals_equal_their_definition(text: str, texture: Texture, bank: Negati
 def test_several_questions_at_once_have_the_maps_they_have_alone(
     texture: Texture, bank: Negatives, texts: list[str]
 ) -> None:
-    tower = NANO
-    queries = [prepare(tower, text) for text in texts]
+    queries = [prepare(NANO, text) for text in texts]
     for calibration, negatives in ((with_rivalry(0), None), (with_rivalry(0.7), bank)):
         maps = score_maps(texture, queries, calibration, negatives)
         assert maps.shape == (len(texts), *texture.grid.shape)

@@ -1,4 +1,4 @@
-"""Words that speak of a channel."""
+"""Planes that the words of a question ask for, and how a map follows them."""
 
 from __future__ import annotations
 
@@ -11,55 +11,11 @@ from hypothesis import strategies as st
 
 import foveate
 from foveate import Texture
-from foveate.core.errors import ChannelError, OptionError, QueryError
-from foveate.language.cues import COLOURS, FAVOUR, MOVES, RAISE, Cue, find_cues
-from foveate.language.query import channel_weights, noun_phrases
+from foveate.core.errors import ChannelError, OptionError
+from foveate.language.cues import COLOURS, MOVES, RAISE, Cue
+from foveate.language.query import channel_weights
 from foveate.relevance.evidence import COLOUR, MATERIAL, OWN_MOTION, colour_plane, evidence_of, follow, own_motion
 from foveate.relevance.scoring import score_nothing
-
-
-def spoken(question: str) -> list[str]:
-    return [cue.channel for cue in find_cues(question, noun_phrases(question))]
-
-
-@pytest.mark.parametrize(
-    ("question", "channels"),
-    [
-        ("what does the sign say", ["text"]),
-        ("read the label", ["text"]),
-        ("the name of the hotel", ["text"]),
-        ("the number on the sign", ["text"]),
-        ("a sign, a number", []),
-        ("what is written on the shirt?", ["text"]),
-        ("where is the stop sign?", []),  # a thing, not what it says
-        ("a license plate", []),
-        ('the "text message"', []),  # quotes keep words as they are
-        ("is the car moving?", ["own_motion"]),
-        ("how far is the car", []),
-        ("the keyboard in front of the monitor", []),
-        ("what colour is the bus?", []),
-        ("what is the price of the apples?", ["text"]),
-        ("what is the total number of people?", []),
-        ("what is the number of the bus?", ["text"]),
-        ("fast food, a moving van and running shoes", []),
-        ("the red car", ["colour:red"]),
-        ("an orange", []),  # a fruit
-        ("the orange cat", ["colour:orange"]),
-        ("gray horse and white dog", ["colour:grey", "colour:white"]),
-        ("a dog", []),
-    ],
-)
-def test_which_words_speak_of_which_channel(question: str, channels: list[str]) -> None:
-    assert spoken(question) == channels
-
-
-def test_weights_of_a_question_are_few_and_kept() -> None:
-    weights = channel_weights("what does the red sign say?")
-    assert dict(weights) == {"text": RAISE, "colour:red": FAVOUR}
-    assert channel_weights("what does the red sign say?") is weights
-    assert dict(channel_weights("a dog")) == {}
-    with pytest.raises(QueryError):
-        channel_weights("")
 
 
 def test_words_that_did_not_help_use_no_channel(texture: Texture) -> None:

@@ -1,0 +1,236 @@
+"""How questions are read: phrases and their structure, channels, languages, dialogue; and what holds of any text.
+
+tests/data/questions.tsv has a check, a question and what must come of it in a line. phrases.tsv has a text and its
+structure: noun, attributes in brackets, and the place in angles, for each phrase: "the woman's white hair" is
+"hair [white] <part woman>". "?" is a thing that is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import foveate
+from foveate import Texture
+from foveate.core.errors import FoveateError, QueryError, QueryLanguageWarning
+from foveate.language.cues import FAVOUR, RAISE, find_cues
+from foveate.language.dialogue import goes_back, refers_back
+from foveate.language.lists import read_lists, read_rows
+from foveate.language.phrase import Phrase, Place, Relation, read
+from foveate.language.query import MAX_PHRASES, channel_weights, noun_phrases, other_language, parse, prepare
+from tests.store_toys import Toy
+
+DATA = Path(__file__).parent / "data"
+
+
+def lines(name: str) -> list[list[str]]:
+    every = (DATA / name).read_text("utf-8").splitlines()
+    return [line.split("\t") for line in every if line and not line.startswith("#")]
+
+
+TABLE = lines("phrases.tsv")
+WORDS = sorted({word for text, _ in TABLE for word in text.lower().split()})
+NANO = foveate.load_encoder("nano")
+
+
+def spell(phrase: Phrase) -> str:
+    attributes = f" [{', '.join(phrase.attributes)}]" if phrase.attributes else ""
+    place = f" <{phrase.place.relation} {spell(phrase.place.of)}>" if phrase.place else ""
+    return f"{phrase.noun or '?'}{attributes}{place}"
+
+
+def within(phrase: Phrase) -> list[Phrase]:
+    """A phrase and all that it is in."""
+    return [phrase, *(within(phrase.place.of) if phrase.place else [])]
+
+
+def groups(text: str) -> str:
+    wording = parse(text)
+    together = "/".join("+".join(group) for group in wording.groups)
+    return "\t".join(filter(None, (together, " ".join(wording.ignored))))
+
+
+def error(text: str) -> str:
+    with pytest.raises(QueryError) as caught:
+        prepare(NANO, text)
+    assert caught.value.fix
+    return str(caught.value)
+
+
+def warning(text: str) -> str:
+    with pytest.warns(QueryLanguageWarning) as caught:
+        prepare(NANO, text)
+    return str(caught[0].message)
+
+
+CHECKS: dict[str, Callable[[str], str]] = {
+    "phrases": lambda text: " | ".join(noun_phrases(text)),
+    "together": groups,
+    "english": lambda text: "" if other_language(text) is None else "another",
+    "channels": lambda text: ", ".join(cue.channel for cue in find_cues(text, noun_phrases(text))),
+    "unknown": lambda text: ", ".join(prepare(NANO, text).unknown),
+    "back": goes_back,
+}
+
+
+@pytest.mark.parametrize("line", lines("questions.tsv"), ids=lambda line: f"{line[0]}: {line[1]}")
+def test_what_a_question_is_read_as(line: list[str]) -> None:
+    check, text, *expected = line
+    if check in ("error", "warning"):
+        assert expected[0] in (error if check == "error" else warning)(text)
+    else:
+        assert CHECKS[check](text) == "\t".join(expected)
+
+
+@pytest.mark.parametrize(("text", "structure"), TABLE)
+def test_structure(text: str, structure: str) -> None:
+    assert "; ".join(map(spell, parse(text).structure)) == structure
+    assert other_language(text) is None
+
+
+def test_lists_of_words_are_wellformed() -> None:
+    words = Path(foveate.__file__).parent / "language" / "words"
+    for file in words.glob("*.tsv"):
+        rows = read_rows(file.stem)
+        assert rows, file
+        assert all(entry == entry.strip() for row in rows for column in row for entry in column), file
+    for name in ("describing", "things", "small", "verbs", "prepositions", "frames", "cues", "looks", "dialogue"):
+        for key, entries in read_lists(name).items():
+            assert entries, (name, key)
+            assert len(set(entries)) == len(entries), (name, key)
+    assert "sofa" in {word for wholes, _ in read_rows("wholes") for word in wholes}
+
+
+# --- what holds of any text -------------------------------------------------------------------------------------------
+
+
+@given(
+    st.one_of(
+        st.lists(st.sampled_from([*WORDS, "?", ".", ",", "of", "the", "'s"]), min_size=1, max_size=20).map(" ".join),
+        st.text(max_size=200),
+    )
+)
+def test_any_text_has_a_structure_or_a_clear_error(text: str) -> None:
+    try:
+        wording = parse(text)
+        query = prepare(NANO, text)
+    except FoveateError as refused:
+        assert isinstance(refused, QueryError)  # noqa: PT017 - the point is which class
+        return
+    assert 1 <= len(query.phrases) <= len(wording.phrases) == len(wording.structure) <= MAX_PHRASES
+    assert np.allclose(np.linalg.norm(query.vectors, axis=1), 1, atol=1e-4)
+    for flat, phrase in zip(wording.phrases, wording.structure, strict=True):
+        assert flat
+        assert phrase.noun in phrase.text or phrase.noun == "person"
+        assert phrase.noun or phrase.place
+        if phrase.noun not in ("", "person"):
+            assert phrase.text == flat
+        for inner in within(phrase)[1:]:
+            assert inner.noun
+            assert inner.noun in inner.text
+            assert all(attribute in inner.text for attribute in inner.attributes)
+        for inner in within(phrase):
+            assert inner.place is None or inner.place.relation in get_args(Relation)
+
+
+@pytest.mark.parametrize("words", ["dog of ", "dog's ", "a dog on ", "a car door of the ", "wheel of his ", "what is "])
+def test_a_long_text_is_no_deep_one(words: str) -> None:
+    for phrase in parse((words * 500)[:990] + " cat").structure:
+        assert len(within(phrase)) < 40
+        hash(phrase)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        *((text, "an empty query") for text in ("", "   ", "\n\t", "???", "...!")),
+        *((text, "Unicode") for text in ("caf\ud8e9", '"\udcff"', "a dog \udfff")),
+        ("dog and cat " * 833 + "dog ", "10,000 characters"),
+        (3, "int"),
+    ],
+)
+def test_what_is_no_question(text: str, words: str) -> None:
+    assert words in error(text)
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_frame_says_what_is_asked_and_keeps_the_flat_phrase() -> None:
+    wording = parse("What is the woman wearing on her head?")
+    assert wording.phrases == ("woman", "head")
+    frame = wording.structure[0]
+    assert frame == Phrase("what is the woman wearing on her head", "", (), Place("worn on head", read("the woman")))
+    assert wording.structure[1].place == Place("part", read("woman"))
+    assert len({read("the dog's face"), read("a dog's face")}) == 1  # a structure can be a key
+
+
+def test_phrases_that_cannot_be_read_do_not_refuse_the_others() -> None:
+    query = prepare(NANO, "犬, the dog's face")
+    assert query.phrases == ("dog face",)
+    assert query.structure == (read("the dog's face"),)
+    assert prepare(NANO, "狗 dog").phrases == ("狗 dog",)
+
+
+def test_places_and_properties_alone_where_an_encoder_has_no_list_of_names() -> None:
+    words: Any = type("Words", (Toy,), {"reads_phrases": False})()
+    assert prepare(words, "the tallest violin on the left").unknown == ("tallest", "on the left")
+
+
+def test_a_query_is_prepared_once_and_read_only() -> None:
+    query = prepare(NANO, "a very particular dog")
+    assert prepare(NANO, "a very particular dog") is query
+    with pytest.raises(ValueError, match="read-only"):
+        query.vectors[0] = 0
+
+
+def test_weights_of_a_question_are_few_and_kept() -> None:
+    weights = channel_weights("what does the red sign say?")
+    assert dict(weights) == {"text": RAISE, "colour:red": FAVOUR}
+    assert channel_weights("what does the red sign say?") is weights
+    assert dict(channel_weights("a dog")) == {}
+    with pytest.raises(QueryError):
+        channel_weights("")
+
+
+def test_texts_that_are_no_questions_of_a_dialogue() -> None:
+    for text in ("  ", "x" * 5000):
+        with pytest.raises(QueryError):
+            goes_back(text)
+    assert refers_back("?") == "wholly"  # nothing to look for but what the dialogue was about
+    assert refers_back("and its wheels?") == "partly"
+
+
+# --- in a photograph --------------------------------------------------------------------------------------------------
+
+
+def test_things_asked_for_together_are_detected_if_all_are(texture: Texture) -> None:
+    both, child = foveate.score(texture, "a child and a giraffe"), foveate.score(texture, "child")
+    giraffe = foveate.score(texture, "giraffe")
+    assert child.detected
+    assert not both.detected
+    assert both.confidence == pytest.approx(giraffe.confidence, abs=1e-6)
+    assert dict(both.confidences) == pytest.approx({"child": child.confidence, "giraffe": giraffe.confidence}, abs=1e-6)
+    assert np.allclose(both.map.max(), child.map.max(), atol=1e-5)  # the map shows what there is
+    assert both.trust == 1  # and the budget goes there
+    assert foveate.score(texture, "a child and broccoli").detected
+    assert foveate.score(texture, "a child or a giraffe").confidence == pytest.approx(child.confidence, abs=1e-6)
+
+
+def test_a_thing_beside_what_is_not_there_is_not_there(texture: Texture) -> None:
+    found, giraffe = foveate.score(texture, "the child with the giraffe"), foveate.score(texture, "giraffe")
+    assert not found.detected
+    assert found.confidence <= giraffe.confidence + 1e-6
+    assert np.allclose(found.reasons["child"], foveate.score(texture, "child", smoothing=0).map, atol=1e-6)
+
+
+def test_what_is_left_out_is_not_in_the_map(texture: Texture) -> None:
+    found, child = foveate.score(texture, "a child without broccoli"), foveate.score(texture, "child")
+    assert found.ignored == ("broccoli",)
+    assert np.array_equal(found.map, child.map)
