@@ -150,21 +150,19 @@ def test_paths_without_a_file(path: str, words: str) -> None:
         load_image(path)
 
 
-def test_an_empty_file_and_a_text_named_jpg(tmp_path: Path) -> None:
-    with pytest.raises(ImageFormatError, match="0 bytes"):
-        load_image(b"")
-    text = tmp_path / "notes.jpg"
-    text.write_text("these are only words")
-    with pytest.raises(ImageFormatError, match="these are on") as caught:
-        load_image(text)
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"", "0 bytes"), (b"these are only words", "these are on"),
+     (encoded(Image.new("RGB", (16, 16)), "ICO", sizes=[(16, 16)]), "begins with"),
+     (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n", "%!PS")],
+)  # fmt: skip
+def test_what_is_no_image_or_of_another_format_is_refused_whatever_its_name(
+    content: bytes, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "image.jpg").write_bytes(content)
+    with pytest.raises(ImageFormatError, match=words) as caught:
+        load_image(tmp_path / "image.jpg")
     assert "JPEG" in caught.value.expected
-
-
-def test_a_format_outside_the_list_is_refused_whatever_its_name(noise: np.ndarray) -> None:
-    with pytest.raises(ImageFormatError):
-        load_image(encoded(Image.fromarray(noise), "ICO", sizes=[(16, 16)]))
-    with pytest.raises(ImageFormatError):
-        load_image(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n")
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.9, 0.99])
@@ -177,12 +175,12 @@ def test_a_truncated_jpeg_is_an_error_not_a_grey_half(share: float, broccoli: Pa
 
 
 def test_a_decompression_bomb_is_refused_before_decoding() -> None:
-    bomb = encoded(Image.new("1", (20_000, 20_000)), "PNG")
+    bomb = encoded(Image.new("1", (14_000, 13_000)), "PNG")
     assert len(bomb) < 100_000
-    with pytest.raises(ImageTooLargeError, match=r"400\.0 million pixels\n  expected: at most 64\.0 million"):
+    with pytest.raises(ImageTooLargeError, match=r"182\.0 million pixels\n  expected: at most 64\.0 million"):
         load_image(bomb)
-    nearly = encoded(Image.new("1", (9_000, 9_000)), "PNG")  # above our limit, below Pillow's
-    with pytest.raises(ImageTooLargeError, match=r"9,000 x 9,000"):
+    nearly = encoded(Image.new("1", (8_001, 8_000)), "PNG")  # above our limit, below Pillow's
+    with pytest.raises(ImageTooLargeError, match=r"8,000 x 8,001"):
         load_image(nearly)
     assert load_image(encoded(Image.new("1", (300, 300)), "PNG"), max_pixels=90_000).size == (300, 300)
 
@@ -257,12 +255,9 @@ def test_large_images_leave_pillow_in_strips(monkeypatch: pytest.MonkeyPatch) ->
     assert np.array_equal(load_image(Image.fromarray(rgb[:1, :1])).rgb, rgb[:1, :1])
 
 
-def test_a_picture_is_returned_as_it_is_so_that_limits_can_be_lifted() -> None:
-    large = encoded(Image.new("L", (300, 300)), "PNG")
-    with pytest.raises(ImageTooLargeError, match="load_image"):
-        load_image(large, max_pixels=1000)
-    picture = load_image(large)
-    assert load_image(picture) is picture
+def test_a_picture_is_returned_as_it_is_so_that_limits_can_be_lifted(noise: np.ndarray) -> None:
+    picture = load_image(noise)
+    assert load_image(picture, max_pixels=1) is picture
 
 
 @pytest.mark.parametrize(

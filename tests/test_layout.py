@@ -20,12 +20,9 @@ def test_full40_is_the_published_order() -> None:
     assert {name: FULL40.layer(name) for name in where} == where
 
 
-def test_neutral_values_lie_in_the_declared_range() -> None:
+def test_the_table_is_consistent() -> None:
     for channel in CHANNELS:
         assert channel.low <= channel.neutral <= channel.high, channel.name
-
-
-def test_ids_and_masks_are_never_blended() -> None:
     for name in ("cluster_id", "boundary", "text"):
         assert channel_named(name).filter == "nearest"
         assert channel_named(name).reduction in ("mode", "max")
@@ -52,10 +49,13 @@ def test_a_new_layout_has_any_order() -> None:
     assert Layout("mine", names).layer("red") == 1
 
 
-def test_full56_has_32_embeddings_at_18_to_49_and_else_the_order_of_full40() -> None:
+def test_the_other_layouts() -> None:
     assert LAYOUTS["full56"] is FULL56
     assert FULL56.names[18:50] == tuple(f"embedding_{i}" for i in range(32))
     assert tuple(name for name in FULL56.names if (embedding_number(name) or 0) < 16) == FULL40.names
+    assert LAYOUTS["part28"].names[17:33] == tuple(f"embedding_{i}" for i in range(16))
+    assert set(LAYOUTS["part28"].names) == set(FULL40.names)
+    assert LAYOUTS["lean"].names == ("red", "green", "blue", "cluster_id", *(f"embedding_{i}" for i in range(32)))
 
 
 def test_a_layout_given_as_channels_is_sent_to_tables() -> None:
@@ -63,10 +63,6 @@ def test_a_layout_given_as_channels_is_sent_to_tables() -> None:
         select_channels("lean")
     with pytest.raises(ChannelError, match=r"pass a list: channels=\['saliency'\]"):
         select_channels("saliency")
-
-
-def test_lean_has_what_questions_read_and_nothing_twice() -> None:
-    assert LAYOUTS["lean"].names == ("red", "green", "blue", "cluster_id", *(f"embedding_{i}" for i in range(32)))
 
 
 def test_every_number_of_an_embedding_has_a_name() -> None:

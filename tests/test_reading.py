@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import stat
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -61,13 +60,10 @@ def test_words_are_a_sequence_in_lines() -> None:
         words.boxes[0] = 1
 
 
-def test_words_of_a_line_come_together() -> None:
+def test_words_of_a_line_come_together_and_none_are_words() -> None:
     words = Words.of([Word(text, (0, 0, 1, 1), 1, line) for text, line in (("a", 5), ("b", 2), ("c", 5))], "mine")
     assert (words.texts, words.line_numbers.tolist()) == (("a", "c", "b"), [0, 0, 1])
-
-
-def test_no_words_are_words() -> None:
-    words = Words.of([], "mine")
+    words = Words.of([Word("\x1b\x07", (0, 0, 1, 1)), Word("", (0, 0, 1, 1)), Word(" ", (0, 0, 1, 1))], "mine")
     assert (len(words), words.lines, words.text, list(words), words.boxes.shape) == (0, (), "", [], (0, 4))
     assert not words.mask((4, 4), Grid(2, 2, 8, 8)).any()
 
@@ -86,10 +82,6 @@ def test_no_words_are_words() -> None:
 def test_nothing_that_could_move_a_cursor_or_turn_a_text_comes_in(text: str, shown: str) -> None:
     assert printable(text) == shown
     assert Words.of([Word(text, (0, 0, 1, 1))], "mine").texts == (shown,)
-
-
-def test_words_without_a_letter_that_can_be_shown_are_left_out() -> None:
-    assert len(Words.of([Word("\x1b\x07", (0, 0, 1, 1)), Word("", (0, 0, 1, 1)), Word(" ", (0, 0, 1, 1))], "mine")) == 0
 
 
 @pytest.mark.parametrize(
@@ -133,15 +125,6 @@ def test_a_mask_is_what_boxes_touch() -> None:
     assert np.argwhere(mask).tolist() == [[y, x] for y in (2, 3) for x in (2, 3, 4, 5)] + [[8, 0], [8, 1]]
     thin = Words.of([Word("thin", (8, 8, 8, 16))], "mine")
     assert thin.mask((16, 16), Grid(4, 4, 64, 64)).sum() == 2
-
-
-def test_a_hundred_thousand_words() -> None:
-    words = Words.of(
-        (Word(f"w{i}", (i // 100, i % 100, i // 100 + 1, i % 100 + 1), 0.5, i // 10) for i in range(100_000)), "mine"
-    )
-    lines = words.lines
-    assert (len(words), len(lines)) == (100_000, 10_000)
-    assert lines[3] == Line(" ".join(f"w{i}" for i in range(30, 40)), (0, 30, 1, 40), 0.5, range(30, 40))
 
 
 # --- letters to words -------------------------------------------------------------------------------------------------
@@ -198,14 +181,9 @@ def boxes_of(*rows: Sequence[tuple[float, float]], height: float = 10, step: flo
 
 
 def test_a_table_is_read_row_by_row() -> None:
-    table = boxes_of(*[[(0, 60), (200, 240), (300, 340)]] * 6)
+    table = boxes_of(*[[(0, 60), (200, 240), (300, 340)]] * 1000)
     shuffled = np.random.default_rng(0).permutation(len(table))
-    assert [int(shuffled[i]) for i in order_lines(table[shuffled])] == list(range(18))
-
-
-def test_a_page_of_thousands_of_lines_has_an_order() -> None:
-    table = boxes_of(*[[(0, 60), (200, 240), (300, 340), (400, 490), (500, 540)]] * 1000)
-    assert order_lines(table) == list(range(5000))
+    assert [int(shuffled[i]) for i in order_lines(table[shuffled])] == list(range(3000))
 
 
 def test_columns_of_prose_are_read_one_after_the_other() -> None:
@@ -263,31 +241,22 @@ def test_a_function_and_an_object_are_readers() -> None:
     assert read_words(SHEET, reads(("a", (0, 0, 5, 5)), ("b", (0, 0, 5, 5), 0.5))).texts == ("a", "b")
 
 
+class Named:
+    def __init__(self, name: Any) -> None:
+        self.name = name
+
+    def read(self, rgb: np.ndarray) -> list[Word]:
+        return []
+
+
 @pytest.mark.parametrize(
-    "name",
-    ["rapid", "", "tesseract:", "tesseract:../../etc", "tesseract:-l", "rapidocr:eng", "tesseract:eng\n", "auto "],
-)
-def test_names_that_nobody_has(name: str) -> None:
-    with pytest.raises(OptionError):
-        find_reader(name)
-
-
-@pytest.mark.parametrize("reader", [3, None, WordReader, object(), [], Word])
+    "reader",
+    ["rapid", "", "tesseract:", "tesseract:../../etc", "tesseract:-l", "rapidocr:eng", "tesseract:eng\n", "auto ",
+     3, None, WordReader, object(), [], Word, Named(""), Named("a\x1b[2J"), Named(3)],
+)  # fmt: skip
 def test_what_is_no_reader(reader: Any) -> None:
-    with pytest.raises(OptionError, match="reader"):
+    with pytest.raises(OptionError, match=r"reader|languages"):
         find_reader(reader)
-
-
-@pytest.mark.parametrize("name", ["", "a\x1b[2J", 3])
-def test_a_reader_has_a_name_that_can_be_written_down(name: Any) -> None:
-    class Nameless:
-        def read(self, rgb: np.ndarray) -> list[Word]:
-            return []
-
-    reader = Nameless()
-    reader.name = name  # type: ignore[attr-defined]
-    with pytest.raises(OptionError, match="name"):
-        find_reader(reader)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -536,18 +505,3 @@ def test_a_program_that_fails_or_hangs(program: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("PATH", str(program.parent))  # no other one either
     with pytest.raises((MissingExtraError, FoveateError)):
         read_words(SHEET + 4, "tesseract")
-
-
-def test_readers_from_many_threads() -> None:
-    found: list[str] = []
-    image = np.random.default_rng(8).integers(0, 256, (30, 30, 3), np.uint8)
-
-    def work(number: int) -> None:
-        found.append(read_words(image, lambda rgb: [Word(f"n{number}", (0, 0, 5, 5))]).text)
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(found) == sorted(f"n{i}" for i in range(16))

@@ -14,7 +14,7 @@ import foveate
 from foveate import Texture
 from foveate.core.errors import ChannelError, OptionError, UnbuiltChannelWarning
 from foveate.core.grid import sample_linear, sample_nearest
-from foveate.core.layout import FULL40, GRID13, LAYOUTS, MVP13, Layout
+from foveate.core.layout import FULL40, GRID13, LAYOUTS, Layout
 
 coordinate = st.floats(-40, 40, width=32)
 
@@ -226,20 +226,14 @@ def test_tables_of_halves_are_those_of_floats_rounded(texture: Texture) -> None:
 
 
 def test_halves_end_where_float16_ends(texture: Texture) -> None:
-    far = texture.with_channel("far", np.full(texture.grid.shape, 6e4), native="cell", high=7e4)
-    moved = far.with_channel("flow_y", np.full(texture.grid.shape, 6e4)).with_channel(
-        "flow_x", np.full(texture.grid.shape, 6e4)
-    )
-    table = moved.tokens(layout=Layout("mine", ("far", "flow_magnitude")), dtype=np.float16)
-    assert np.isfinite(table).all()
+    high = np.full(texture.grid.shape, 6e4)
+    moved = texture.with_channel("flow_y", high).with_channel("flow_x", high)
+    table = moved.tokens(layout=Layout("mine", ("flow_y", "flow_magnitude")), dtype=np.float16)
     assert table[0].tolist() == [60000, 65504]
-
-
-@pytest.mark.parametrize("wrong", [np.float64, "half16", int, None, np.uint8])
-def test_tables_of_other_numbers_are_refused(texture: Texture, wrong: object) -> None:
-    for make in (texture.tokens, texture.dense):
-        with pytest.raises(OptionError, match="float32 or float16"):
-            make(dtype=wrong)  # type: ignore[call-overload]
+    for wrong in (np.float64, "half16", int, None, np.uint8):
+        for make in (texture.tokens, texture.dense):
+            with pytest.raises(OptionError, match="float32 or float16"):
+                make(dtype=wrong)  # type: ignore[arg-type]
 
 
 def test_the_length_of_the_flow_follows_from_its_parts(texture: Texture) -> None:
@@ -257,11 +251,6 @@ def test_the_length_of_the_flow_follows_from_its_parts(texture: Texture) -> None
     assert moved.sample([[5, 5]], ["flow_magnitude"])[0, 0] == pytest.approx(np.hypot(6, 4), abs=0.1)
     with pytest.raises(ChannelError, match="flow_magnitude"):
         texture.with_channel("flow_magnitude", down)
-
-
-def test_part28_has_embeddings_at_17_to_32() -> None:
-    assert LAYOUTS["part28"].names[17:33] == tuple(f"embedding_{i}" for i in range(16))
-    assert set(LAYOUTS["part28"].names) == set(FULL40.names)
 
 
 def test_an_unknown_layout_lists_the_known_ones(texture: Texture) -> None:
@@ -317,27 +306,3 @@ def test_grid13_against_a_few_lines_of_numpy(broccoli: Path) -> None:
             assert (off > 2e-3).mean() < 0.01, name
         else:
             assert off.max() < 5e-3, name
-
-
-def test_mvp13_against_a_few_lines_of_numpy(broccoli: Path) -> None:
-    rgb = foveate.load_image(broccoli).rgb[100:356, 50:434]
-    texture = foveate.encode(rgb, long_side=384)
-    dense = texture.dense(layout="mvp13")
-    h, w = rgb.shape[:2]
-    y, x = (np.mgrid[:h, :w] + 0.5) / np.array([h, w]).reshape(2, 1, 1)
-    luma = np.rint(rgb @ [0.299, 0.587, 0.114]) / 255
-    low = blurred(luma)
-    quarter = {
-        "high_pass": np.abs(luma - low).reshape(h // 4, 4, w // 4, 4).mean((1, 3)),
-        "low_pass": low.reshape(h // 4, 4, w // 4, 4).mean((1, 3)),
-    }
-    expected = {
-        "red": rgb[..., 0] / 255, "green": rgb[..., 1] / 255, "blue": rgb[..., 2] / 255, "y": y, "x": x,
-        "eccentricity": np.hypot(y - 0.5, x - 0.5) / np.hypot(0.5, 0.5), "motion": np.zeros((h, w)),
-    }  # fmt: skip
-    for name, plane in expected.items():
-        assert np.abs(dense[MVP13.layer(name)] - plane).max() < 1e-3, name
-    at = np.stack(np.meshgrid(np.arange(2, h, 37) + 0.5, np.arange(1, w, 41) + 0.5, indexing="ij"), -1).reshape(-1, 2)
-    for name, plane in quarter.items():
-        read = dense[MVP13.layer(name)][tuple((at - 0.5).astype(int).T)]
-        assert np.allclose(read, [bilinear(plane, p / 4, q / 4, "clamp") for p, q in at], atol=2e-3), name

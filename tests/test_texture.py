@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +67,10 @@ def test_which_channels_a_default_texture_has(texture: Texture) -> None:
     assert texture.made_by["cluster_id"].startswith("kmeans")
 
 
-def test_convention_x_runs_right_and_y_runs_down(texture: Texture) -> None:
+def test_convention_y_before_x(texture: Texture) -> None:
     assert np.allclose(texture.channel("x")[0], (np.arange(48) + 0.5) / 48)
     assert np.allclose(texture.channel("y")[:, 0], (np.arange(64) + 0.5) / 64)
     assert texture.sample([[0.0, 480.0]], ["x", "y", "eccentricity"])[0].tolist() == [1, 0, 1]
-
-
-def test_convention_sampling_is_y_before_x(texture: Texture) -> None:
     for y, x in ((3, 471), (600, 20)):
         read = texture.sample([[y + 0.5, x + 0.5]], ["red", "green", "blue"])[0]
         assert np.allclose(read * 255, texture.pixel[y, x], atol=1e-3)
@@ -98,22 +96,15 @@ def test_dense_holds_every_channel_at_every_pixel(noise: np.ndarray) -> None:
 
 
 def test_the_token_table_has_one_row_a_cell(texture: Texture) -> None:
-    table = texture.tokens()
+    table, layout = texture.tokens(), texture.layout
     assert table.shape == (64 * 48, 40)
     assert table.flags.c_contiguous
-    assert np.array_equal(table[:, FULL40.layer("saliency")], texture.channel("saliency").ravel())
+    for column in (layout.names.index("saliency"), layout.layer("saliency")):
+        assert np.array_equal(table[:, column], texture.channel("saliency").ravel())
     red = texture.pixel[..., 0].reshape(64, 10, 48, 10).mean((1, 3)) / 255
     assert np.allclose(table[:, 0], red.ravel(), atol=1e-5)
     kept = foveate.allocate(foveate.score(texture, "broccoli"), 20)
     assert np.array_equal(table[kept.indices], table[kept.mask.ravel()])
-
-
-def test_the_columns_of_the_token_table_have_names(texture: Texture) -> None:
-    table, layout = texture.tokens(), texture.layout
-    assert table.shape[1] == len(layout) == len(layout.names) == 40
-    saliency = texture.channel("saliency", warn=False).ravel()
-    assert np.array_equal(table[:, layout.names.index("saliency")], saliency)
-    assert np.array_equal(table[:, layout.layer("saliency")], saliency)
 
 
 def test_the_token_table_reduces_each_channel_by_its_own_rule(texture: Texture) -> None:
@@ -172,18 +163,6 @@ def test_scores_of_compressed_cells_are_within_their_bound(broccoli: Path) -> No
     assert (np.abs(small.scores(q) - full.scores(q)) <= small.error_bound(q) + full.error_bound(q) + 1e-4).all()
 
 
-@pytest.mark.parametrize("positions", [[[1.0, 2.0, 3.0]], [1.0, 2.0], [[float("nan"), 0.0]]])
-def test_positions_that_are_none(texture: Texture, positions: object) -> None:
-    with pytest.raises(OptionError, match="positions"):
-        texture.sample(positions)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(("grid", "words"), [(Grid(8, 8, 999, 111), "999 x 111"), ((8, 8), "a Grid")])
-def test_a_grid_that_is_not_over_this_image(texture: Texture, grid: Any, words: str) -> None:
-    with pytest.raises(OptionError, match=words):
-        texture.tokens(grid)
-
-
 def test_the_footprint_is_the_longer_side_of_a_sample() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (1, 4000, 3), np.uint8)
     strip = foveate.encode(noise, long_side=512)  # cells of 1 x 62 pixels
@@ -198,28 +177,26 @@ def test_full_size_planes_are_not_kept() -> None:
     assert not [key for key in texture._derived if isinstance(key, tuple) and key[1] in ("red", "green")]
 
 
-def test_unknown_channels_and_levels(texture: Texture) -> None:
-    with pytest.raises(ChannelError, match="salience"):
-        texture.channel("salience")
-    with pytest.raises(ChannelError, match="salience"):
-        texture.sample([[1.0, 1.0]], ["salience"])
-    with pytest.raises(OptionError, match="level"):
-        texture.mip("red", -1)
-    with pytest.raises(OptionError, match="level"):
-        texture.sample([[1.0, 1.0]], ["red"], level=float("nan"))
+WRONG: list[tuple[type[Exception], str, Callable[[Texture], Any]]] = [
+    (OptionError, "positions", lambda t: t.sample([[1.0, 2.0, 3.0]])),
+    (OptionError, "positions", lambda t: t.sample([1.0, 2.0])),
+    (OptionError, "positions", lambda t: t.sample([[float("nan"), 0.0]])),
+    (OptionError, "999 x 111", lambda t: t.tokens(Grid(8, 8, 999, 111))),
+    (OptionError, "a Grid", lambda t: t.tokens((8, 8))),  # type: ignore[call-overload]
+    (ChannelError, "salience", lambda t: t.channel("salience")),
+    (ChannelError, "salience", lambda t: t.sample([[1.0, 1.0]], ["salience"])),
+    (OptionError, "level", lambda t: t.mip("red", -1)),
+    (OptionError, "level", lambda t: t.sample([[1.0, 1.0]], ["red"], level=float("nan"))),
+    *((ChannelError, "no layout named", lambda t, w=wrong: t.tokens(layout=w)) for wrong in (["red"], 5, None)),
+    *((ChannelError, "no layout named", lambda t, w=wrong: t.dense(w)) for wrong in (["red"], 5, {"a": 1})),
+    *((ChannelError, "channel", lambda t, w=wrong: t.sample([[1.0, 1.0]], w)) for wrong in (5, None, [["red"]], [3])),
+]
 
 
-@pytest.mark.parametrize("wrong", [["red"], 5, None, {"a": 1}])
-def test_layouts_that_are_none(wrong: Any, texture: Texture) -> None:
-    with pytest.raises(ChannelError, match="no layout named"):
-        texture.tokens(layout=wrong)
-    with pytest.raises(ChannelError, match="no layout named"):
-        texture.dense(wrong)
-
-
-@pytest.mark.parametrize("wrong", [5, None, [["red"]], [3]])
-def test_channels_that_are_no_names(wrong: Any, texture: Texture) -> None:
-    own = texture.with_channel("mine", np.zeros(texture.grid.shape))
-    for each in (texture, own):
-        with pytest.raises(ChannelError):
-            each.sample(np.array([[1.0, 1.0]]), wrong)
+@pytest.mark.parametrize(("error", "words", "call"), WRONG)
+def test_unusable_arguments_say_so(
+    error: type[Exception], words: str, call: Callable[[Texture], Any], texture: Texture
+) -> None:
+    for each in (texture, texture.with_channel("mine", np.zeros(texture.grid.shape))):
+        with pytest.raises(error, match=words):
+            call(each)

@@ -98,6 +98,9 @@ def test_a_small_thing_is_found_by_looking_closer(files: dict[str, Path]) -> Non
     assert again.boxes == ()
     assert again.peak == look.peak
     assert np.array_equal(again.relevance.map, look.relevance.map)
+    surer = tiles.look(look.scene, "a bus", sure=0.99, share=0.02)
+    assert surer.relevance.confidence >= look.relevance.confidence
+    assert surer.detected == (surer.relevance.confidence >= 0.99)
     kept = foveate.allocate(look.relevance, 100)
     assert len(kept) == 100
     inside = look.relevance.grid.centres()[kept.indices]
@@ -107,7 +110,7 @@ def test_a_small_thing_is_found_by_looking_closer(files: dict[str, Path]) -> Non
 
 @pytest.mark.slow
 def test_a_question_goes_on_where_it_stopped(picture: np.ndarray) -> None:
-    scene = tiles.survey(picture[:450, :1100], tile=256)
+    scene = tiles.survey(picture[:300, :800], tile=256)
     first = tiles.look(scene, "a giraffe", share=0.2)
     assert first.encoded == int(0.2 * scene.counts[0] * scene.counts[1])
     assert not first.detected
@@ -124,19 +127,10 @@ def test_a_question_goes_on_where_it_stopped(picture: np.ndarray) -> None:
     assert first.scene.tiles.keys() < last.scene.tiles.keys()  # a scene is a value
 
 
-def test_surer_means_closer(picture: np.ndarray) -> None:
-    scene = tiles.survey(picture[2000:2900, 2800:4000])
-    look = tiles.look(scene, "a bus")
-    surer = tiles.look(look.scene, "a bus", sure=0.99, share=0.5)
-    assert look.detected
-    assert surer.relevance.confidence >= look.relevance.confidence
-    assert surer.detected == (surer.relevance.confidence >= 0.99)
-
-
 @pytest.mark.slow
 def test_one_look_that_peaks_by_chance_is_not_enough(picture: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     """A map that is high in one part alone: whoever looks again sees nothing there."""
-    scene = tiles.survey(picture[:600, :1500])
+    scene = tiles.survey(picture[:300, :750], tile=256)
     chance = scene.box((0, 1))
 
     def score(texture: foveate.Texture, query: str, **how: Any) -> foveate.Relevance:
@@ -160,7 +154,7 @@ def test_one_look_that_peaks_by_chance_is_not_enough(picture: np.ndarray, monkey
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [(1100, 1300), (300, 2600)])
+@pytest.mark.parametrize("size", [(200, 1300), (200, 2600)])
 def test_an_image_of_one_part_is_seen_at_the_side_of_a_tile(picture: np.ndarray, size: tuple[int, int]) -> None:
     """Its overview was shrunk to 1024 pixels: a tile or window that is as large as the image shows more."""
     scene = tiles.survey(picture[-size[0] :, -size[1] :], tile=1408)
@@ -262,7 +256,7 @@ def test_unusable_arguments_say_so(picture: np.ndarray) -> None:
 
 
 def test_bombs_are_refused_before_they_are_decoded(tmp_path: Path) -> None:
-    Image.new("1", (20_000, 10_001)).save(tmp_path / "bomb.png")
+    Image.new("1", (13_400, 13_400)).save(tmp_path / "bomb.png")
     with pytest.raises(ImageTooLargeError, match="million pixels"):
         tiles.survey(tmp_path / "bomb.png")
 
