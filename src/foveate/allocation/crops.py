@@ -1,20 +1,13 @@
 """Levels of detail: regions of the picture, each cropped and resized to as many tokens as its relevance earns.
 
-How regions are found. Cells above a level (half of the map's range at first) form connected components, cells that
-touch at a corner included; each component's bounding box is a region. Components and not peaks, because a component
-says how large the thing is and a peak does not. Components with less than a tenth of the largest one's mass are left
-out. If the total needs more regions than there are, the one with the most mass is cut in two at the middle of its mass,
-along its longer side; if all are too small to be cut, the level is lowered. If the total allows only fewer, those with
-the most mass are kept.
+Where: cells above a level (half of the map's range at first) form connected components; each one's bounding box is a
+region, the faintest are left out. For more regions the one with the most mass is cut in two at the middle of its mass;
+for fewer, those with the most mass are kept.
 
-How many tokens. In proportion to mass, by largest remainder within the bounds (`apportion`). A crop has rows x columns
-of tokens, so these numbers are then moved to near ones that are products of two with an aspect near the box's, 4 at
-most, without changing the total. A prime would be a strip; so a few small totals cannot be met (67, say), and the error
-names those next to them that can.
-
-The box takes the aspect of its tokens by growing, never by squeezing the picture; only where the image ends it shrinks.
-
-Not covered: crops finer than the photograph. A box of 20 pixels is enlarged like any other.
+How many tokens: in proportion to mass, by largest remainder within the bounds (`apportion`), then moved to near numbers
+that are rows x columns with an aspect near the box's, 4 at most, without changing the total. A few small totals cannot
+be met (67, say); the error names those next to them that can. A box grows to the aspect of its tokens and is never
+squeezed. Not covered: crops finer than the photograph.
 """
 
 from __future__ import annotations
@@ -259,10 +252,8 @@ def _totals_near(total: int, low: int, high: int) -> list[int]:
 def crop_sizes(shares: Indices, aspects: NDArray[np.float64], low: int, high: int) -> Indices:
     """(rows, columns) of each region, int64 [R, 2]: near its share and its aspect (height / width), the sum unchanged.
 
-    One after the other, the last first, a region takes a number of tokens near its share and what is left over from
-    before, with an aspect near its own, among the numbers after which the other regions can still have the rest.
-
-    Raises BudgetError where so many regions cannot have that sum: `region_numbers` gives the numbers that can.
+    One after the other, the last first, a region takes a number of tokens near its share and what is left over, among
+    the numbers after which the other regions can still have the rest. Raises BudgetError where there are none.
     """
     rest = int(shares.sum())
     possible = region_numbers(rest, low, high)

@@ -1,25 +1,17 @@
-"""Which cells a budget keeps: policies, each a frozen dataclass with one method, `select`.
+"""Which cells a budget keeps: policies, each a frozen dataclass with one method, `select`; and shares of whole numbers.
 
-* `TopK`: the highest scores.
-* `Coverage`: high scores that differ from each other in the embedding.
-* `Proportional`: every window of the image by its share of the relevance.
-
-`apportion` divides whole numbers in proportion to weights.
-
-All work on plain arrays and know nothing of floors, protected cells or transparency. Those arrive as scores
-(`allocation.py` makes them so): a score of +infinity is kept before all others, one of -infinity after all others. So
-every policy composes with every floor, and Coverage also looks for what differs from the cells that are kept anyway.
+Policies know nothing of floors, protected cells or transparency. Those arrive as scores (`allocation.py` makes them
+so): +infinity is kept before all others, -infinity after all others.
 
 Coverage is a greedy max-min choice (like DivPrune's, CVPR 2025) in which relevance takes part. Of the cells not yet
 kept, the next is the one with the highest
 
     g_i = (1 - diversity) r_i + diversity u_i,     u_i = min(1, min over kept j of |z_i - z_j| / s)
 
-r is the score, moved and scaled to [0, 1] over the image; s the root of the mean of |z_i - z_j|^2 over all pairs of
-cells, so u is 1 for a cell as far from all kept ones as two cells usually are, and 0 for a copy of a kept one. Of equal
-g, the higher score, then the lower index. Only the SHORT x budget best cells by score take part: that bounds both the
-time and how irrelevant a kept cell may be. The coordinates z are those of the query metric (basis.py), so two cells are
-close when no question tells them apart. `docs/log.md` has the product of both and facility location beside this sum.
+r is the score scaled to [0, 1] over the image; s the root of the mean of |z_i - z_j|^2 over all pairs of cells. Of
+equal g, the higher score, then the lower index. Only the SHORT x budget best cells by score take part: that bounds both
+the time and how irrelevant a kept cell may be. The coordinates z are those of the query metric (texture/basis.py): two
+cells are close when no question tells them apart. docs/log.md has other formulas beside this one.
 """
 
 from __future__ import annotations
@@ -129,12 +121,10 @@ class Coverage:
 class Proportional:
     """Every window of the image gets a share of the budget in proportion to its mass of relevance.
 
-    Largest remainder (`apportion`), never more than its cells; within a window the highest scores. Scores below 0 are
-    moved up so that the lowest is 0. Cells that are kept first take no part: the rest of the budget goes by the rest of
-    the mass. With whole windows, `window` counts those.
+    By `apportion`, never more than its cells; within a window the highest scores. Scores below 0 are moved up so that
+    the lowest is 0. Cells that are kept first take no part.
 
-    Attributes:
-        window: side of a window in cells; those at the lower and right edge may be smaller.
+    window: its side in cells (with whole windows, in those); at the lower and right edge it may be smaller.
     """
 
     window: int = 8
@@ -163,17 +153,15 @@ class Proportional:
 def apportion(weights: ArrayLike, total: int, lower: ArrayLike = 0, upper: ArrayLike | None = None) -> Indices:
     """Parts of `total` in proportion to weights [n] >= 0, each from lower to upper (numbers or [n]): int64 [n].
 
-    The exact share of i is clip(c w_i, lower_i, upper_i), with the one c for which all add up to the total. Every share
-    is rounded down, and what is left goes to the largest remainders, one each; of equal ones, to the lower index.
-    Weights that are all 0 count as equal, and so do those of weight 0 among themselves once all others are full.
+    The exact share of i is clip(c w_i, lower_i, upper_i), with the one c for which all add up to the total, rounded
+    down; what is left goes to the largest remainders, one each. Weights that are all 0 count as equal.
 
     >>> apportion([5, 3, 1], 10)
     array([6, 3, 1])
     >>> apportion([5, 3, 1], 10, lower=2, upper=5)
     array([5, 3, 2])
 
-    Raises:
-        BudgetError: the bounds do not hold the total. OptionError: weights that are none.
+    Raises BudgetError where the bounds do not hold the total, OptionError for weights that are none.
     """
     weight = np.asarray(weights, np.float64)
     check_array("weights", weight, [None], dtype=np.float64, low=0, fix="np.maximum(weights, 0)")

@@ -1,12 +1,10 @@
 """Budgets made of whole windows of cells, for encoders with windowed attention and those that merge tokens.
 
 The grid is cut into windows of (wh, ww) cells from the upper left; those at the lower and right edge may be smaller. So
-there are up to four sizes of windows, and exactly K cells can be kept only if K is a sum of sizes. Of the ways to write
-K as such a sum, the one is taken whose best windows hold, in this order: the fewest cells that should come last, the
-most protected cells, the most evenly spread cells of the floor, the highest sum of scores. Then the policy chooses
-among the windows of each size, the most numerous size first; a window's score and features are the means of its cells.
-
-With `TopK` this is exact: no other set of whole windows with K cells has a higher sum of scores.
+there are up to four sizes, and exactly K cells can be kept only if K is a sum of sizes. Of the ways to write K as such
+a sum, the one is taken whose best windows hold, in this order: the fewest cells that should come last, the most
+protected cells, the most cells of the floor, the highest sum of scores. Then the policy chooses among the windows of
+each size; a window's score and features are the means of its cells. With `TopK` this is exact.
 """
 
 from __future__ import annotations

@@ -6,23 +6,16 @@
 
 1. **Labels.** A piece of writing (words without a wide gap or a colon between) holds a question's term t as far as one
    of the term's phrases is in it: equal, plural, shortened, misread, or another name of the same field. With l the
-   share of the piece's letters that match any term, it counts as a label by
-
-       e_t = cover_t (.55 + .45 l)
-
+   share of the piece's letters that match any term, e_t = cover_t (.55 + .45 l) is how much it counts as a label.
 2. **Values.** That moves to the pieces right of it, below it and to the words after it, each term by itself, so that
-   where a row's label and a column's header meet both arrive. With n the nearness of a label p (reading_page.py)
+   where a row's label and a column's header meet both arrive: v = sum over t of w_t max over p of n_p e_t(p), with n
+   the nearness of a label p (page.py) and weights w that add up to 1.
+3. **Types** f of the answer in [0, 1] (types.py) favour values that look like one, and are a weak reason alone:
+   s = 1 - (1 - v (.7 + .3 f)) (1 - floor f).
+4. Text that is asked for itself ("the sign that says X") is found by its spelling alone.
 
-       v = sum over t of w_t max over p of n_p e_t(p) / sum over t of w_t
-
-   and what goes on over several lines goes on.
-3. **Types** f of the answer in [0, 1] (answer_types.py) favour values that look like one, and are a weak reason alone:
-
-       s = 1 - (1 - v (.7 + .3 f)) (1 - floor f)
-
-4. Text that is asked for itself ("the sign that says X") is found by its spelling alone: no neighbours, no types.
-
-Scores keep .4 to 1 of themselves by how surely a word was read.
+Scores keep .4 to 1 of themselves by how surely a word was read. Constants were chosen on half of the pages of
+`python -m benchmarks reading`.
 """
 
 from __future__ import annotations
@@ -85,7 +78,7 @@ class WordScores(NamedTuple):
     Attributes:
         scores: of each word, float32 [n] in [0, 1].
         confidence: in [0, 1]; from 0.5 on the writing answers the question.
-        because: word -> why, in plain words: 'matches "total"', 'right of "TOTAL", is an amount'. Of the best words.
+        because: of the best words, why: 'matches "total"', 'right of "TOTAL", is an amount'.
     """
 
     scores: Floats
@@ -358,12 +351,9 @@ MOST_LINES = 12
 
 @dataclass(frozen=True, eq=False)
 class WordCells(Frozen):
-    """Which cells of a grid each word covers: what `paint` needs, once a grid.
+    """Which cells of a grid each word covers: cells, sorted, a word that touches each, and its share of the cell.
 
-    Attributes:
-        grid: the grid.
-        cell, word, share: cells, sorted; a word that touches each, and how much of the cell it covers.
-        starts: where each cell begins.
+    starts: where each cell begins.
     """
 
     grid: Grid

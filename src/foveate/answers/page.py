@@ -3,9 +3,7 @@
 * **Units**: words, and parts of words whose space was lost ("DATE11/4/93", "InvoiceNo:INV-00871").
 * **Pieces**: units without a wide gap or a colon between: a label, a value, a line of running text.
 * **Neighbours**: from each piece to those that may hold its value: right of it, below it, wrapped under its right one.
-* **Types**: which units look like a date, an amount, a name, an address, a heading (answer_types.py).
-
-Neighbours are found in windows of sorted pieces, so a page of 5,000 words takes a second or two, not gigabytes.
+* **Types**: which units look like a date, an amount, a name, an address, a heading (types.py).
 """
 
 from __future__ import annotations

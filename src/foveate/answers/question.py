@@ -1,4 +1,4 @@
-"""What a question asks of the writing in an image.
+"""What a question asks of the writing in an image: terms, with all phrases that may stand for each, and types of answers.
 
     >>> read_question('the sign that says "no entry"').exact
     ('no entry',)
@@ -7,7 +7,6 @@
     >>> read_question("when was it written?").types
     ('date',)
 
-A question becomes terms, each with all phrases that may stand for it on a page (fields.py), and types of answers.
 Nothing is refused: a question that asks for nothing written has no terms that any page holds.
 """
 
@@ -27,7 +26,6 @@ REMEMBERED = 1024
 NAME, OTHER_NAME, ASKED, ABBREVIATED = 1.0, 0.9, 0.8, 0.95  # what phrases count as evidence for a term
 PART, WEAK = 0.5, 0.35  # weights of terms: a word of a field's name; a word that says little
 
-# What a row of words/fields.tsv is: the type of an answer, its names on pages, other ways to ask for it; as phrases.
 _Phrases = tuple[tuple[str, ...], ...]
 
 
@@ -147,10 +145,10 @@ class ReadingQuestion:
     Attributes:
         text: as asked.
         terms: what labels beside the answer may hold.
-        types: what the answer looks like (answer_types.py); none where the question does not say.
+        types: what the answer looks like (types.py).
         exact: texts that are looked for themselves: in quotes, or after "the sign that says".
         on: the thing whose writing is asked for; None for any.
-        writing: whether the question speaks of writing ("what does it say").
+        writing: whether the question asks for writing ("what does it say").
         heading: whether the answer may be a heading: the name of a company, a shop.
         form: "what" (which, who, when, how), "where", "is" (yes or no), "label" (a noun with a question mark)
             or "plain" (a noun).

@@ -3,8 +3,7 @@
     >>> find_types("Invoice date: 3 May 2024")["date"]  # from, to, how well the shape fits
     [(14, 24, 1.0), (16, 24, 0.9), (20, 24, 0.4)]
 
-By shapes that hold in many countries: months and streets in several languages, currencies by symbol and code, postcodes
-of many forms. A type is a guess with a weight in [0, 1], never a decision: a label beside the value says more.
+By shapes that hold in many countries. A type is a guess with a weight in [0, 1]: a label beside the value counts more.
 """
 
 from __future__ import annotations

@@ -40,12 +40,10 @@ _NOTHING = re.compile(
 
 
 def goes_back(text: str) -> GoesBack:
-    """How far a question refers to what a dialogue was about.
+    """How far a question refers to what a dialogue was about. Raises QueryError for an empty or unreadable text.
 
     >>> goes_back("and what colour is it?"), goes_back("and its wheels?"), goes_back("where is the dog?")
     ('wholly', 'partly', 'not')
-
-    Raises QueryError for an empty or unreadable text.
     """
     check_text(text)
     words, spans = find_phrases(text)

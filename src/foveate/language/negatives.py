@@ -1,7 +1,7 @@
-"""The negatives, nouns that a question competes with; and the bank, for which a basis is fitted.
+"""The negatives, nouns that a question competes with; and the bank, the texts for which a basis is fitted.
 
-The bank stands for what people ask: what the encoder says that it was taught (`names` of the protocol), else the nouns.
-Of a word that nobody taught it an encoder hears little but noise, and a basis that is fitted to noise keeps noise.
+The bank stands for what people ask: the names that the encoder was taught (`names` of the protocol), else the nouns. Of
+a word that it was not taught an encoder gives little but noise, and a basis that is fitted to noise keeps noise.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Negatives:
         return texture.derive(("negatives", self, temperature), make)
 
     def against(self, texture: Texture, vector: Floats, calibration: Calibration) -> Floats:
-        """r of the formula in scoring.py for one text vector [D]: float32 [cells]."""
+        """r of the formula in relevance/scoring.py for one text vector [D]: float32 [cells]."""
         t = calibration.temperature
         like = self.vectors @ vector > calibration.synonym
         level, count = self.level(texture, t), len(self.vectors)

@@ -74,7 +74,7 @@ MANY = 4  # different small words of a language, where only one of them is no En
 
 
 def quoted(text: str) -> str:
-    """A text in quotes, in one line, cut where it is long: for the repr of what was made of it."""
+    """A text in quotes, in one line, cut where it is long."""
     return repr(text if len(text) <= SHOWN else text[: SHOWN - 3] + "...")
 
 
@@ -83,11 +83,11 @@ class Wording(NamedTuple):
 
     Attributes:
         phrases: its noun phrases, in order.
-        groups: the same, those together that are asked for together ("a dog and a cat", but not "a dog or a cat").
+        groups: the same, in groups that are asked for together ("a dog and a cat", but not "a dog or a cat").
         ignored: phrases that it leaves out: after "except", "without", "not" and "no".
-        structure: what each phrase is made of, in the same order (phrase.py). Of a question for something beside a noun
-            ("what is the man holding?") the phrase stays "man", and its structure says what is asked for.
-        unread: places in the picture that it names, which nothing looks for: "on the left", "in the background".
+        structure: what each phrase is made of. Of "what is the man holding?" the phrase is "man", and its structure
+            tells what is asked for.
+        unread: places in the picture, which are not looked for: "on the left", "in the background".
     """
 
     phrases: tuple[str, ...]
@@ -105,11 +105,10 @@ class Query:
         text: as asked.
         phrases: the noun phrases it was reduced to, in order.
         vectors: unit text vectors, float32 [phrases, D].
-        cues: channels that its words speak of (cues.py).
+        cues: channels that its words name.
         groups, ignored, structure, unread: as of Wording.
-        unknown: `unread`, and what the encoder does not understand, in the question's order (`Relevance.unknown`).
-        words: texts whose maps are composed into those of the phrases (composition.py); none where phrases are plain.
-        word_vectors: their unit vectors, float32 [words, D].
+        unknown: `unread`, and what the encoder does not understand, in the question's order.
+        words, word_vectors: texts whose maps are composed into those of the phrases, and their unit vectors.
     """
 
     text: str
@@ -136,7 +135,7 @@ class Query:
 
     @cached_property
     def plain(self) -> bool:
-        """Whether it asks for one thing, and nothing of it is composed or speaks of a channel: most questions."""
+        """Whether it asks for one thing, and no part of it is composed or names a channel: most questions."""
         return len(self.phrases) == 1 and not self.words and not self.cues
 
     def composed(self, i: int) -> bool:
@@ -182,10 +181,9 @@ def without_things(encoder: Encoder, text: str) -> Query:
 
 @lru_cache(maxsize=REMEMBERED)
 def channel_weights(question: str) -> ReadOnly[str, float]:
-    """The channels that a question's words speak of, with their weights in (0, 1]: few, most often none.
+    """The channels that a question's words name, with their weights in (0, 1]: few, most often none. Raises QueryError.
 
-    `Relevance.weights` has what `foveate.score` used of them: channels that the texture holds; colours by another rule
-    and weight ("looks red") where the encoder does not read phrases. Raises QueryError.
+    `Relevance.weights` has what `foveate.score` used of them.
 
     >>> dict(channel_weights("what does the sign say?"))
     {'text': 0.5}
@@ -200,9 +198,7 @@ def noun_phrases(text: str) -> tuple[str, ...]:
 
 
 def parse(text: str) -> Wording:
-    """The noun phrases of a question; the whole text where nothing else remains, if it can name a thing.
-
-    Raises QueryError for a text of articles, pronouns and the like ("where is it?"), or of what to leave out alone.
+    """What a question names; the whole text where no phrase remains, if it can name a thing. Raises QueryError.
 
     >>> parse("a dog and a cat or a bird, but not a hat")[:3]
     (('dog', 'cat', 'bird'), (('dog', 'cat'), ('bird',)), ('hat',))
@@ -383,10 +379,9 @@ def check_text(text: str) -> None:
 def other_language(text: str) -> tuple[str, bool] | None:
     """-> (the language that a text is in, whether that is sure); None for English, and for what cannot be told.
 
-    German, French, Spanish, Italian, Portuguese and Dutch, by their small words: an encoder that reads English alone
-    scores such a text without an error, as it knows pieces of anything in Latin letters. Sure are two small words of
-    one language and none of English, or one with three that are English words, too ("was hat der Mann in der Hand?");
-    they are half of the text's words at least. A noun after an article may be a name ("la la land"): that is a guess.
+    By small words of six languages: an encoder that reads English alone scores such a text without an error. Sure are
+    two small words of one language and none of English, or one with three that are English words, too; a noun after an
+    article is a guess, as it may be a name ("la la land").
 
     >>> other_language("wo ist der Hund?"), other_language("el perro rojo")
     (('German', True), ('Spanish', False))
@@ -413,7 +408,7 @@ def other_language(text: str) -> tuple[str, bool] | None:
 
 
 def _check_language(text: str, name: str) -> None:
-    """Says that an encoder reads English alone: its text table has pieces of every word in Latin letters, no error."""
+    """Raises QueryError, or warns, for a question in a language that this encoder does not read."""
     found = other_language(text)
     if found is None:
         return
@@ -485,7 +480,7 @@ def _encode_words(
 
 
 def _without_attributes(phrase: Phrase) -> Phrase:
-    """For an encoder that reads phrases: "red car" is one thing; its place stays a place."""
+    """For an encoder that reads phrases: "red car" is one thing."""
     place = phrase.place and Place(phrase.place.relation, _without_attributes(phrase.place.of))
     return replace(phrase, noun=" ".join((*phrase.attributes, phrase.noun)).strip(), attributes=(), place=place)
 
@@ -504,7 +499,7 @@ def _with_names(phrase: Phrase, knows: Callable[[str], bool]) -> Phrase:
 
 
 def _not_understood(phrase: Phrase, cues: tuple[Cue, ...], encoder: Encoder) -> list[str]:
-    """Words of a phrase and its place that nothing in the map speaks of: unknown nouns, properties nobody measures."""
+    """Words of a phrase and its place that the map does not show: unknown nouns, properties that are not measured."""
     out = [words for words in phrase.attributes if not any(map(is_measured, words.split()))]
     heard = {word for cue in cues for word in WORDS.get(cue.channel, ())}
     understands = getattr(encoder, "understands", None)

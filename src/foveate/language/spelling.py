@@ -3,8 +3,8 @@
     >>> alike("supplier", "suppller") > 0.8, alike("house", "mouse")
     (True, 0.0)
 
-A reader of images confuses letters that look alike (0 O, 1 l I, 5 S, rn m), loses spaces ("TAXINVOICE"), and drops or
-adds a letter. Short words must be equal, or equal but for such letters; longer ones may differ by a letter or two.
+Readers confuse letters that look alike (0 O, 1 l I, 5 S, rn m), lose spaces, and drop or add a letter. Short words must
+be equal but for such letters; longer ones may differ by a letter or two. The numbers were chosen by hand on pages.
 """
 
 from __future__ import annotations

@@ -178,6 +178,27 @@ class Scoring(TypedDict, total=False):
 
 
 @dataclass(frozen=True, eq=False)
+class ScoringOptions:
+    """The keywords of `foveate.score` in one value, for calls that score by themselves: `vlm.ask(scoring=...)`.
+
+    What is None is as the preset of the texture has it, or by default.
+    """
+
+    preset: PresetName | None = None
+    prior: object = None  # of several images, a list with one for each
+    prior_weight: float | None = None
+    channel_weights: Mapping[str, float] | None = None
+    fusion: str | Fusion | None = None
+    cues: bool | None = None
+    reading: bool | None = None
+    smoothing: float | None = None
+
+    def keywords(self) -> dict[str, object]:
+        """Those that are not None, as keywords of `foveate.score`."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True, eq=False)
 class ScoreOptions:
     """Checked keywords of `foveate.score`.
 
@@ -355,24 +376,3 @@ def combine(
     fused = options.fusion.fuse(reasons["information"], reasons["perspective"], found)
     name = f"result of the fusion '{options.fusion.name}'"
     return np.clip(check_array(name, fused, found.shape, fix="see relevance.fusion.Linear for an example"), 0, 1)
-
-
-@dataclass(frozen=True, eq=False)
-class ScoringOptions:
-    """The keywords of `foveate.score` in one value, for calls that score by themselves: `vlm.ask(scoring=...)`.
-
-    What is None is as the preset of the texture has it, or by default.
-    """
-
-    preset: PresetName | None = None
-    prior: object = None  # of several images, a list with one for each
-    prior_weight: float | None = None
-    channel_weights: Mapping[str, float] | None = None
-    fusion: str | Fusion | None = None
-    cues: bool | None = None
-    reading: bool | None = None
-    smoothing: float | None = None
-
-    def keywords(self) -> dict[str, object]:
-        """Those that are not None, as keywords of `foveate.score`."""
-        return {name: value for name, value in vars(self).items() if value is not None}

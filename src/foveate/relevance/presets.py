@@ -2,16 +2,10 @@
 
     texture = encode("invoice.pdf", preset="document")       # reads it; the texture remembers its preset
     relevance = score(texture, "what is the total?")         # as the preset of the texture says
-    kept = allocate(relevance)
 
-* What a caller names himself wins over the preset; what the preset does not name is as without one.
-* A texture remembers its preset by name, in its file too, so that it is named once: `texture.preset` and
-  `relevance.preset`, also in their repr. `score(texture, query, preset="medium")` goes by another one.
-* A preset never does half of what it says: without a reader "document" is an error, and so is "gaze" over a texture
-  without a gaze.
-
-`python -m benchmarks presets` measures what each costs and gains; docs/presets.md has its table. What was tried for
-them and did not help is in docs/log.md. Not a preset: depth, which needs a model of half a gigabyte that is not ours.
+What a caller names himself wins over the preset. A preset never does half of what it says: without a reader "document"
+is an error, and so is "gaze" over a texture without a gaze. `python -m benchmarks presets` measures what each costs and
+gains; docs/presets.md has its table.
 """
 
 from __future__ import annotations
