@@ -1,4 +1,4 @@
-"""What a question asks of the writing in an image: terms, with all phrases that may stand for each, and types of answers.
+"""What a question asks of the writing in an image: terms, with the phrases that stand for each, and types of answers.
 
     >>> read_question('the sign that says "no entry"').exact
     ('no entry',)
