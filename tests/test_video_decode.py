@@ -219,7 +219,7 @@ def test_odd_sizes(folder: Path, clip: Path) -> None:
 # --- damage -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("packet", [0, 20, 45, 46, 47])
+@pytest.mark.parametrize("packet", [0, 20, 46, 47])
 def test_a_corrupt_packet_is_skipped_and_counted_and_nothing_else_is_lost(
     clip: Path, tmp_path: Path, packet: int
 ) -> None:
@@ -251,7 +251,7 @@ def test_a_truncated_file(clip: Path, tmp_path: Path) -> None:
     content = clip.read_bytes()
     cut = tmp_path / "cut.mp4"
     cut.write_bytes(content[: len(content) * 2 // 3])  # its index was at the end
-    with pytest.raises(VideoError, match="index"):
+    with pytest.raises(VideoError, match="cut off"):
         open_clip(cut)
 
 
@@ -327,8 +327,8 @@ def test_images(tmp_path: Path) -> None:
     for picture in open_clip([*frames, tmp_path / "a.png", (9.0, Image.fromarray(GOOD))]):
         np.testing.assert_array_equal(picture.rgb, GOOD)
     Image.fromarray(photo()).save(tmp_path / "a.webp")
-    with open_clip(tmp_path / "a.webp", long_side=64) as opened:
-        assert [picture.rgb.shape for picture in opened] == [(48, 64, 3)]
+    with pytest.raises(VideoError, match=r"pass \[image\]"):
+        open_clip(tmp_path / "a.webp")
     moving = [Image.fromarray(frame) for frame in pan(4, (40, 60))]
     moving[0].save(tmp_path / "a.gif", save_all=True, append_images=moving[1:], duration=200)
     with open_clip(tmp_path / "a.gif") as opened:
@@ -488,16 +488,10 @@ def test_a_file_whose_pictures_are_all_damaged_is_closed(clip: Path, tmp_path: P
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
-@pytest.mark.parametrize("how", ["end", "break", "forgotten", "unread", "with", "failure"])
 @pytest.mark.parametrize("kind", ["clip", "stream"])
-def test_a_file_is_closed_without_the_garbage_collector(clip: Path, how: str, kind: str) -> None:
-    def opened() -> Any:
-        return open_clip(clip) if kind == "clip" else stream(clip, "a cake", long_side=64, budget=4)
-
-    gc.collect()
-    gc.disable()
-    try:
-        frames = opened()
+def test_a_file_is_closed_without_the_garbage_collector(clip: Path, kind: str) -> None:
+    def use(how: str) -> None:
+        frames: Any = open_clip(clip) if kind == "clip" else stream(clip, "a cake", long_side=64, budget=4)
         reader = frames if kind == "clip" else frames.clip
         assert is_open(clip)
         if how == "end":
@@ -505,9 +499,6 @@ def test_a_file_is_closed_without_the_garbage_collector(clip: Path, how: str, ki
             assert len(list(frames)) == 2
             assert not is_open(clip)  # though it is still referred to
             assert list(frames) == []
-        elif how == "break":
-            for _ in frames:
-                break
         elif how == "forgotten":
             next(frames)
         elif how == "with":
@@ -519,11 +510,15 @@ def test_a_file_is_closed_without_the_garbage_collector(clip: Path, how: str, ki
             with pytest.raises(StopIteration):
                 [next(frames) for _ in range(3)]
             assert not is_open(clip)
-        del frames, reader
-        until = time.monotonic() + 60  # what is made ahead of the stream's frames is finished first
-        while is_open(clip) and time.monotonic() < until:
-            time.sleep(0.01)
-        assert not is_open(clip)
+
+    gc.disable()
+    try:
+        for how in ("end", "forgotten", "unread", "with", "failure"):
+            use(how)
+            until = time.monotonic() + 60  # what is made ahead of the stream's frames is finished first
+            while is_open(clip) and time.monotonic() < until:
+                time.sleep(0.01)
+            assert not is_open(clip), how
     finally:
         gc.enable()
 

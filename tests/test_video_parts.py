@@ -15,10 +15,9 @@ from foveate.allocation import Keep
 from foveate.channels.change import CHANGED, describe_cells, measure_change
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
-from foveate.video.flow import Floats, make_view, no_flow
+from foveate.video.flow import Floats, follow_flow, make_view, no_flow
 from foveate.video.propagation import KEPT_PER_FRAME, blend_layers, make_layer, propagate
 from foveate.video.refresh import HALO, TILE, Refresh, add_halo, find_stale_parts, measure_cost, weigh_cells
-from foveate.video.sight import follow_flow
 from foveate.video.temporal import (
     Motion,
     Sent,

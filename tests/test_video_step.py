@@ -11,7 +11,6 @@ import pytest
 from numpy.typing import NDArray
 
 import foveate
-from foveate.channels.build import build_planes
 from foveate.encoders.load import load_encoder
 from foveate.tiles.re_encode import RAMP, fading
 from foveate.video import Frame, Refresh, stream
@@ -72,35 +71,6 @@ def corner(rgb: Bytes, right: bool) -> Bytes:
     shown[96:, 128:] = bus if right else shown[96:, 128:]
     shown[96:, :128] = shown[96:, :128] if right else bus
     return shown
-
-
-# --- segments ---------------------------------------------------------------------------------------------------------
-
-
-def test_segments_made_again_are_of_the_current_frame_and_move_from_there(
-    pan: list[Bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Made again at frame 2: from its pixels and features; at frame 4 their flow is two steps long, not four."""
-    built: list[tuple[Bytes, Floats]] = []
-
-    def noted(names: Sequence[str], rgb: Bytes, z: Floats, *more: Any) -> Any:
-        built.append((rgb, z))
-        return build_planes(names, rgb, z, *more)
-
-    monkeypatch.setattr(steps, "SEGMENTS_LAST", 2)
-    monkeypatch.setattr("foveate.video.state.build_planes", noted)
-    states, frames = follow(pan[:4], how(names=("saliency", "cluster_id")))
-    assert [state.planes_age for state in states] == [0, 1, 0, 1]
-    ((rgb, z),) = built
-    np.testing.assert_array_equal(rgb, pan[2])
-    np.testing.assert_allclose(z, frames[2].texture.embedding.astype(np.float32), rtol=1e-3, atol=1e-4)
-    monkeypatch.setattr(steps, "SEGMENTS_LAST", 30)
-    state, frame = step(states[3], pan[4], "4", (CHILD,), how(), LEFT)
-    np.testing.assert_array_equal(state.planes_flow, 2 * LEFT)
-    np.testing.assert_array_equal(state.layers[0].flow, 4 * LEFT)
-    shift = 2 * 8 * frame.texture.channel("cluster_id").shape[1] // SIZE[1]
-    then, now = (one.texture.channel("cluster_id") for one in (frames[2], frame))
-    np.testing.assert_array_equal(now[:, :-shift], then[:, shift:])
 
 
 # --- what is inherited ------------------------------------------------------------------------------------------------

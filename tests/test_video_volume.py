@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,15 +49,8 @@ def test_ids_are_never_blended() -> None:
 
 @pytest.fixture(scope="module")
 def frames() -> list[Frame]:
-    return list(
-        stream(
-            panning(9, (96, 128), 3.0),
-            "a child",
-            budget=20,
-            long_side=128,
-            propagation=Propagation(refresh=Refresh(every=4)),
-        )
-    )
+    rules = Propagation(refresh=Refresh(every=4))
+    return list(stream(panning(9, (96, 128), 3.0), "a child", budget=20, long_side=128, propagation=rules))
 
 
 def test_all_frames_are_in_one_basis_and_scores_agree_with_each(frames: list[Frame]) -> None:
@@ -75,9 +69,8 @@ def test_all_frames_are_in_one_basis_and_scores_agree_with_each(frames: list[Fra
 
 
 def test_planes_or_the_embedding_alone(frames: list[Frame]) -> None:
-    block = volume([frame.texture for frame in frames], "saliency", embedding=False)
+    block = volume(frames, "saliency", rank=0)
     assert block.names == ("saliency",)
-    assert block.times.tolist() == list(range(9))
     with pytest.raises(QueryError, match="embedding"):
         block.scores(np.zeros((1, 256), np.float32))
     block = volume(frames)
@@ -89,18 +82,14 @@ def test_planes_or_the_embedding_alone(frames: list[Frame]) -> None:
 
 
 def test_bad_input(frames: list[Frame]) -> None:
-    textures: list[Any] = [frame.texture for frame in frames]
     small = foveate.encode(np.zeros((40, 40, 3), np.uint8))
     wrong: list[tuple[Any, dict[str, Any], str]] = [
-        (frames, {"embedding": False}, "no channels"),
+        (frames, {"rank": 0}, "no channels"),
         ([], {}, "0 frames"),
         ([3], {}, "a frame=3"),
         (None, {}, "frames=None"),
-        (textures, {"times": [0.0] * 9}, "increasing"),
-        (textures, {"times": [*range(8), float("inf")]}, "times"),
-        (textures, {"times": "abc"}, "times"),
         (frames, {"channels": ["saliency", "embedding_3"]}, "embedding_3"),
-        ([textures[0], small], {}, "several sizes"),
+        ([frames[0], replace(frames[1], _texture=small)], {}, "several sizes"),
     ]
     for given_frames, options, words in wrong:
         with pytest.raises(OptionError, match=words):

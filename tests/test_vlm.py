@@ -18,7 +18,7 @@ from transformers import AttentionInterface
 import foveate.video
 import foveate.vlm
 from foveate.core.errors import SceneError, VideoNotFoundError
-from foveate.video.sampling import measure_rate, pick
+from foveate.video.decode import measure_rate, pick
 from foveate.vlm import VLM, EncodedImage
 from foveate.vlm.loader import load
 from tests.video_scenes import panning

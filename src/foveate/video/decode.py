@@ -1,21 +1,13 @@
-"""Any moving pictures -> upright RGB uint8 [H, W, 3], one at a time, each with its time.
+"""Moving pictures -> upright RGB uint8 [H, W, 3], one at a time, each with its time.
 
-Sources: a video file (PyAV), a folder of images, arrays and other images, a camera (OpenCV).
+From a video file (PyAV), a folder of images, arrays and other images, or a camera (OpenCV).
 
-What is notable
-* One picture is decoded ahead of files and folders, so that one without pictures is refused when it is opened.
 * Times are presentation timestamps, not frame counters (`Clock`).
 * Packets that cannot be decoded, and pictures that the decoder calls damaged, are left out and counted in `skipped`.
-  Pictures after them, up to the file's next keyframe, may show traces.
-* An allow-list of containers: FFmpeg would draw a text file as a terminal and follow the addresses in a playlist.
-* Slice threads only. With frame threads PyAV (18.1) loses the pictures behind a damaged packet at the end of a file.
 * Where a stream does not name the matrix of its colours, large pictures are BT.709 and others BT.601, as players do.
-  Matrices that FFmpeg cannot undo (YCgCo, ICtCp, BT.2020 with constant luminance) make a picture undecodable.
-* At full size the fast conversion is taken, which is 1 to 2 levels too dark: 0.2 ms at 854 x 480, the exact one 1.3 ms.
 * The display matrix (turns by 90 degrees, mirrors) is applied. Other angles are left as stored.
 
-Not covered: tone mapping of HDR, pixels that are not square, seeking, several video streams (the best is read),
-interlaced pictures.
+Not covered: tone mapping of HDR, pixels that are not square, seeking, interlaced pictures.
 """
 
 from __future__ import annotations
@@ -25,7 +17,7 @@ import os
 import re
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,9 +38,10 @@ Row: TypeAlias = "tuple[float | None, Bytes]"
 ClipSource: TypeAlias = "str | os.PathLike[str] | int | Iterable[object]"
 
 RATE = 24.0  # pictures a second where nothing says it
+MOST = 1024  # pictures of a clip in a prompt: more do not fit, and are most often a wrong fps
 PATIENCE = 30  # failures in a row after which a camera or a container counts as ended; some cameras warm up
 SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif"))
-CONTAINERS = (
+CONTAINERS = (  # FFmpeg would draw a text file as a terminal, and follow the addresses in a playlist
     "mov,matroska,avi,mpeg,mpegts,mpegvideo,flv,ogg,asf,gif,apng,ivf,h264,hevc,av1,obu,vvc,m4v,mjpeg,mxf,nut,dv,rm,h263,"
     "yuv4mpegpipe,wtv,gxf,swf,3dostr,"
     "wav,mp3,flac,aac,ac3,aiff,amr,caf,w64"  # only for saying what is wrong with them
@@ -59,17 +52,11 @@ NAMELESS = (0, 2, 3)  # RGB (on pixels that are not), unspecified, reserved
 
 @dataclass(frozen=True, eq=False)
 class TimedPicture(Frozen):
-    """One picture of a clip.
+    """One picture of a clip."""
 
-    Attributes:
-        index: 0, 1, ... of the pictures that could be decoded.
-        time: seconds since the first picture; always increases.
-        rgb: uint8 [H, W, 3], upright, alpha composited over white, read-only. H and W may change within a clip.
-    """
-
-    index: int
-    time: float
-    rgb: Bytes
+    index: int  # of the pictures that could be decoded
+    time: float  # seconds since the first picture; always increases
+    rgb: Bytes  # [H, W, 3], which may change within a clip
 
 
 class Clock:
@@ -103,22 +90,21 @@ class Clock:
 class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
     """The pictures of a clip, once, in order. Made by `open_clip`.
 
-    The file or camera is closed at the end, by `close`, by `with`, or with the last reference. (PyAV's container is
-    part of a cycle: by itself it would keep the file open until garbage is collected.)
+    The file or camera is closed at the end, by `close`, by `with`, or with the last reference.
 
     Attributes:
         name: file name, folder name, "camera:0" or "arrays"; for messages.
-        size: (H, W) of the first picture, or None where it is not known before it is read.
-        frames: how many pictures the container promises, or None. A promise only.
+        size: (H, W) of the first picture; None where it is not known before it is read.
+        frames: how many pictures the file promises, or None.
         rate: nominal pictures a second, or None.
         codec: "h264", for example; None where nothing is decoded.
-        live: whether pictures come when they come (a camera, an iterable): nothing is read before it is asked for.
+        live: whether nothing is read before it is asked for (a camera, an iterable).
     """
 
     def __init__(self, source: ClipReader) -> None:
         self._source = source
         self._reading = RLock()  # a file must not be closed while another thread decodes from it
-        self._finalizer = weakref.finalize(self, source.close)
+        self._finalizer = weakref.finalize(self, source.close)  # PyAV's container is part of a cycle
         self._finalizer.atexit = False  # the system does that
         self._rows = source.read()
         self._clock = Clock(1 / (source.rate or RATE))
@@ -152,10 +138,7 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
         return picture
 
     def skip_to(self, time: float) -> None:
-        """Leave out the pictures before `time` (seconds); the next one keeps its own index and time.
-
-        They are read all the same, so this takes as long as decoding does. At the end there is no next one.
-        """
+        """Leave out the pictures before `time` (seconds), which are decoded all the same."""
         for picture in self:
             if picture.time >= time:
                 self._first = picture
@@ -206,10 +189,10 @@ def open_clip(source: ClipSource, *, long_side: int | None = None, rate: float |
     [0.0, 0.25, 0.5]
 
     Args:
-        source: path of a video file (the extra `video`); number of a camera, or "camera:0" (untested: none was there);
-            a folder of images, in natural order of their names, or one image; an iterable of what `load_image` takes:
-            uint8 arrays [H, W, 3], PIL images, paths; or of pairs (seconds, one of these).
-        long_side: pictures larger than this are scaled down to it, before they become RGB where that is possible.
+        source: path of a video file (the extra `video`); "camera:0" or its number (untested: none was there); a folder
+            of images, in natural order of their names; an iterable of what `load_image` takes (uint8 arrays [H, W, 3],
+            PIL images, paths), or of pairs (seconds, one of these).
+        long_side: pictures larger than this are scaled down to it.
         rate: pictures a second of a folder or of arrays without times; 24 by default. Files and cameras have their own.
 
     Raises:
@@ -254,8 +237,7 @@ def _refuse_rate(rate: float | None, what: str) -> None:
 def _open_path(path: Path, text: str, long_side: int | None, rate: float | None) -> ClipReader:
     try:
         size = os.stat(text).st_size  # unlike Path("") an empty text is not this folder
-        still = path.is_file() and _is_still(path)
-        files = _list_images(path) if path.is_dir() else [path]
+        files = _list_images(path) if path.is_dir() else []
     except FoveateError:  # VideoNotFoundError is an OSError
         raise
     except (OSError, ValueError) as cause:  # no such file, a null byte, a name too long
@@ -266,7 +248,7 @@ def _open_path(path: Path, text: str, long_side: int | None, rate: float | None)
             if "://" in text
             else f"check the spelling; the working directory is '{Path.cwd()}'",
         ) from None
-    if still or path.is_dir():
+    if path.is_dir():
         return ImageReader(path.name or text, files, long_side, rate, ahead=True)
     if not path.is_file() or not size:
         raise VideoError(
@@ -276,17 +258,6 @@ def _open_path(path: Path, text: str, long_side: int | None, rate: float | None)
         )
     _refuse_rate(rate, "a file")
     return FileReader(path, long_side)
-
-
-def _is_still(path: Path) -> bool:
-    """Whether a file begins as a still image that foveate reads. A GIF does not count, nor an APNG: they may move."""
-    if path.suffix.lower() in (".mjpeg", ".mjpg"):  # JPEGs, one after the other
-        return False
-    with path.open("rb") as file:
-        start = file.read(4096)
-    if start.startswith(b"\x89PNG"):
-        return b"acTL" not in start
-    return start.startswith((b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"BM")) or start[8:12] == b"WEBP"
 
 
 # --- what a clip is read from -----------------------------------------------------------------------------------------
@@ -332,8 +303,7 @@ def natural_key(name: str) -> tuple[list[tuple[int, str]], str]:
 
 
 class ImageReader(ClipReader):
-    """Images: arrays (which are copied), PIL images or paths, each at its place divided by the rate; or pairs (seconds,
-    one of these). One that cannot be read is an error; in a folder of several it leaves a gap."""
+    """Images, or pairs (seconds, image). One that cannot be read is an error; in a folder of several it is left out."""
 
     def __init__(
         self, name: str, source: Iterable[Any], long_side: int | None, rate: float | None, ahead: bool = False
@@ -362,7 +332,7 @@ class ImageReader(ClipReader):
 
 
 class CameraReader(ClipReader):
-    """A camera through OpenCV. Times are the clock's when a picture arrives. Reading ends when it gives no more."""
+    """A camera through OpenCV. Times are those at which pictures arrive."""
 
     def __init__(self, number: int, long_side: int | None) -> None:
         self.name = f"camera:{number}"
@@ -424,9 +394,10 @@ class FileReader(ClipReader):
             self._container.close()
             raise
         context = self._stream.codec_context
-        context.thread_type = "SLICE"
+        context.thread_type = "SLICE"  # with frame threads PyAV 18.1 loses the pictures behind a damaged packet
         self._reformatter = av.video.reformatter.VideoReformatter()
         ways = av.video.reformatter.Interpolation
+        # At full size the fast way is taken, 1 to 2 levels too dark: 0.2 ms at 854 x 480, the exact one 1.3 ms.
         self._fast, self._exact = ways.AREA, ways.AREA | ways.FULL_CHR_H_INT | ways.ACCURATE_RND
         self._long_side = long_side
         self.codec = context.name
@@ -442,8 +413,8 @@ class FileReader(ClipReader):
             raise VideoError(
                 f"'{self.name}' cannot be opened as a video ({getattr(cause, 'strerror', None) or cause})",
                 expected="a video, judged by content: MP4, MOV, MKV, WebM, AVI, MPEG, TS, GIF and others",
-                fix="if it plays elsewhere, convert it to MP4; an MP4 that was cut off while it was written has no "
-                "index and must be recorded again",
+                fix="if it plays elsewhere, convert it to MP4; an MP4 that was cut off while it was written must be "
+                "recorded again; for a clip of one picture pass [image]",
             ) from cause
 
     def _choose_stream(self, av: Any) -> Any:
@@ -531,3 +502,40 @@ def _read_turn(frame: Any) -> tuple[int, int, int, int]:
     right = np.abs(turn - near).max() < 0.01 and (lengths.sum(0) == 1).all() and (lengths.sum(1) == 1).all()
     a, b, c, d = near.ravel().tolist() if right else (1, 0, 0, 1)
     return a, b, c, d
+
+
+# --- a clip as a few frames -------------------------------------------------------------------------------------------
+
+
+def pick(source: ClipSource | VideoClip, fps: float = 2.0, *, long_side: int | None = None) -> list[TimedPicture]:
+    """The first picture at or after each of the times 0, 1 / fps, 2 / fps, ... of a clip, which is closed then.
+
+    >>> [picture.time for picture in pick([np.zeros((2, 3, 3), np.uint8)] * 48, fps=2)]
+    [0.0, 0.5, 1.0, 1.5]
+
+    Raises OptionError for more than 1,024 of them, and what `open_clip` raises.
+    """
+    check_number("fps", fps, 1e-6, None, fix="2.0 is usual")
+    found: list[TimedPicture] = []
+    with source if isinstance(source, VideoClip) else open_clip(source, long_side=long_side) as clip:
+        many = OptionError(
+            f"more than {MOST} pictures of '{clip.name}' at fps={fps:g}",
+            expected=f"at most {MOST}",
+            fix="pass a smaller fps, or a part of the clip",
+        )
+        if clip.frames and clip.rate and clip.frames / clip.rate * fps > MOST:
+            raise many  # before they are all in memory
+        due = 0
+        for picture in clip:
+            if picture.time * fps + 1e-6 >= due:
+                found.append(picture)
+                due = int(picture.time * fps + 1e-6) + 1
+            if len(found) > MOST:
+                raise many
+    return found
+
+
+def measure_rate(pictures: Sequence[TimedPicture], fps: float) -> float:
+    """How many of them make a second, by their own times; `fps` of a single one."""
+    last = pictures[-1].time - pictures[0].time if len(pictures) > 1 else 0.0
+    return (len(pictures) - 1) / last if last > 0 else fps

@@ -1,9 +1,6 @@
-"""Clips that foveate writes: H.264 with true times, whole or not at all.
+"""Write a clip: H.264 with true times, whole or not at all. Without sound.
 
-A clip is encoded into NAME.<random>.part.mp4 beside it and takes its place when it is closed. A failure removes that
-file; a killed process leaves it, without an index and so unplayable, and what was there before stays as it was.
-
-Not covered: sound, transparency (there is none in H.264), sizes that change.
+It is encoded into NAME.<random>.part.mp4 beside it, which takes its place at the end. A failure removes that file.
 """
 
 from __future__ import annotations
@@ -35,23 +32,14 @@ def name_part(path: Path) -> Path:
 
 
 class ClipWriter(AbstractContextManager["ClipWriter"]):
-    """Write pictures to an MP4 or MKV file, one after the other.
-
-    Leaving the `with` block by an exception removes what was written. A writer closed without pictures leaves no file.
+    """Write pictures to an MP4 or MKV file. Leaving the `with` block by an exception removes what was written.
 
     Args:
-        path: the file; ends in .mp4 or .mkv. Its folder must exist.
+        path: ends in .mp4 or .mkv. Its folder must exist.
         size: (H, W) of the pictures. H.264 needs even sizes: an odd one gets its last row or column once more.
-        rate: usual pictures a second: for the encoder, and for how long the last picture is shown. The times of the
-            pictures are what is given to `write`.
+        rate: usual pictures a second, for the encoder and for the last picture.
 
-    Attributes:
-        path: where the clip will be when it is closed.
-        count: pictures written so far.
-
-    Raises:
-        OutputError: the file cannot be made: no such folder, no right to write there, another suffix.
-        OptionError: a size or rate that cannot be. MissingExtraError: PyAV is not installed.
+    Raises OutputError where the file cannot be made, OptionError, MissingExtraError.
     """
 
     def __init__(self, path: str | os.PathLike[str], size: tuple[int, int], rate: float) -> None:
@@ -97,11 +85,9 @@ class ClipWriter(AbstractContextManager["ClipWriter"]):
         self._frame = av.VideoFrame.from_ndarray
 
     def write(self, rgb: NDArray[np.uint8], time: float) -> None:
-        """Add a picture uint8 [H, W, 3], shown from `time` (seconds; the first may be any) until the next one.
+        """Add a picture uint8 [H, W, 3], shown from `time` (seconds) until the next one.
 
-        Raises:
-            ImageArrayError: another size or dtype. OptionError: a time that is not after the last (by 1/90000 s).
-            OutputError: closed; no room.
+        Raises ImageArrayError for another size or dtype, OptionError for a time not after the last, OutputError.
         """
         if self._container is None:
             raise OutputError(f"'{self.path}' is closed", expected="an open writer", fix="write inside the with block")
@@ -143,7 +129,7 @@ class ClipWriter(AbstractContextManager["ClipWriter"]):
         )
 
     def close(self) -> None:
-        """Finish the clip and put it in its place. May be called twice. Raises OutputError."""
+        """Finish the clip and put it in its place; without pictures there is none. Raises OutputError."""
         if self._container is None:
             return
         if not self.count:

@@ -1,18 +1,13 @@
-"""Motion from the current frame to an earlier one, composed over frames.
+"""Motion from a frame to an earlier one, and what a frame shows by itself and beside the one before.
 
     F_current(p) = F_earlier(p + flow(p))
 
-A flow is float32 [h, w, 2] of (dy, dx) in samples of its own plane, whatever that plane's resolution; sample (0, 0) has
-its centre at (0.5, 0.5), and a place outside of the earlier frame reads its border. The direction matters: flow from
-the earlier frame to the current one points to the right place only where nothing moves.
+A flow is float32 [h, w, 2] of (dy, dx) in samples of its own plane; sample (0, 0) has its centre at (0.5, 0.5), and a
+place outside of the earlier frame reads its border.
 
-What is notable
-* Flows are **composed** and features are sampled **once**: flow_{t->key}(p) = f_t(p) + flow_{t-1->key}(p + f_t(p)).
-  Sampling what was sampled before loses a little contrast in every frame (`python -m benchmarks video` has both).
-* DIS (Kroeger et al., ECCV 2016, in OpenCV's own implementation) on luma of 256 pixels: about a millisecond.
-* A second flow the other way round says where the first cannot be right: |f + b(p + f)|^2 > 0.01 (|f|^2 + |b|^2) + 0.5
-  (Meister et al., UnFlow, AAAI 2018). Occlusion is composed like flow, as what has been covered once stays unknown.
-* Any function (current, earlier: luma uint8 [h, w]) -> flow takes DIS's place, a learned network's say.
+* Flows are composed, and features are sampled once: sampling what was sampled before blurs them a little in each frame.
+* A second flow, the other way round, says where the first cannot be right (UnFlow: Meister et al., AAAI 2018).
+* `look` needs no question and no state, so another thread makes it ahead of the frame (streams.py).
 """
 
 from __future__ import annotations
@@ -27,7 +22,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.checks import check_choice
+from foveate.channels.saliency import SIDE, compute_saliency
 from foveate.core.errors import OptionError
 from foveate.core.readonly import Frozen
 
@@ -36,61 +31,44 @@ Luma = NDArray[np.uint8]
 FlowModel = Callable[[Luma, Luma], Floats]
 
 LONG_SIDE = 256  # finer costs more than it gains: features have a cell for four samples
-PRESETS = {"ultrafast": 0, "fast": 1, "medium": 2}
-FINE = (1, 8, 3, 12)  # finest scale, patch side, stride and steps of "clips"
-BLUR = 2.0  # samples: finer than this, the same grass looks different in every frame
-ALIKE, UNLIKE = 0.06, 0.25  # of the range of luma: the same up to one, something else from the other
+FINEST, PATCH, STRIDE, STEPS = 1, 8, 3, 12  # of DIS, measured beside OpenCV's presets: docs/log.md
+BLUR = 2.0  # samples, by hand: finer than this, the same grass looks different in every frame
+ALIKE, UNLIKE = 0.06, 0.25  # of the range of luma, by hand: the same up to one, something else from the other
 NARROWEST = 32  # samples: in narrower planes than that OpenCV's DIS can end the process
 
 
 @dataclass(frozen=True)
 class Dis:
-    """OpenCV's dense inverse search: "clips" (default), or its own "ultrafast", "fast" or "medium".
+    """OpenCV's dense inverse search (Kroeger et al., ECCV 2016) in dense patches: about a millisecond a flow.
 
-    "clips" looks in dense patches and leaves out the smoothing that OpenCV's presets end with: that drags small moving
-    things along with their background. It is nearly as quick as "fast" and propagates better than "medium"
-    (docs/log.md).
+    Without the smoothing that OpenCV's presets end with, which drags small moving things along with their background.
     """
 
-    preset: str = "clips"
-
-    def __post_init__(self) -> None:
-        check_choice("preset", self.preset, ("clips", *PRESETS), fix="leave it out for 'clips'")
-
     def __call__(self, current: Luma, earlier: Luma) -> Floats:
-        dis, finest = _make_dis(self.preset, get_ident())
-        dis.setFinestScale(finest)  # at a picture too small for it OpenCV takes another one, and keeps that for good
+        """The flow from the current frame to the earlier one."""
+        dis = _make_dis(get_ident())
+        dis.setFinestScale(FINEST)  # at a picture too small for it OpenCV takes another one, and keeps that for good
         return np.ascontiguousarray(dis.calc(current, earlier, None)[..., ::-1])
 
 
 @lru_cache(maxsize=8)
-def _make_dis(preset: str, thread: int) -> tuple[Any, int]:
-    """One for each thread, as it keeps its pyramids from call to call: a tenth of the time is making them. And its
-    finest scale."""
-    dis = cv2.DISOpticalFlow_create(PRESETS.get(preset, 1))  # type: ignore[attr-defined]
-    if preset == "clips":
-        finest, side, stride, steps = FINE
-        dis.setFinestScale(finest)
-        dis.setPatchSize(side)
-        dis.setPatchStride(stride)
-        dis.setGradientDescentIterations(steps)
-        dis.setVariationalRefinementIterations(0)
-    return dis, dis.getFinestScale()
+def _make_dis(thread: int) -> Any:
+    """One for each thread, as it keeps its pyramids from call to call: a tenth of the time is making them."""
+    dis = cv2.DISOpticalFlow_create(1)  # type: ignore[attr-defined]
+    dis.setPatchSize(PATCH)
+    dis.setPatchStride(STRIDE)
+    dis.setGradientDescentIterations(STEPS)
+    dis.setVariationalRefinementIterations(0)
+    return dis
 
 
 @dataclass(frozen=True, eq=False)
 class View(Frozen):
-    """A frame as motion is looked for in it: small.
+    """A small copy of a frame, in which motion is looked for."""
 
-    Attributes:
-        rgb: uint8 [y, x, 3], long side 256, both at least 32 samples; larger frames are never enlarged.
-        luma: uint8 [y, x].
-        soft: luma blurred, float32 [y, x]: what is compared between frames, as finer detail never stays the same.
-    """
-
-    rgb: NDArray[np.uint8]
-    luma: Luma
-    soft: Floats
+    rgb: NDArray[np.uint8]  # [y, x, 3], long side 256 at most, both sides 32 at least
+    luma: Luma  # [y, x]
+    soft: Floats  # luma, blurred: finer detail is never the same in two frames
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -132,11 +110,7 @@ def no_flow(shape: tuple[int, int]) -> Floats:
 
 
 def warp(plane: NDArray[np.floating], flow: Floats, *, nearest: bool = False) -> Floats:
-    """An earlier frame's plane [h, w] or [h, w, c] seen from the current frame: plane(p + flow(p)), float32.
-
-    The flow must be on the plane's own samples. Borders are clamped. Ids want `nearest`. Three or four planes together
-    take hardly longer than one.
-    """
+    """An earlier frame's plane [h, w] or [h, w, c] seen from the current frame, float32. Ids want `nearest`."""
     rows, columns = _samples(flow.shape[0], flow.shape[1])
     to_y, to_x = rows + flow[..., 0], columns + flow[..., 1]
     how = cv2.INTER_NEAREST if nearest else cv2.INTER_LINEAR
@@ -146,11 +120,9 @@ def warp(plane: NDArray[np.floating], flow: Floats, *, nearest: bool = False) ->
     parts = [source[..., i : i + 4] for i in range(0, source.shape[2], 4)]
     parts = [part if part.shape[2] != 2 else stack(part, part[..., 0]) for part in parts]
     seen = [_remap(np.ascontiguousarray(part), to_y, to_x, how) for part in parts]
-    return (
-        seen[0]
-        if len(seen) == 1 and seen[0].shape == source.shape
-        else np.concatenate(seen, -1)[..., : source.shape[2]]
-    )
+    if len(seen) == 1 and seen[0].shape == source.shape:
+        return seen[0]
+    return np.concatenate(seen, -1)[..., : source.shape[2]]
 
 
 def _remap(source: Floats, to_y: Floats, to_x: Floats, how: int) -> Floats:
@@ -161,13 +133,7 @@ def _remap(source: Floats, to_y: Floats, to_x: Floats, how: int) -> Floats:
 
 def stack(*planes: NDArray[np.floating]) -> Floats:
     """Planes [h, w] and [h, w, c] as one of their channels, float32 [h, w, n]."""
-    deep = [plane.reshape(*plane.shape[:2], -1) for plane in planes]
-    out = np.empty((*planes[0].shape[:2], sum(plane.shape[2] for plane in deep)), np.float32)
-    start = 0
-    for plane in deep:
-        out[..., start : start + plane.shape[2]] = plane
-        start += plane.shape[2]
-    return out
+    return np.concatenate([plane.reshape(*plane.shape[:2], -1) for plane in planes], -1, dtype=np.float32)
 
 
 def compose(step: Floats, before: Floats) -> Floats:
@@ -201,22 +167,20 @@ def is_inside(flow: Floats) -> NDArray[np.bool_]:
 
 
 def compare_views(current: View, earlier: View, flow: Floats) -> Floats:
-    """|luma - luma where the flow points|, blurred, in [0, 1], after the median difference is taken off: [y, x]."""
+    """How unlike each place is to where the flow points: difference of luma in [0, 1], less the frame's median."""
     return _measure_unlike(current, warp(earlier.soft, flow))
 
 
 def check_flow(current: View, earlier: View, flow: Floats, back: Floats) -> tuple[NDArray[np.bool_], Floats]:
-    """Where the current frame shows what the earlier one did not, bool [h, w]; and `compare_views`. In one go.
+    """Where the current frame shows what the earlier one did not, bool [h, w]; and `compare_views`.
 
-    `back` is the flow earlier -> current.
+    There the flow and the flow back do not cancel: |f + b|^2 > 0.01 (|f|^2 + |b|^2) + 0.5, UnFlow's rule.
     """
     seen = warp(stack(back, earlier.soft), flow)
-    return _disagree(flow, seen[..., :2]), _measure_unlike(current, seen[..., 2])
-
-
-def _disagree(flow: Floats, returned: Floats) -> NDArray[np.bool_]:
+    returned = seen[..., :2]
     lengths = _squared(flow) + _squared(returned)
-    return _squared(flow + returned) > np.float32(0.01) * lengths + np.float32(0.5)
+    uncovered = _squared(flow + returned) > np.float32(0.01) * lengths + np.float32(0.5)
+    return uncovered, _measure_unlike(current, seen[..., 2])
 
 
 def _measure_unlike(current: View, seen: Floats) -> Floats:
@@ -240,3 +204,49 @@ def _samples(h: int, w: int) -> tuple[Floats, Floats]:
     for axis in (rows, columns):
         axis.setflags(write=False)
     return rows, columns
+
+
+@dataclass(frozen=True, eq=False)
+class Passage(Frozen):
+    """How a picture follows from the one before, on the samples of their views [y, x]."""
+
+    earlier: View
+    flow: Floats  # to the one before
+    uncovered: NDArray[np.bool_]  # what the one before does not show
+    trust: Floats  # in the flow, 0 to 1
+    difference: float  # of the median sample to where the flow points, 0 to 1
+
+
+@dataclass(frozen=True, eq=False)
+class Sight(Frozen):
+    """What a picture shows."""
+
+    rgb: NDArray[np.uint8]  # [H, W, 3]
+    view: View
+    salience: Floats  # [64, 64]
+    passage: Passage | None = None  # None where the one before is not known
+
+
+def look(rgb: NDArray[np.uint8], before: Sight | None = None, model: FlowModel | None = None) -> Sight:
+    """A picture, and how it follows from the one before, if that has its size. Raises what `estimate_flow` does."""
+    view = make_view(rgb)
+    passage = None
+    if before is not None and model is not None and before.rgb.shape == rgb.shape:
+        passage = find_passage(view, before.view, model)
+    return Sight(rgb, view, compute_saliency(view.rgb, (SIDE, SIDE)), passage)
+
+
+def find_passage(current: View, earlier: View, model: FlowModel) -> Passage:
+    """By the flow of a model in both directions."""
+    flow, back = estimate_flow(model, current, earlier), estimate_flow(model, earlier, current)
+    return _passage(earlier, flow, *check_flow(current, earlier, flow, back))
+
+
+def follow_flow(current: View, earlier: View, flow: Floats) -> Passage:
+    """By a flow that is known, with nothing uncovered."""
+    return _passage(earlier, flow, np.zeros(current.shape, bool), compare_views(current, earlier, flow))
+
+
+def _passage(earlier: View, flow: Floats, uncovered: NDArray[np.bool_], unlike: Floats) -> Passage:
+    trust = to_confidence(unlike) * (is_inside(flow) & ~uncovered)
+    return Passage(earlier, flow, uncovered, trust, float(np.median(unlike[::4, ::4])))

@@ -1,16 +1,16 @@
 """Features that are encoded once and propagated along the motion.
 
-A `Layer` is what was encoded in one frame: the whole of it (a keyframe) or a part (a renewed tile). It stays in the
-coordinates of its own frame; what moves is the flow that points back to it, composed step by step. `blend_layers` reads
-all layers at the current frame's cells, the later ones over the earlier.
+A `Layer` is what was encoded in one frame: the whole of it (a keyframe) or a part. It stays in the coordinates of its
+own frame; what moves is the flow that points back to it. `blend_layers` reads all layers at the current frame's cells,
+later ones over earlier ones.
 
 The confidence of a place, 0 to 1, is the product of
 * not hidden: nowhere on the way was it covered (forward and backward flow agree);
 * inside: the flow points into the frame that was encoded;
-* alike: the luma there, blurred, is what it was, apart from a change of brightness of the whole frame;
+* alike: the blurred luma there is what it was, apart from a change of brightness of the whole frame;
 * age: a little is lost in each frame.
 
-Everything is linear: the score of propagated features is the propagated score, so one field serves all questions.
+The score of propagated features is the propagated score, so one field serves all questions.
 """
 
 from __future__ import annotations
@@ -34,27 +34,18 @@ from foveate.video.flow import (
     warp,
 )
 
-KEPT_PER_FRAME = 0.99  # share of the confidence
+KEPT_PER_FRAME = 0.99  # share of the confidence; by hand
 
 
 @dataclass(frozen=True, eq=False)
 class Layer(Frozen):
-    """What was encoded in one frame, and where the current one finds it.
+    """What was encoded in one frame, and where the current one finds it."""
 
-    Attributes:
-        covered: float32 [h, w, r + 2] on the cells of its own frame: coordinates in the field's basis, the residual of
-            compression and 1, all times its cover, which is 1 where this layer has something to say and fades to 0
-            where it ends. (Times the cover, so that sampling across the end mixes in nothing that is not there.)
-        view: its frame as flow saw it.
-        way: float32 [y, x, 3]: `flow`, from the current frame to its own, in samples of the view; and `hidden`, 1 where
-            the current frame shows what was covered at some time since. One array, as they are sampled together.
-        age: frames since.
-    """
-
-    covered: Floats
-    view: View
-    way: Floats
-    age: int = 0
+    covered: Floats  # [h, w, r + 2] on its own cells: coordinates, the residual of compression and 1, times its cover,
+    # which is 1 where this layer has something to say and fades to 0 where it ends: sampling across mixes nothing in
+    view: View  # its frame as flow saw it
+    way: Floats  # [y, x, 3]: flow from the current frame to its own; and 1 where that was covered at some time since
+    age: int = 0  # frames since
 
     @property
     def flow(self) -> Floats:
@@ -67,18 +58,12 @@ class Layer(Frozen):
 
 @dataclass(frozen=True, eq=False)
 class Field(Frozen):
-    """Features at the current frame's cells.
+    """Features at the current frame's cells."""
 
-    Attributes:
-        z: coordinates, float32 [h, w, r]. residual: of compression, float32 [h, w].
-        confidence: float32 [h, w], 0 to 1.
-        difference: of the median sample to the frame where the oldest layer was encoded, 0 to 1.
-    """
-
-    z: Floats
-    residual: Floats
-    confidence: Floats
-    difference: float
+    z: Floats  # coordinates [h, w, r]
+    residual: Floats  # of compression [h, w]
+    confidence: Floats  # [h, w], 0 to 1
+    difference: float  # of the median sample to the frame where the oldest layer was encoded, 0 to 1
 
 
 def make_layer(z: NDArray[Any], residual: NDArray[Any], view: View, cover: Floats | None = None) -> Layer:

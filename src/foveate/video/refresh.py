@@ -1,21 +1,16 @@
-"""When to encode again: rules that can each be tested alone.
+"""When to encode again: the whole frame, or parts of it.
 
 A frame becomes a keyframe (encoded whole) for one of these reasons, the first that holds:
 
     first      nothing has been encoded yet, or the frames changed their size
-    cut        the scene changed: even along the motion, frames have little in common, or somewhat more, but hardly
-               anything of the frame before is found again
+    cut        even along the motion the median cell differs from the frame before; or half as much does, and hardly
+               any cell is found again there
     age        the last keyframe is `every` frames old
-    stale      more than `stale` of the cells have low confidence, or the parts to renew cost as much as the whole
+    stale      too many cells have low confidence, or the parts to renew cost as much as the whole
     residual   the median cell no longer looks like what was encoded
 
 Between keyframes only parts are encoded again: tiles of which much has low confidence, with a halo of surroundings.
-Cells that the last map called irrelevant can wait.
-
-The median cell alone misses cuts between pictures of similar colours: flow finds a similar sample for each place, but
-no way back, so nearly all of such a frame counts as uncovered. Of 89 pairs of photographs the median alone calls 78 %
-cuts, both 99 %; of 137 steps within three clips neither calls one a cut. A pan of a seventh of the picture's width a
-frame is sometimes called a cut.
+Cells that the last map called irrelevant can wait. How often cuts are found: docs/log.md.
 """
 
 from __future__ import annotations
@@ -32,16 +27,17 @@ from foveate.core.grid import Box
 from foveate.video.flow import Floats
 
 Reason = Literal["first", "cut", "age", "stale", "residual"]
+# By hand, but for LOST and the defaults of Refresh: docs/log.md.
 BELIEVED = 0.5  # confidence below which a cell is stale
 TILE = 8  # cells along a side
 ENOUGH = 0.25  # of a tile's weight: then it is encoded again
 HALO = 8  # cells of surroundings that are encoded with a part
-LOST = 0.8  # share of the cells that are not found again after a cut; a fast pan loses less, or differs less
+LOST = 0.8  # share of the cells that are not found again after a cut
 
 
 @dataclass(frozen=True)
 class Refresh:
-    """The rules' numbers.
+    """When to encode again: `Propagation(refresh=Refresh(...))`.
 
     Attributes:
         every: frames from one keyframe to the next, at most; 1 encodes every frame.
@@ -73,14 +69,10 @@ class Refresh:
     def find_reason(
         self, age: int, confidence: Floats, difference: float, changed: float, lost: float
     ) -> Reason | None:
-        """Why this frame is a keyframe, or None.
+        """Why a frame is a keyframe, `age` frames after the last one; or None.
 
-        Args:
-            age: frames since the last one.
-            confidence: of the propagated features, [h, w].
-            difference: of the median cell to what was encoded, 0 to 1.
-            changed: the same, to the frame before.
-            lost: share of the cells that are not found again in the frame before.
+        `confidence` [h, w] is of the propagated features; `difference` and `changed` are those of the median cell, to
+        what was encoded and to the frame before; `lost` is the share of cells not found again in the frame before.
         """
         if changed > (self.cut / 2 if lost > LOST else self.cut):
             return "cut"
@@ -96,12 +88,7 @@ class Refresh:
 def find_stale_parts(confidence: Floats, weight: Floats | None = None) -> list[Box]:
     """Boxes of cells (y0, x0, y1, x1) to encode again, those that matter most first.
 
-    Args:
-        confidence: of the propagated features, [h, w].
-        weight: how much a cell matters, 0 to 1, [h, w]; None: all 1.
-
-    A tile is encoded again when its stale cells weigh a quarter of it: a quarter of them where everything matters, all
-    of them where nothing does. Tiles side by side make one box.
+    They are made of tiles whose stale cells weigh a quarter of the tile; `weight` [h, w] is how much a cell matters.
     """
     h, w = confidence.shape
     rows, columns = -(-h // TILE), -(-w // TILE)
@@ -131,6 +118,5 @@ def measure_cost(boxes: list[Box], shape: tuple[int, int]) -> float:
 
 
 def weigh_cells(relevance: NDArray[np.floating]) -> Floats:
-    """How much a cell of a map matters for the next one: 1 where it is relevant or uncertain, a quarter where it is
-    certainly not; float32 [h, w]."""
+    """How much a cell of a map [h, w] matters for the next one: a quarter where it is certainly not relevant, to 1."""
     return np.clip(0.25 + 3 * np.asarray(relevance, np.float32), 0.25, 1)

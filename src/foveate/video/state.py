@@ -1,10 +1,9 @@
 """One frame: (state before, picture) -> (state after, frame). Pure: a state can be kept, and gone back to.
 
 A keyframe is encoded whole, and its features are mixed with those propagated there (but for the first frame and those
-after a cut): an encoder sees a running dog
-better in one frame than in the next, and the mean of several looks is better than any one of them (`blend`,
-docs/video.md). Between keyframes features are propagated along the motion; colours, edges and saliency are the frame's
-own. What is written is read in a keyframe now and then, and followed in between (words.py).
+after a cut): the mean of several looks at a running dog is better than any one of them. Between keyframes features are
+propagated along the motion; colours, edges and saliency are the frame's own. What is written is read in a keyframe now
+and then, and followed in between (words.py).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.allocation.allocation import Allocation, Budget, Keep
-from foveate.channels.build import VISUAL, Channels, build_planes
+from foveate.channels.build import VISUAL, Channels
 from foveate.channels.change import CHANGED, describe_cells
 from foveate.channels.segments import mark_borders
 from foveate.channels.visual import compute_visual_planes
@@ -29,7 +28,7 @@ from foveate.core.errors import OptionError
 from foveate.core.grid import Box, Grid, resize_map
 from foveate.core.image import Picture
 from foveate.core.layout import native_shape
-from foveate.core.readonly import Frozen, ReadOnly
+from foveate.core.readonly import Frozen
 from foveate.core.threads import products_in_one_thread
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
 from foveate.language.negatives import query_metric_of
@@ -44,16 +43,17 @@ from foveate.video.flow import (
     Dis,
     Floats,
     FlowModel,
+    Sight,
     View,
-    compose,
-    no_flow,
+    find_passage,
+    follow_flow,
+    look,
     resize_flow,
     stack,
     warp,
 )
 from foveate.video.propagation import Field, Layer, blend_layers, make_layer, propagate, widen
 from foveate.video.refresh import Reason, Refresh, add_halo, find_stale_parts, measure_cost, weigh_cells
-from foveate.video.sight import Sight, find_passage, follow_flow, look
 from foveate.video.temporal import (
     Motion,
     Sent,
@@ -70,9 +70,9 @@ from foveate.video.words import Writing, follow, read_frame, words_now
 if TYPE_CHECKING:
     from PIL import Image
 
-NEW, EXTRA = 1.5, 8  # a part of which compression leaves out this much more than usual gets so many directions more
-MOST_LAYERS = 8  # each costs its own flow in every frame
-SEGMENTS_LAST = 30  # frames; then they are made again even where no frame was encoded
+# By hand: a part of which compression leaves out NEW times as much as usual gets EXTRA directions more.
+NEW, EXTRA = 1.5, 8
+MOST_LAYERS = 8  # each costs its own flow in every frame; by hand
 FRESH = ("saliency", "motion", "flow_y", "flow_x", "prev_relevance", "prev_saliency", "fixation", "gaze")
 LATER = (*VISUAL, "boundary")  # made of the frame itself when `Frame.texture` is read
 
@@ -147,12 +147,10 @@ class PastAnswer(Frozen):
 class State(Frozen):
     """What the next frame needs of the ones before; its size does not depend on how many they were."""
 
-    texture: Texture  # of the last keyframe: encoder, grid, what it was made by
+    texture: Texture  # of the last keyframe
     basis: Basis  # of the layers: the keyframe's, and directions for what came into the picture since
     layers: tuple[Layer, ...]  # the keyframe's features and those renewed since
-    planes: Mapping[str, NDArray[np.float16]]  # propagated channels (segments, writing), as they were made
-    planes_flow: Floats  # from this frame to the one they were made in
-    planes_age: int  # frames since
+    planes: Mapping[str, NDArray[np.float16]]  # the keyframe's channels that are propagated: segments, writing
     view: View  # this frame as flow sees it
     answers: tuple[PastAnswer, ...]  # one for each question
     fixation: Floats  # [h, w]
@@ -165,18 +163,17 @@ class State(Frozen):
 
 @dataclass(frozen=True, eq=False)
 class Frame(Frozen, Drawable):
-    """One frame's answer.
+    """One frame's answer. With several questions `relevance` is Relevances, `kept` and `kept_new` are tuples.
 
     Attributes:
         index: 0, 1, ... of the frames that could be read.
         time: seconds since the first, by the clip's own clock.
-        relevance: of the question; Relevances of several.
-        kept: the cells to spend tokens on, one Allocation; a tuple of several questions.
-        kept_new: those of them that changed since they were last sent, ascending indices; a tuple of several questions.
+        kept: the cells to spend tokens on.
+        kept_new: those of them that changed since they were last sent, ascending indices.
         reason: why the whole frame was encoded: "first", "cut", "age", "stale" or "residual"; None where it was not.
         renewed: boxes of cells (y0, x0, y1, x1) that were encoded again in a frame that is not a keyframe.
         confidence: of the propagated features, float32 [h, w] in [0, 1]; 1 in a keyframe.
-        seconds: from when it was asked for; what was not read ahead by then is included.
+        seconds: that it took from when it was asked for.
     """
 
     index: int
@@ -192,7 +189,7 @@ class Frame(Frozen, Drawable):
     _names: tuple[str, ...]
 
     def picture(self, **how: Any) -> Image.Image:
-        """That of its relevance; of a frame that nobody asked anything, that of its texture."""
+        """That of its relevance; without a question, that of its texture."""
         return (self.relevance if self.answers else self.texture).picture(**how)
 
     @property
@@ -224,9 +221,9 @@ class Frame(Frozen, Drawable):
 
     @cached_property
     def texture(self) -> Texture:
-        """The frame as a texture, for `score`, `sample` or `save`: its own colours and edges, propagated embedding.
+        """The frame as a texture: its own colours and edges, propagated embedding.
 
-        `Texture.error_bound` is about compression; what propagation does to features is in `confidence`.
+        `Texture.error_bound` covers compression alone; how far propagation can be trusted is in `confidence`.
         """
         fresh = compute_visual_planes(self.rgb) if set(VISUAL) & set(self._names) else {}
         if "boundary" in self._names and self._texture.has("object_id"):
@@ -279,10 +276,8 @@ def step(
         picture: uint8 [H, W, 3], or what `look` saw in it.
         name: of the frame, for messages.
         queries: texts that the encoder can read.
-        settings: see StreamSettings.
-        flow: the true flow to the frame before, in samples of the views, where the caller knows it (then nothing counts
-            as uncovered); None asks the flow model, in both directions.
-        time: of the frame in seconds, for `settings.read_every` and a gaze that fades.
+        flow: to the frame before, in samples of the views, where the caller knows it; None asks the flow model.
+        time: of the frame, in seconds.
         gaze: where somebody looks, (y, x) in pixels of the picture; None for nowhere.
     """
     sight = picture if isinstance(picture, Sight) else look(picture)
@@ -319,20 +314,8 @@ def step(
             reason, boxes = "stale", []
     if reason is not None:
         return _encode_keyframe(given, reason, before, features, motion, before.side, writing)
-    shared = before.planes_age == before.layers[0].age  # the usual case: both are of the keyframe
-    after = replace(
-        before,
-        layers=layers,
-        planes_flow=layers[0].flow if shared else compose(flow, before.planes_flow),
-        planes_age=before.planes_age + 1,
-        view=given.view,
-        part_age=0 if boxes else before.part_age + 1,
-        writing=writing,
-    )
-    if after.planes_age >= SEGMENTS_LAST:
-        planes, _ = build_planes([*before.planes], rgb, features.z, settings.methods)
-        halves = ReadOnly({name: to_half(plane) for name, plane in planes.items()})
-        after = replace(after, planes=halves, planes_flow=no_flow(given.view.shape), planes_age=0)
+    part_age = 0 if boxes else before.part_age + 1
+    after = replace(before, layers=layers, view=given.view, part_age=part_age, writing=writing)
     return _answer(given, after, features, motion, before, None, tuple(boxes))
 
 
@@ -368,8 +351,6 @@ def _encode_keyframe(
         basis=texture.basis,
         layers=(make_layer(texture.embedding, texture.residual, view),),
         planes=texture.planes,
-        planes_flow=no_flow(view.shape),
-        planes_age=0,
         view=view,
         answers=(),
         fixation=np.zeros(texture.grid.shape, np.float32),
@@ -433,7 +414,7 @@ def _compress(features: Floats, basis: Basis, metric: Metric) -> tuple[Floats, F
 def _make_texture(given: StepInput, state: State, features: Field, planes: dict[str, Floats]) -> Texture:
     """The frame as a texture, without the planes that are made when `Frame.texture` is read."""
     halves = to_half(features.z)
-    older = _propagate_planes(state) if state.planes_age else state.planes
+    older = _propagate_planes(state) if state.layers[0].age else state.planes
     rows = state.basis.rows.astype(np.float32)
     steepest = np.float32(np.sqrt(np.abs(rows @ rows.T).sum(1).max()))  # >= the largest singular value of the rows
     rounding = np.linalg.norm(features.z - to_single(halves), axis=-1) * steepest
@@ -452,14 +433,14 @@ def _make_texture(given: StepInput, state: State, features: Field, planes: dict[
 
 
 def _propagate_planes(state: State) -> dict[str, NDArray[np.float16]]:
-    """Segments, objects and writing of the frame they were made in, seen from this one; those of a kind together."""
+    """Segments, objects and writing of the keyframe, seen from this one; those of a kind together."""
     kinds: dict[tuple[tuple[int, ...], bool], list[str]] = {}
     for name, plane in state.planes.items():
         nearest = state.texture.describe(name).filter == "nearest" or name.startswith("cluster_")
         kinds.setdefault((plane.shape, nearest), []).append(name)
     moved: dict[str, NDArray[np.float16]] = {}
     for (shape, nearest), names in kinds.items():
-        flow = resize_flow(state.planes_flow, (shape[0], shape[1]))
+        flow = resize_flow(state.layers[0].flow, (shape[0], shape[1]))
         seen = warp(stack(*(state.planes[name] for name in names)), flow, nearest=nearest)
         moved |= {name: to_half(seen[..., i]) for i, name in enumerate(names)}
     return {name: moved[name] for name in state.planes}

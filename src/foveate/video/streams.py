@@ -3,12 +3,9 @@
     for frame in stream("clip.mp4", "the dog", budget=128):
         frame.index, frame.time, frame.relevance, frame.kept, frame.keyframe, frame.confidence, frame.seconds
 
-`Stream` is the only thing here that changes with time, as a clip does; each frame is made by `step.step`, which is
-pure. What it keeps between frames does not grow with their number.
-
-Of a file or a folder one thread decodes the next few pictures, and another looks for motion in them, while a frame is
-answered.
-Cameras and iterables are read when a frame is asked for: what comes out is as fresh as what they give.
+`Stream` is the only thing here that changes with time; each frame is made by `state.step`, which is pure. Of a file or
+a folder one thread decodes the next few pictures, and another looks for motion in them. Cameras and iterables are read
+when a frame is asked for, so that it is fresh.
 """
 
 from __future__ import annotations
@@ -32,8 +29,7 @@ from foveate.language.query import prepare
 from foveate.reading.readers import ReadBy, choose_reader
 from foveate.relevance.presets import PresetName, fill, find_preset
 from foveate.video.decode import ClipSource, TimedPicture, VideoClip, open_clip
-from foveate.video.flow import Dis, FlowModel
-from foveate.video.sight import Sight, look
+from foveate.video.flow import Dis, FlowModel, Sight, look
 from foveate.video.state import FRESH, LATER, Frame, Propagation, State, StreamSettings, step
 
 AHEAD = 4  # pictures: as many as are decoded while one is encoded
@@ -58,9 +54,9 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
         self.ask(queries)
 
     def ask(self, queries: str | Sequence[str]) -> None:
-        """Other questions from the next frame on: one scoring pass, nothing is encoded. Raises QueryError.
+        """Other questions from the next frame on; nothing is encoded for them. Raises QueryError.
 
-        A question that the frame before answered goes on as it was; for another one everything kept is new.
+        A question that the frame before answered goes on as it was; of another one everything kept is new.
         """
         one = isinstance(queries, str)
         check_type("query", queries, Iterable, expected="one text or several", fix='ask "a dog"', error=QueryError)
@@ -76,17 +72,12 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
         self.queries, self._one = texts, one
 
     def gaze(self, y: float | None, x: float | None = None) -> None:
-        """Somebody looks at (y, x) from the next frame on, until the next call; `gaze(None)`: nowhere, or away.
+        """Somebody looks at (y, x), in pixels, from the next frame on; `gaze(None)`: nowhere, or away.
 
         It is the channel "gaze" of the frames' textures: 1 there, and a trail that follows the motion and loses half of
-        its weight in half a second, sooner where it moves. Maps go by it with preset="gaze" or prior="gaze".
+        its weight in half a second. Maps go by it with preset="gaze" or prior="gaze".
 
-        Args:
-            y, x: pixels of the pictures as they are read, continuous: (0.5, 0.5) is the centre of the first. Of arrays
-                the size is known with the first frame; until then a place outside of it counts as away.
-
-        Raises:
-            OptionError: a place outside of the picture, or no numbers. VideoError: the stream is closed.
+        Raises OptionError for a place outside of the picture, VideoError where the stream is closed.
         """
         self._check_open()
         if y is None and x is None:
@@ -148,7 +139,7 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
 def _look_ahead(clip: VideoClip, model: FlowModel) -> Iterator[tuple[TimedPicture, Sight]]:
     """The pictures of a clip, each with what it shows; of files and folders made by threads, up to AHEAD of them.
 
-    A model of flow that is not ours is asked in the thread of the caller, when it is needed.
+    A flow model of the caller's is asked in his thread, when it is needed.
     """
     if clip.live:
         return _Seen(clip, None)
@@ -159,7 +150,7 @@ def _look_ahead(clip: VideoClip, model: FlowModel) -> Iterator[tuple[TimedPictur
 
 
 class _Seen(Iterator[tuple[TimedPicture, Sight]]):
-    """Pictures, each with what it shows beside the one before. An interrupt is not its end, as it is a generator's."""
+    """Pictures, each with what it shows. (Not a generator, which an interrupt would end.)"""
 
     def __init__(self, pictures: VideoClip | Ahead[TimedPicture], model: FlowModel | None) -> None:
         self._pictures, self._model = pictures, model

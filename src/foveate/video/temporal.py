@@ -4,14 +4,11 @@
     looks   <- 0.9 propagated + 0.1 kept                           the channel "fixation"
     kept    : a cell kept before stays unless another is better by more than `hysteresis` of the map's peak
     gaze    <- max(propagated / 2^(seconds / 0.5), now)            now: where somebody looks, the channel "gaze"
-    sent    : of the kept cells those that look different from what was **last sent** from their place
+    sent    : of the kept cells those that look different from what was last sent from their place
 
-Without smoothing and hysteresis, noise of the camera moves cells in and out of the kept set in every frame, and a model
-that reads only what is new would be sent them again and again.
-
-Comparing with what was last sent, not with the frame before, notices a slow change when it has added up. It looks at
-pixels (channels/change.py), so it runs before any encoder and holds for all of them. EVS (arXiv 2510.14624, in vLLM)
-compares tokens of consecutive frames and needs the encoder first: `python -m benchmarks video` has both.
+Without smoothing and hysteresis the camera's noise moves cells in and out of the kept set in every frame. Comparing
+with what was last sent, not with the frame before, notices a slow change when it has added up; it looks at pixels, so
+it needs no encoder (EVS, arXiv 2510.14624, does: `python -m benchmarks video` has both).
 """
 
 from __future__ import annotations
@@ -29,30 +26,23 @@ from foveate.core.grid import Grid, reduce_plane, resize_map
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.pipeline import allocate
 from foveate.relevance.value import Relevance
-from foveate.video.flow import Floats, View, resize_flow, warp
-from foveate.video.sight import Passage
+from foveate.video.flow import Floats, Passage, View, resize_flow, warp
 
-OLD_LOOKS = 0.9
-GAZE_HALF = 0.5  # seconds in which a look loses half of its weight: one or two fixations of an eye
+OLD_LOOKS = 0.9  # the seed documents' share
+GAZE_HALF = 0.5  # seconds in which a look loses half of its weight: one or two fixations of an eye; by hand
 
 
 @dataclass(frozen=True, eq=False)
 class Motion(Frozen):
-    """The motion from one frame to the next, on the cells.
+    """The motion from one frame to the next, on the cells."""
 
-    Attributes:
-        flow: to the previous frame, float32 [h, w, 2], in cells.
-        trust: in the flow, float32 [h, w], 0 to 1.
-        difference: of the median sample to where the flow points, 0 to 1.
-    """
-
-    flow: Floats
-    trust: Floats
-    difference: float
+    flow: Floats  # to the previous frame [h, w, 2], in cells
+    trust: Floats  # in the flow [h, w], 0 to 1
+    difference: float  # of the median sample to where the flow points, 0 to 1
 
     @property
     def lost(self) -> float:
-        """Share of the cells that are rather not found again in the previous frame."""
+        """Share of the cells that are not found again in the previous frame."""
         return float((self.trust < 0.5).mean())
 
     def in_pixels(self, grid: Grid) -> tuple[Floats, Floats]:
@@ -76,10 +66,7 @@ def measure_motion(passage: Passage, shape: tuple[int, int]) -> Motion:
 
 
 def compute_change(current: View, earlier: View, shape: tuple[int, int]) -> Floats:
-    """The channel "motion": the largest |luma - luma of the frame before| of each cell, [h, w] in [0, 1].
-
-    At the same place: the camera's motion is not taken out, and a flat area that moves shows none.
-    """
+    """The channel "motion": the largest |luma - luma of the frame before at the same place| in each cell, [h, w]."""
     difference = cv2.absdiff(current.luma, earlier.luma).astype(np.float32) / np.float32(255)
     if shape[0] <= current.shape[0] and shape[1] <= current.shape[1]:
         return reduce_plane(difference, shape, "max")
@@ -106,12 +93,9 @@ def update_fixation(before: Floats, kept: NDArray[np.bool_]) -> Floats:
 
 
 def update_gaze(before: Floats, seconds: float, looked: tuple[float, float] | None, grid: Grid) -> Floats:
-    """The channel "gaze" of a frame, float32 [h, w] in [0, 1]: 1 where somebody looks now, and a trail that fades.
+    """The channel "gaze", float32 [h, w] in [0, 1]: 1 where somebody looks now, (y, x) in pixels, and a trail.
 
-    Args:
-        before: of the frame before, propagated to this one, [h, w].
-        seconds: since that frame.
-        looked: (y, x) in pixels; None where nobody looks, or away. A place outside of this frame counts as away.
+    `before` is that of the frame before, propagated to this one, `seconds` later. A place outside counts as none.
     """
     trail = np.clip(before, 0, 1) * np.float32(0.5 ** (max(0.0, seconds) / GAZE_HALF))
     if looked is None or looked[0] > grid.height or looked[1] > grid.width:

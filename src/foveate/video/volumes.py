@@ -1,13 +1,7 @@
-"""A clip as one block: channels [T, h, w, c] on the cells, read anywhere in time and space, scored at once.
+"""Frames of a clip as one block of channels [T, h, w, c], read anywhere in time and space, scored at once.
 
-What is notable
-* Positions are (seconds, y, x), y and x in pixels of the image. Between frames and cells values are blended (eight
-  neighbours), by the frames' own times; before the first and after the last frame, and outside of the image, the border
-  goes on. Ids and masks are never blended: the nearest value is read.
-* Every keyframe has its own basis, so `embedding_3` of one is not `embedding_3` of another. A volume writes all in one
-  basis, fitted to cells of all frames: only then may they be blended, and one product scores the whole clip.
-
-A volume holds T x h x w x c float32 numbers: 60 frames of 36 x 64 cells with 16 of them take 8.8 MB.
+Every keyframe has its own basis, so `embedding_3` of one is not `embedding_3` of another. A volume writes all in one
+basis, fitted to cells of all frames: only then may they be blended, and one product scores the whole clip.
 """
 
 from __future__ import annotations
@@ -36,30 +30,24 @@ FITTED = 20_000  # cells that a shared basis is fitted to, evenly over all frame
 
 @dataclass(frozen=True, eq=False)
 class Volume(Frozen):
-    """Channels of a clip. Made by `volume`.
+    """Channels of a clip. Made by `volume`."""
 
-    Attributes:
-        names: of the channels, in the order of the last axis.
-        data: float32 [T, h, w, c].
-        times: seconds of the frames, float64 [T], increasing.
-        grid: the cells.
-        nearest: names that are never blended.
-        basis: of the embedding channels, which are the last ones; None where there are none.
-    """
-
-    names: tuple[str, ...]
-    data: Floats
-    times: NDArray[np.float64]
+    names: tuple[str, ...]  # of the channels, in the order of the last axis
+    data: Floats  # [T, h, w, c]
+    times: NDArray[np.float64]  # [T], seconds of the frames, increasing
     grid: Grid
-    nearest: frozenset[str]
-    basis: Basis | None = None
+    nearest: frozenset[str]  # names that are never blended: ids and masks
+    basis: Basis | None = None  # of the embedding channels, which are the last ones
 
     def __repr__(self) -> str:
         t, h, w, c = self.data.shape
         return f"Volume({t} frames over {self.times[-1] - self.times[0]:.3f} s, {h} x {w} cells, {c} channels)"
 
     def sample(self, positions: ArrayLike) -> Floats:
-        """Values at (seconds, y, x): [n, 3] -> float32 [n, c]. Raises OptionError."""
+        """Values at (seconds, y, x), y and x in pixels: [n, 3] -> float32 [n, c]. Raises OptionError.
+
+        Between frames and cells values are blended, but for ids and masks; beyond the ends the border goes on.
+        """
         fix = "pass [[1.5, 240, 320]] for the middle of a 480 x 640 frame after 1.5 s"
         tyx = check_array("positions", positions, (None, 3), dtype=np.float64, fix=fix)
         at = np.stack(
@@ -99,41 +87,30 @@ class Volume(Frozen):
 
 
 def volume(
-    frames: Iterable[Frame] | Sequence[Texture],
+    frames: Iterable[Frame],
     channels: Sequence[str] = (),
     *,
-    times: Sequence[float] | None = None,
-    embedding: bool = True,
     rank: int = DEFAULT_RANK,
     encoder: str | Encoder | None = None,
 ) -> Volume:
-    """Frames of one size as a volume.
+    """Frames of a stream, of one size, as a volume.
 
     >>> block = volume(stream("clip.mp4", "the dog"), ["saliency", "motion"])   # doctest: +SKIP
 
     Args:
-        frames: of a stream, or textures.
         channels: names of planes; each is reduced to the cells by its own rule.
-        times: seconds of textures, increasing; frames have their own. Left out, textures are one second apart.
-        embedding: whether the embedding comes too, as the last `rank` channels `embedding_0` ..., in one shared basis.
-        rank: its numbers a cell.
+        rank: of the embedding, the last channels `embedding_0` ..., in one shared basis; 0 leaves it out.
         encoder: as for `score`: needed only for one that does not come with foveate.
 
     Raises:
-        OptionError: no frames, frames of several sizes or encoders, or times that do not increase. ChannelError.
+        OptionError: no frames, frames of several sizes, embedding_... among the channels. ChannelError.
     """
-    fix = 'pass frames of a stream, or textures: volume(stream("clip.mp4", "a dog"))'
-    seen = list(check_type("frames", frames, Iterable, fix=fix))
+    fix = 'pass frames of a stream: volume(stream("clip.mp4", "a dog"))'
+    seen = [check_type("a frame", each, Frame, fix=fix) for each in check_type("frames", frames, Iterable, fix=fix)]
     if not seen:
         raise OptionError("a volume of 0 frames", expected="at least one", fix=fix)
-    textures = [
-        each.texture if isinstance(each, Frame) else check_type("a frame", each, Texture, fix=fix) for each in seen
-    ]
-    clock = [each.time if isinstance(each, Frame) else float(i) for i, each in enumerate(seen)]
-    times = clock if times is None else times
-    at = check_array("times", times, (len(textures),), dtype=np.float64, fix="leave them out")
-    if (np.diff(at) <= 0).any():
-        raise OptionError(f"times {at.tolist()[:6]}", expected="one for each frame, increasing", fix="leave them out")
+    textures = [each.texture for each in seen]
+    at = np.array([each.time for each in seen])
     first = textures[0]
     if any(texture.grid != first.grid or texture.encoder != first.encoder for texture in textures):
         raise OptionError(
@@ -148,13 +125,13 @@ def volume(
         )
     names = tuple(channels)
     nearest = frozenset(name for name in names if first.describe(name).filter == "nearest")
-    if not names and not embedding:
-        raise OptionError("a volume of no channels", expected="names, or the embedding", fix="leave embedding out")
+    if not names and not rank:
+        raise OptionError("a volume of no channels", expected="names, or the embedding", fix="leave rank out")
     layout = Layout("volume", names)
     empty = np.empty((*first.grid.shape, 0), np.float32)
     parts = [texture.tokens(layout=layout).reshape(*texture.grid.shape, -1) if names else empty for texture in textures]
     basis = None
-    if embedding:
+    if rank:
         basis, shared = _share_basis(textures, rank, encoder)
         parts = [np.concatenate([planes, z], -1) for planes, z in zip(parts, shared, strict=True)]
         names = (*names, *(f"embedding_{i}" for i in range(basis.rank)))

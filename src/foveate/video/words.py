@@ -1,13 +1,9 @@
 """Words that were read in one frame, and where the frames after it show them.
 
-Reading takes seconds, so it is done in a keyframe now and then. In between corners of the letters are followed from
-frame to frame (Lucas and Kanade's method in pyramids, OpenCV's own), there and back: a corner that does not come back
-is lost. A line of words moves, turns and grows as most of its corners do; the others are lost, too.
-
-* Not along the dense flow that features are propagated by (flow.py): on 256 samples that moves a small sign by less
-  than it moves, and the error adds up to a word's length within two seconds (docs/log.md). Letters are made of corners.
-* A line is left out once half of its corners are lost: it was covered, it left the frame, or it is blurred. Nothing
-  looks for it again before the next reading.
+Reading takes seconds, so it is done in a keyframe now and then. In between corners of the letters are followed (Lucas
+and Kanade's method in pyramids, OpenCV's own), there and back: a corner that does not come back is lost. A line of
+words moves, turns and grows as most of its corners do, and is left out once half of them are lost. (The dense flow of
+flow.py moves small signs too little: docs/log.md.)
 """
 
 from __future__ import annotations
@@ -25,6 +21,7 @@ from foveate.reading.readers import read_words
 from foveate.reading.words import Word, WordReader, Words
 from foveate.video.flow import Floats, Luma
 
+# All by hand.
 LONG_SIDE = 640  # pixels in which corners are followed
 CORNERS = 24  # of a line, at most
 WINDOW, LEVELS = (15, 15), 3  # around a corner; halvings of the picture
@@ -35,24 +32,16 @@ LEFT = 0.5  # share of corners, and of a word's area, below which it is left out
 
 @dataclass(frozen=True, eq=False)
 class Writing(Frozen):
-    """What was read in one frame, and where the current one shows it.
+    """What was read in one frame, and where the current one shows it."""
 
-    Attributes:
-        words: as they were read. time: of that frame, in seconds. size: of the frames, (height, width) in pixels.
-        luma: uint8 [y, x] of the current frame, in which corners are followed.
-        was, now: corners that are not lost, (y, x) in pixels of `luma`: float32 [n, 2] in the frame that was read, and
-            in the current one.
-        line: the line of each, int64 [n]. whole: corners of each line when it was read, int64 [lines].
-    """
-
-    words: Words
-    time: float
-    size: tuple[int, int]
-    luma: Luma
-    was: Floats
-    now: Floats
-    line: NDArray[np.int64]
-    whole: NDArray[np.int64]
+    words: Words  # as they were read
+    time: float  # of that frame, in seconds
+    size: tuple[int, int]  # (height, width) of the frames, in pixels
+    luma: Luma  # [y, x] of the current frame, in which corners are followed
+    was: Floats  # [n, 2], corners that are not lost, (y, x) in pixels of `luma`: in the frame that was read,
+    now: Floats  # and in the current one
+    line: NDArray[np.int64]  # [n], the line of each
+    whole: NDArray[np.int64]  # [lines], corners of each line when it was read
 
 
 def read_frame(rgb: NDArray[np.uint8], name: str, time: float, reader: WordReader) -> Writing:

@@ -42,8 +42,7 @@ from foveate.reading.words import WordReader
 from foveate.relevance.presets import PresetName, find_preset, remember_preset
 from foveate.relevance.written import page_of
 from foveate.texture.texture import Texture
-from foveate.video.decode import VideoClip
-from foveate.video.sampling import measure_rate, pick
+from foveate.video.decode import VideoClip, measure_rate, pick
 from foveate.video.state import Frame
 from foveate.vlm.encoded import Attached, EncodedImage, Mode
 from foveate.vlm.families.family import Indices, VisualFeatures
