@@ -125,6 +125,25 @@ def browser() -> Iterator[Any]:
         yield found
 
 
+@pytest.fixture(scope="session")
+def bus() -> Iterator[str]:
+    """The address of a viewer of the photograph of a bus."""
+    from tests.view_page import serving
+
+    with serving(PHOTOS / "yellow_bus.jpg") as address:
+        yield address
+
+
+@pytest.fixture
+def page(browser: Any, bus: str) -> Iterator[Any]:
+    """Its page, as it is opened."""
+    from tests.view_page import opened
+
+    with opened(browser, bus) as found:
+        found.wait_for_function("window.foveate?.image")
+        yield found
+
+
 def kill_after(seconds: float, script: str, *arguments: object) -> None:
     """Kill a Python process some time after it printed that it is ready, while it works on."""
     command = [sys.executable, "-c", script, *map(str, arguments)]

@@ -159,8 +159,11 @@ def _explain(error: ValidationError, path: Mapping[str, Any]) -> FoveateError:
         return cause
     place, given = str(fault["loc"][0]), fault["input"]
     if place in path or fault["type"] == "string_pattern_mismatch":  # only ids have patterns
-        name = "image" if place == "id" else place
-        return ImageNotFoundError(f"no {name} {str(given)[:80]!r}", expected="one that is here", fix="reload the page")
+        return ImageNotFoundError(
+            f"no {'image' if place == 'id' else place} {str(given)[:80]!r} in this session",
+            expected="one that was opened here",
+            fix="open the image again",
+        )
     received = f"no {place}" if fault["type"] == "missing" else f"{place}={given!r}"[:200]
     return OptionError(received, expected=fault["msg"].removeprefix("Input should be "), fix="see the description")
 
