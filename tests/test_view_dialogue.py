@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -27,19 +26,6 @@ pytestmark = [
     pytest.mark.browser, pytest.mark.vlm,
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with serving(BUS) as found:
-        yield found
-
-
-@pytest.fixture
-def page(browser: Browser, address: str) -> Iterator[Page]:
-    with opened(browser, address) as page:
-        page.wait_for_function("window.foveate?.image")
-        yield page
 
 
 def gaze(page: Page, expression: str, argument: Any = None) -> Any:
@@ -84,10 +70,7 @@ def test_fixations_are_where_a_pointer_rests(page: Page) -> None:
     assert [seconds for *_, seconds in tracked(page, left)] == [pytest.approx(0.95)] * 2
     long = [[100, 200, i / 20] for i in range(1000)]
     assert tracked(page, long)[0][2] <= gaze(page, "LONGEST")
-
-
-def test_fixations_of_any_path(page: Page) -> None:
-    """In order and in the places looked at; never longer than the time; one that is short is none."""
+    # Of any path: in order and in the places looked at; never longer than the time; one that is short is none.
     random = np.random.default_rng(0)
     for _ in range(20):
         stops = random.uniform(0, 400, (12, 2))
@@ -99,9 +82,7 @@ def test_fixations_of_any_path(page: Page) -> None:
         assert all(np.abs(path - place[:2]).sum(1).min() <= 20 for place in found)
     many = [[400 * (i // 5 % 2), 0, i / 20] for i in range(1000)]
     assert len(tracked(page, many)) == gaze(page, "MOST")
-
-
-def test_a_gaze_is_spelt_and_read_back(page: Page) -> None:
+    # spelt and read back
     rows = [[12.5, 30, 0.4], [200, 1.2, 1]]
     assert gaze(page, "read(spell(given), {height: 300, width: 300})", rows) == rows
     assert gaze(page, "read(spell(given), {height: 100, width: 300})", rows) == rows[:1]  # beside the image
@@ -186,10 +167,10 @@ def test_typing_asks_once_what_a_question_goes_by(page: Page) -> None:
     assert len(held) == 2
 
 
-def test_an_address_has_the_rounds(browser: Browser, address: str, page: Page) -> None:
+def test_an_address_has_the_rounds(browser: Browser, bus: str, page: Page) -> None:
     page.evaluate("foveate.set({earlier: ['the bus'], gaze: '100,100,1', questions: ['is it open?']})")
     page.wait_for_function("foveate.answer() && location.hash.includes('gaze')")
-    with opened(browser, address) as other:
+    with opened(browser, bus) as other:
         other.goto(page.url)
         other.reload()
         other.wait_for_function("foveate.answer()")
@@ -205,16 +186,6 @@ def test_rounds_can_be_taken_back(page: Page) -> None:
     page.get_by_role("button", name="Start over").click()
     assert page.locator(".rounds .asked").count() == 0
     assert page.evaluate("JSON.stringify(foveate.context)") == "{}"
-
-
-def test_another_image_begins_anew(page: Page) -> None:
-    page.evaluate("foveate.set({earlier: ['the bus'], gaze: '100,100,1', questions: ['a dog']})")
-    other = next(path for path in sorted(PHOTOS.glob("*.jpg")) if path != BUS)
-    content = list(other.read_bytes())
-    page.evaluate("bytes => foveate.open(new File([new Uint8Array(bytes)], 'other.jpg'))", content)
-    page.wait_for_function("foveate.image.name === 'other.jpg' && foveate.answer()")
-    expect_map(page, foveate.score(foveate.encode(other), "a dog").map)
-    assert page.evaluate("[foveate.state.gaze, foveate.state.earlier.length]") == ["", 0]
 
 
 # --- a model ----------------------------------------------------------------------------------------------------------

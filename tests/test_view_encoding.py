@@ -68,13 +68,9 @@ def message(answer: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 ALL: list[dict[str, Any]] = [
     {},
-    {"encoder": "nano"},
-    {"encoder": TINY},
-    {"long_side": 256},
+    {"encoder": TINY, "preset": "text"},
     {"long_side": "native"},
-    {"preset": "text"},
-    {"read": "tesseract"},
-    {"encoder": "nano", "long_side": 320, "preset": "static", "read": "tesseract"},
+    {"long_side": 320, "preset": "static", "read": "tesseract"},
 ]
 
 
@@ -254,7 +250,7 @@ def run_lines(lines: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("kind", ["image", "dialogue", "texture", "clip"])
+@pytest.mark.parametrize("kind", ["dialogue", "texture", "clip"])
 def test_the_lines_of_python_name_the_options(
     browser: Any, photo: Path, frames: Path, tmp_path: Path, tiny: str, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

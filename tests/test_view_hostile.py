@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
 import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page
@@ -222,18 +221,3 @@ def test_with_a_token_the_page_works_by_the_address_alone(browser: Browser) -> N
         reading = "url => fetch(url, { credentials: 'include' }).then(() => 'read', () => 'blocked')"
         assert page.evaluate(reading, f"{address}/api/session") == "blocked"
         page.close()
-
-
-def test_two_tabs_with_two_images(browser: Browser) -> None:
-    with serving() as address, opened(browser, address) as first, opened(browser, address) as second:
-        pages = {BUS: first, CAKE: second}
-        for file, page in pages.items():
-            page.wait_for_function("window.foveate?.session")
-            page.set_input_files("input[type=file]", file)
-            page.wait_for_function("window.foveate?.image")
-        textures = {file: foveate.encode(file, channels="standard") for file in pages}
-        for question in ("a bus", "a cake"):
-            for file, page in pages.items():
-                ask(page, question)
-                shown = page.evaluate("[...foveate.answer().maps.cells]")
-                assert np.array_equal(np.float32(shown), foveate.score(textures[file], question).map.ravel())

@@ -588,6 +588,9 @@ def test_another_image_has_no_gaze_and_no_dialogue(page: Page) -> None:
     before = page.url
     choose(page, CHILD.name)
     assert page.evaluate("[foveate.state.gaze, foveate.state.earlier]") == ["", []]
+    page.wait_for_function("foveate.answer()")
+    shown = np.array(page.evaluate("[...foveate.answer().maps.cells]"), np.float32)
+    assert np.array_equal(shown, foveate.score(foveate.encode(CHILD), "the bus").map.ravel())
     page.go_back()
     page.wait_for_function("name => foveate.image.name === name", arg=BUS.name)
     assert page.evaluate("[foveate.state.gaze, foveate.state.earlier]") == ["10,20,1", ["the road"]]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
+import psutil  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +30,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 import foveate
+from benchmarks.view_clients import press, resident
 from foveate.core.errors import OptionError
 from foveate.view import server
 from foveate.view.app import STATIC, make_app
@@ -71,11 +75,11 @@ def test_this_machine_is_answered(here: TestClient, host: str) -> None:
         "0.0.0.0", "2130706433", "", "127.0.0.1 evil.example", "evil.example/127.0.0.1",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("path", ["/", "/static/main.js", "/api/session", "/api/images/none", "/none"])
-def test_a_name_that_was_bound_to_this_address_is_refused(here: TestClient, host: str, path: str) -> None:
-    answer = here.get(path, headers={"host": host})
-    assert answer.status_code == 421
-    assert "yellow_bus" not in answer.text
+def test_a_name_that_was_bound_to_this_address_is_refused(here: TestClient, host: str) -> None:
+    for path in ("/", "/static/main.js", "/api/session", "/api/images/none", "/none"):
+        answer = here.get(path, headers={"host": host})
+        assert answer.status_code == 421
+        assert "yellow_bus" not in answer.text
 
 
 def test_two_hosts_and_none_are_refused() -> None:
@@ -544,47 +548,46 @@ def test_addresses_of_this_machine_and_wider() -> None:
 
 @contextmanager
 def command(*options: str, browser: Path | None = None) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`foveate view` in a process: -> it, and the address that it prints."""
+    """`foveate view` in a process: -> it, and the first line that it prints."""
     words = [sys.executable, "-m", "foveate", "view", *options, *([] if browser else ["--no-browser"])]
     pipe, variables = subprocess.PIPE, {**os.environ, "BROWSER": str(browser)}
     with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, env=variables) as process:
         try:
             assert process.stdout is not None
-            yield process, process.stdout.readline().split()[2]
+            yield process, process.stdout.readline()
         finally:
             process.kill()
 
 
-def test_the_command_ends_by_ctrl_c() -> None:
-    import signal
-
-    with command(str(BUS)) as (process, address):
-        assert address.startswith("http://127.0.0.1:")
-        id = httpx.get(f"{address}api/session").json()["first"]
-        assert httpx.get(f"{address}api/images/{id}", timeout=60).status_code == 200
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
-        assert process.stderr is not None
-        assert process.stderr.read() == ""
+def end(process: subprocess.Popen[str]) -> None:
+    """Ctrl-C: it ends, and complains of nothing."""
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
 
 
-def test_for_programs_the_command_prints_where_it_is() -> None:
-    words = [sys.executable, "-m", "foveate", "view", "--json", "--no-browser"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        told = json.loads(process.stdout.readline())
-        assert told["kind"] == "empty"
-        assert httpx.get(f"{told['address']}api/session").json()["kind"] == "empty"
-        process.kill()
+def test_the_command_prints_where_it_is_and_ends_by_ctrl_c() -> None:
+    with command(str(BUS), "--json") as (process, line):
+        told = json.loads(line)
+        assert told["kind"] == "image"
+        assert told["address"].startswith("http://127.0.0.1:")
+        id = httpx.get(f"{told['address']}api/session").json()["first"]
+        assert httpx.get(f"{told['address']}api/images/{id}", timeout=60).status_code == 200
+        end(process)
 
 
-def test_bound_wider_the_command_prints_a_token() -> None:
-    with command("--host", "0.0.0.0") as (process, printed), command("--token") as (_, second):
-        token = printed.partition("?token=")[2]
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no named pipes and no modes")
+def test_tokens_of_the_command(tmp_path: Path) -> None:
+    """Bound wider there is one; the browser gets it in a file that only this account reads, while the viewer runs."""
+    opened, browser = tmp_path / "opened", tmp_path / "browser"
+    os.mkfifo(opened)
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
+    browser.chmod(0o700)
+    with command("--host", "0.0.0.0") as (process, line), command("--token", browser=browser) as (other, second):
+        token = line.split()[2].partition("?token=")[2]
         assert len(token) >= 43
-        assert token != second.partition("?token=")[2]
-        assert second.startswith("http://127.0.0.1:")
-        address = f"http://127.0.0.1:{urlsplit(printed).port}"
+        address = f"http://127.0.0.1:{urlsplit(line.split()[2]).port}"
         assert httpx.get(f"{address}/api/session").status_code == 401
         with httpx.Client(base_url=address) as asked:
             assert asked.get("/", params={"token": token}).status_code == 200
@@ -592,29 +595,32 @@ def test_bound_wider_the_command_prints_a_token() -> None:
         assert process.stdout is not None
         assert "not encrypted" in process.stdout.readline()
 
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no named pipes and no modes")
-def test_the_command_line_of_the_browser_has_no_token(tmp_path: Path) -> None:
-    """It has a file that only this account reads, for as long as the viewer runs."""
-    import signal
-
-    told, browser = tmp_path / "told", tmp_path / "browser"
-    os.mkfifo(told)
-    browser.write_text(f'#!/bin/sh\necho "$1" > {told}\n')
-    browser.chmod(0o700)
-    with command("--token", browser=browser) as (process, address):
-        opened = told.read_text().strip()
-        assert opened.startswith("file:///")
-        file = Path(opened.removeprefix("file://"))
+        address = second.split()[2]
+        assert address.startswith("http://127.0.0.1:")
+        assert address.partition("?token=")[2] not in ("", token)
+        file = Path(opened.read_text().strip().removeprefix("file://"))
         assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-        assert address.partition("?token=")[2]
         assert f"0;url={address}" in file.read_text()
         assert httpx.get(address, timeout=60).status_code < 400  # so it serves: before, Ctrl-C is any command's
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        end(other)
         assert not file.parent.exists()
-    with command(browser=browser) as (_, address):
-        assert told.read_text().strip() == address
+    with command(browser=browser) as (_, line):
+        assert opened.read_text().strip() == line.split()[2]
+
+
+@pytest.mark.slow
+def test_many_clients_are_answered_and_memory_stays_flat() -> None:
+    """The longer run, with times: `python -m benchmarks view --clients 100 --seconds 30`."""
+    with command(str(BUS)) as (process, line):
+        address = line.split()[2].rstrip("/")
+        first = asyncio.run(press(address, 10, rounds=1))
+        before = resident(process.pid)
+        second = asyncio.run(press(address, 40, rounds=1))
+        grown = resident(process.pid) - before
+        assert first.wrong == second.wrong == []
+        assert (len(first.seconds), len(second.seconds)) == (40, 160)
+        assert grown < 50  # MB; the answers alone have 30
+        assert len(psutil.Process(process.pid).children()) == 1  # the decoder
 
 
 SHARED = client()
