@@ -29,6 +29,10 @@ NAMES: dict[str, str] = {
     },
     "foveate.allocation.cascade": "foveate.score: all cells cost less than coarse ones first",
     "foveate.relevance.cascade": "foveate.score: all cells cost less than coarse ones first",
+    **{
+        f"foveate.vlm.{name}": f"training.judges.projector.model.{name}, in a clone"
+        for name in ("TextureProjector", "TextureRows", "encode_texture")
+    },
 }  # fmt: skip
 
 ENCODERS = {"nano-fast": "encode the image again with 'nano' and long_side=384: as fast, and better"}

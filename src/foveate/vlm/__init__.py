@@ -17,13 +17,10 @@ room needs the extra `[vlm]` (transformers from 5.18 on). Begin with model.py:
 * inputs/: images -> what a model encodes; kept tokens -> the tensors of a call: ids, positions, features.
 * encoded.py: the values EncodedImage, Prepared, Answer. loader.py: which model is of which family; models by name.
 * chat.py: a dialogue, in which every round selects anew. context.py: its rules, for a question without a model.
-* projector.py: a texture in the place of the vision tower. lmms.py: the plug-in for lmms-eval.
+* lmms.py: the plug-in for lmms-eval.
 """
 
 from __future__ import annotations
-
-import importlib
-from typing import TYPE_CHECKING, Any
 
 from foveate.core.gone import gone_from
 from foveate.vlm.chat import Chat, Turn
@@ -34,19 +31,8 @@ from foveate.vlm.prepare import QuestionWarning
 from foveate.vlm.select.choice import Choosing
 from foveate.vlm.select.methods import METHODS
 
-if TYPE_CHECKING:
-    from foveate.vlm.projector import TextureProjector as TextureProjector
-    from foveate.vlm.projector import TextureRows as TextureRows
-    from foveate.vlm.projector import encode_texture as encode_texture
-
-_NEED_TORCH = ("TextureProjector", "TextureRows", "encode_texture")
 __all__ = [
     "FAMILIES", "METHODS", "MODES", "VLM", "Answer", "Chat", "Choosing", "EncodedImage", "Prepared", "QuestionWarning",
-    "Turn", "attach", "load", *_NEED_TORCH,
+    "Turn", "attach", "load",
 ]  # fmt: skip
-
-
-def __getattr__(name: str) -> Any:
-    if name in _NEED_TORCH:
-        return getattr(importlib.import_module("foveate.vlm.projector"), name)
-    return gone_from("foveate.vlm")(name)
+__getattr__ = gone_from("foveate.vlm")

@@ -52,8 +52,8 @@ import foveate
 from foveate.core.grid import resize_map
 from foveate.core.layout import Layout
 from foveate.vlm import attach
-from foveate.vlm.projector import TextureProjector, TextureRows, rows_for
 from training.judges.projector.lessons import lay_out
+from training.judges.projector.model import TextureProjector, TextureRows, rows_for
 from training.judges.projector.train import accuracy, measure_loss, train
 
 SHAPE, STEP = (8, 4), 24  # the language model's grid of cells, and the pixels of each

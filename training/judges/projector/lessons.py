@@ -24,9 +24,9 @@ from foveate.texture.texture import Texture
 from foveate.vlm.families.family import Family, VisualFeatures, encoder_outputs
 from foveate.vlm.inputs.tensors import pad_left
 from foveate.vlm.model import VLM
-from foveate.vlm.projector import TextureRows, lay_out_texture
 from foveate.vlm.select.choice import Choosing
 from foveate.vlm.select.methods import Method
+from training.judges.projector.model import TextureRows, lay_out_texture
 
 Example = tuple[Texture | ImageSource, str, str]
 Kept = int | Literal["auto"] | None

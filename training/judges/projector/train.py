@@ -38,9 +38,9 @@ from foveate.core.files import make_folder, write_whole
 from foveate.encoders.protocol import Encoder
 from foveate.vlm.loader import attach
 from foveate.vlm.model import VLM
-from foveate.vlm.projector import TextureProjector, rows_for
 from foveate.vlm.select.methods import Method
 from training.judges.projector.lessons import Example, Kept, Lesson, join, lay_out
+from training.judges.projector.model import TextureProjector, rows_for
 
 Stage = Literal["projector", "adapters"]
 ADAPTER = "foveate"

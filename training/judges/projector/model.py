@@ -1,7 +1,7 @@
 """A texture in the place of the vision tower: rows of numbers, and a projector to the language model's width.
 
     rows = TextureRows.fit(textures)                                    # 16 numbers a cell, and where it lies
-    projector = TextureProjector.for_model(model, rows)                 # trained by training/judges/projector
+    projector = TextureProjector.for_model(model, rows)                 # train.py trains it
     vlm.ask(encode_texture(vlm, projector, texture), "what is on the plate?", budget=128)
 
 * **The kept embedding of one texture cannot be compared with that of another**: every image has its own basis
@@ -20,60 +20,32 @@ import json
 import math
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import nn
 
-from foveate.core.checks import check_array, check_int
-from foveate.core.errors import (
-    ChannelError,
-    MissingExtraError,
-    ModelError,
-    ModelFilesError,
-    OptionError,
-    TextureEncoderError,
-)
+from foveate.core.checks import check_int
+from foveate.core.errors import ChannelError, ModelError, ModelFilesError, OptionError, TextureEncoderError
 from foveate.core.files import make_folder, write_whole
 from foveate.core.grid import Grid, resize_map
 from foveate.core.image import ImageSource
 from foveate.core.layout import Layout
 from foveate.core.readonly import ReadOnly
-from foveate.encoders.checkpoint import ModelKind, explain_errors, find_checkpoint
 from foveate.pipeline import encode
 from foveate.texture.texture import EncoderStamp, Texture
-from foveate.vlm.encoded import EncodedImage
+from foveate.vlm import VLM, EncodedImage
 from foveate.vlm.families.family import VisualFeatures
 from foveate.vlm.families.token_layout import one_grid
-from foveate.vlm.model import VLM
 
-try:
-    import torch
-    from torch import nn
-except ImportError as _cause:
-    raise MissingExtraError(
-        "a texture projector needs torch, which is not installed",
-        expected="the extra [vlm]",
-        fix="pip install 'foveate[vlm]'",
-    ) from _cause
-
-FORMAT, VERSION = "foveate-texture-projector", 1
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
-KIND = ModelKind(
-    what="texture projector",
-    classes={},
-    default="",
-    needed_by="a texture projector",
-    instead="check the name",
-    without_torch="",
-    error=ModelFilesError,
-    type_error=ModelError,
-    files=f"{CONFIG} and {WEIGHTS} as TextureProjector.save_pretrained writes them",
-    saved_by="TextureProjector.save_pretrained(folder)",
-)
+FORMAT, FILE = "foveate-texture-projector 1", "projector.safetensors"
 GELU_POWER = 0.425  # mean square of GELU of a standard normal number
 Floats = NDArray[np.float32]
 USUAL_RANK, USUAL_SIDE = 16, 24  # 24 x 24: as many tokens as LLaVA 1.5 takes
@@ -110,17 +82,6 @@ class TextureRows:
     def __post_init__(self) -> None:
         _check_channels(self.channels)
         check_int("side", self.side, fix="24 is usual")
-        embedding = self.encoder.width if self.axes is None else len(self.axes)
-        width = embedding + len(self.channels)
-        shapes: dict[str, tuple[int, ...]] = {"centre": (width,), "scale": (width,)}
-        if self.axes is not None:
-            shapes["axes"] = (embedding, self.encoder.width)
-        for name, shape in shapes.items():
-            low = float(np.finfo(np.float32).tiny) if name == "scale" else -np.inf
-            fix = "make the rows with TextureRows.fit(textures)"
-            array = check_array(name, getattr(self, name), shape, low=low, fix=fix).copy()
-            array.setflags(write=False)
-            object.__setattr__(self, name, array)
 
     @property
     def width(self) -> int:
@@ -243,36 +204,19 @@ def _check_channels(channels: tuple[str, ...]) -> None:
 
 
 class TextureProjector(nn.Module):
-    """Rows [n, in_width] -> [n, out_width]; `hidden`: numbers between two layers, None for one layer.
+    """Rows [n, rows.width] -> [n, out_width]; `hidden`: numbers between two layers, None for one layer."""
 
-    `rows`: how textures become rows; None for a projector whose rows are made by the caller.
-    """
-
-    def __init__(
-        self,
-        in_width: int,
-        out_width: int,
-        hidden: int | None = None,
-        *,
-        rows: TextureRows | None = None,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, rows: TextureRows, out_width: int, hidden: int | None = None, *, seed: int = 0) -> None:
         super().__init__()
-        fix = "TextureProjector.for_model(model, rows) takes the widths from the model and the rows"
-        check_int("in_width", in_width, fix=fix)
-        check_int("out_width", out_width, fix=fix)
+        check_int("out_width", out_width)
         if hidden is not None:
             check_int("hidden", hidden, fix="leave it out for one layer")
-        if rows is not None and rows.width != in_width:
-            raise OptionError(
-                f"in_width={in_width} for rows of {rows.width}", expected="the same", fix="pass in_width=rows.width"
-            )
-        self.in_width, self.out_width, self.hidden, self.rows = in_width, out_width, hidden, rows
-        widths = [in_width, out_width] if hidden is None else [in_width, hidden, out_width]
+        self.rows, self.out_width, self.hidden = rows, out_width, hidden
+        widths = [rows.width, out_width] if hidden is None else [rows.width, hidden, out_width]
         layers: list[nn.Module] = []
         for number, (a, b) in enumerate(pairwise(widths)):
             layers += [nn.GELU()] if number else []
-            layers.append(nn.utils.skip_init(nn.Linear, a, b))  # type: ignore[no-untyped-call]
+            layers.append(nn.utils.skip_init(nn.Linear, a, b))
         self.layers = nn.Sequential(*layers)
         self._begin(1.0, seed)
 
@@ -290,69 +234,51 @@ class TextureProjector(nn.Module):
     def for_model(cls, model: Any, rows: TextureRows, hidden: int | None = None, *, seed: int = 0) -> Self:
         """A projector as wide as a model's token embeddings, which begins as loud as they are."""
         table = model.get_input_embeddings().weight
-        projector = cls(rows.width, int(table.shape[1]), hidden, rows=rows, seed=seed)
+        projector = cls(rows, int(table.shape[1]), hidden, seed=seed)
         projector._begin(float(table.detach().float().square().mean().sqrt()), seed)
         return projector.to(table.device)
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """[..., in_width] -> [..., out_width]."""
+        """[..., rows.width] -> [..., out_width]."""
         return self.layers(rows)
 
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Write config.json and model.safetensors, each whole or not at all. Raises OutputError."""
-        from safetensors.torch import save
-
-        place = Path(folder)
-        make_folder(place)
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write projector.safetensors, whole or not at all: the weights, and how textures are read."""
+        make_folder(Path(folder))
         tensors = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
-        config: dict[str, Any] = {"format": FORMAT, "version": VERSION, "rows": None}
-        config |= {name: getattr(self, name) for name in ("in_width", "out_width", "hidden")}
-        if self.rows is not None:
-            stamp = self.rows.encoder
-            config["rows"] = {
-                "encoder": {"name": stamp.name, "revision": stamp.revision, "width": stamp.width},
-                "rank": None if self.rows.axes is None else self.rows.rank,
-                "channels": list(self.rows.channels), "side": int(self.rows.side),
-            }  # fmt: skip
-            for name in ("axes", "centre", "scale"):
-                if getattr(self.rows, name) is not None:
-                    tensors[f"rows.{name}"] = torch.from_numpy(getattr(self.rows, name).copy())
-        write_whole(place / WEIGHTS, save(tensors))
-        write_whole(place / CONFIG, json.dumps(config, indent=2).encode())
+        for name in ("axes", "centre", "scale"):
+            if getattr(self.rows, name) is not None:
+                tensors[f"rows.{name}"] = torch.from_numpy(getattr(self.rows, name).copy())
+        told = {
+            "out_width": self.out_width, "hidden": self.hidden, "channels": self.rows.channels,
+            "side": int(self.rows.side), "encoder": asdict(self.rows.encoder),
+        }  # fmt: skip
+        write_whole(Path(folder) / FILE, save(tensors, {"format": FORMAT, "projector": json.dumps(told)}))
 
     @classmethod
-    def from_pretrained(
-        cls, name: str | os.PathLike[str], *, revision: str | None = None, local_files_only: bool = False
-    ) -> Self:
-        """Read what `save_pretrained` wrote: a local folder, or the name of a repository on the Hub.
-
-        Raises ModelFilesError for files that are missing, damaged, or of something else.
-        """
-        from huggingface_hub import snapshot_download
-        from safetensors.torch import load
-
-        source = find_checkpoint(os.fspath(name), KIND)
-        with explain_errors(source):
-            folder = source.folder or Path(
-                snapshot_download(
-                    source.where,
-                    revision=revision or source.pinned or None,
-                    allow_patterns=[CONFIG, WEIGHTS],
-                    local_files_only=local_files_only,
-                )
-            )
-            config = json.loads((folder / CONFIG).read_text("utf-8"))
-            tensors = load((folder / WEIGHTS).read_bytes())
-            if not isinstance(config, dict) or config.get("format") != FORMAT or config.get("version") != VERSION:
-                raise ValueError(f"{CONFIG} does not say format {FORMAT!r}, version {VERSION}")
+    def load(cls, folder: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote. Raises ModelFilesError for a file that is missing, damaged, or of something else."""
+        path = Path(folder) / FILE
+        try:
+            with safe_open(path, "pt") as file:
+                if file.metadata().get("format") != FORMAT:
+                    raise ValueError(f"its format is not {FORMAT!r}")
+                told = json.loads(file.metadata()["projector"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a dictionary
             if bad := sorted(key for key, value in tensors.items() if not bool(torch.isfinite(value).all())):
                 raise ValueError(f"{', '.join(bad)} hold infinite numbers or NaN")
-            try:
-                rows = _read_rows(config["rows"], tensors)
-                made = cls(config["in_width"], config["out_width"], config["hidden"], rows=rows)
-                made.load_state_dict({key: value for key, value in tensors.items() if not key.startswith("rows.")})
-            except (KeyError, TypeError, RuntimeError, OptionError) as cause:
-                raise ValueError(f"config and weights do not fit together: {' '.join(str(cause).split())}") from cause
+            parts = {name: tensors.pop(f"rows.{name}", None) for name in ("axes", "centre", "scale")}
+            how: Any = {name: None if value is None else value.numpy() for name, value in parts.items()}
+            how |= {"channels": tuple(told["channels"]), "side": told["side"]}
+            rows = TextureRows(EncoderStamp(**told["encoder"]), **how)
+            made = cls(rows, told["out_width"], told["hidden"])
+            made.load_state_dict(tensors)
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as cause:
+            raise ModelFilesError(
+                f"{path}: {' '.join(str(cause).split())[:200]}",
+                expected="a whole texture projector, as TextureProjector.save writes it",
+                fix="train it again, or copy the folder again",
+            ) from cause
         return made
 
 
@@ -364,8 +290,7 @@ def encode_texture(vlm: VLM, projector: TextureProjector, image: Texture | Image
         projector: trained for this model. Gradients flow into it where torch records them.
         image: a texture of the projector's encoder, or an image, which is encoded with the encoder of `vlm`.
 
-    Raises:
-        ModelError: the projector is of another width than the model, or does not know how to read textures.
+    Raises ModelError for a projector of another width than the model.
     """
     rows = rows_for(vlm, projector)
     texture = image if isinstance(image, Texture) else encode(image, encoder=vlm.encoder)
@@ -375,14 +300,12 @@ def encode_texture(vlm: VLM, projector: TextureProjector, image: Texture | Image
 
 
 def rows_for(vlm: VLM, projector: TextureProjector) -> TextureRows:
-    """The rows that a projector reads. Raises ModelError if it knows none, or does not fit the model."""
+    """The rows that a projector reads. Raises ModelError if it does not fit the model."""
     width = int(vlm.model.get_input_embeddings().weight.shape[1])
-    if projector.out_width != width or projector.rows is None:
+    if projector.out_width != width:
         raise ModelError(
-            f"a projector to {projector.out_width} numbers for a {type(vlm.model).__name__}"
-            if projector.rows is not None
-            else "a projector without rows: it does not know how to read a texture",
-            expected=f"one with rows, to {width} numbers",
+            f"a projector to {projector.out_width} numbers for a {type(vlm.model).__name__}",
+            expected=f"one to {width} numbers",
             fix="TextureProjector.for_model(model, TextureRows.fit(textures))",
         )
     return projector.rows
@@ -405,15 +328,3 @@ def lay_out_texture(vlm: VLM, texture: Texture, rows: TextureRows, features: tor
     layout, span = one_grid(grid.h, grid.w, size), np.full(grid.count, token, np.int64)
     encoded = VisualFeatures((features,), levels)
     return EncodedImage(vlm.model, (texture.pixel,), (texture,), (layout,), (span,), encoded, ReadOnly(inputs))
-
-
-def _read_rows(config: Any, tensors: dict[str, torch.Tensor]) -> TextureRows | None:
-    """Raises KeyError, TypeError, OptionError or ChannelError (a KeyError) for what is no description of rows."""
-    if config is None:
-        return None
-    stamp = EncoderStamp(
-        str(config["encoder"]["name"]), str(config["encoder"]["revision"]), int(config["encoder"]["width"])
-    )
-    axes = None if config["rank"] is None else tensors["rows.axes"].numpy()
-    centre, scale = (tensors[f"rows.{name}"].numpy() for name in ("centre", "scale"))
-    return TextureRows(stamp, axes, tuple(map(str, config["channels"])), centre, scale, config["side"])
