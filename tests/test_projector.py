@@ -94,7 +94,9 @@ def test_columns_are_standard_over_the_training_textures(textures: list[Texture]
         table = np.concatenate([rows.read(texture) for texture in textures])
         assert (rows.width, table.shape) == (width, (3 * 12, width))
         assert np.abs(table.mean(0)).max() < 1e-3
-        assert np.abs(table.std(0) - 1).max() < 2e-2
+        spread = table.std(0)[table.std(0) > 1e-3]  # nano's specialists are silent on noise: constant columns
+        assert np.abs(spread - 1).max() < 2e-2
+        assert len(spread) > 0.5 * width
 
 
 def test_the_same_features_have_the_same_rows_whatever_axes_they_are_kept_on(
@@ -298,13 +300,13 @@ def test_it_learns(llava: tuple[Any, Any], tmp_path: Path) -> None:
     taught(model, lay_out(seen, vlm, projector.rows, budget=8))
     frozen, random = weights(model), torch.random.get_rng_state()
     before = accuracy(held, model, processor, projector, budget=8)
-    losses = train(seen, model, processor, projector, folder=tmp_path, steps=48, batch=8, rate=1e-2, budget=8)
+    losses = train(seen, model, processor, projector, folder=tmp_path, steps=64, batch=8, rate=1e-2, budget=8)
     assert same(frozen, weights(model))
     assert torch.equal(torch.random.get_rng_state(), random)
     assert not model.training
     assert all(p.requires_grad and p.grad is None for p in model.parameters())
     blind = np.log(2) / 2  # one of two letters, and an end that is certain
-    assert len(losses) == 48
+    assert len(losses) == 64
     assert np.mean(losses[-10:]) < blind / 2 < np.mean(losses[:3])
     after = accuracy(held, model, processor, projector, budget=8)
     assert before <= 0.65  # 30 scenes: half, give or take
