@@ -143,7 +143,7 @@ def test_a_batch_of_files_is_not_bad_because_of_the_device(tmp_path: Path) -> No
     failing_at.update(call=len(calls) + 1, error=RuntimeError("CUDA error: an illegal memory access was encountered"))
     files = sorted((tmp_path / "photos").rglob("*.png"))
     batch = {"path": [str(file) for file in files], "name": [file.name for file in files]}
-    with pytest.raises(DeviceError, match="the device of 'toy' stopped working at 3 images"):
+    with pytest.raises(DeviceError, match="the device of 'toy' failed at 3 images"):
         store.work(batch)
 
 

@@ -22,6 +22,7 @@ from foveate.allocation.torch import DeviceAllocation, allocate_on_device
 from foveate.channels.build import Channels, ChannelSet, build_planes, select_channels
 from foveate.core.arrays import to_half
 from foveate.core.checks import check_choice, check_int, check_type
+from foveate.core.devices import explain_device
 from foveate.core.errors import (
     FoveateError,
     ImageError,
@@ -31,7 +32,6 @@ from foveate.core.errors import (
     ResolutionHint,
     warn,
 )
-from foveate.core.failures import explain_device
 from foveate.core.gone import without
 from foveate.core.grid import Grid
 from foveate.core.image import ImageSource, Picture, is_one_colour, load_image

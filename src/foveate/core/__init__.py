@@ -7,6 +7,6 @@
 * `files`: files written whole or not at all, and never in the place of a file of another kind.
 * `threads`: work in threads, and several images in the place of one.
 * `readonly`: immutable values. `display`: values that show themselves. `arrays`: values that are arrays; fast float16.
-* `devices`, `failures`: torch's devices, and what goes wrong on them.
+* `devices`: torch's devices, and what goes wrong on them.
 * `gone`: names and keywords that went in this release.
 """

@@ -1,17 +1,27 @@
-"""Devices of torch: the library imported when it is first needed, a device by name, tensors on one device."""
+"""Devices of torch: found by name, and what torch raises about them as DeviceError. torch is imported when needed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import sys
+import textwrap
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from foveate.core.errors import DeviceError, MissingExtraError, OptionError
-from foveate.core.failures import first_line
+from numpy.typing import NDArray
+
+from foveate.core.errors import DeviceError, FoveateError, MissingExtraError, OptionError
 
 if TYPE_CHECKING:
     import torch
 
+A = TypeVar("A", bound=NDArray[Any])
+B = TypeVar("B")
+SMALLER = "a smaller long_side=; or device='cpu'"
+# Signs that a RuntimeError of torch is about a GPU, and about its memory:
+DEVICE = ("CUDA error", "CUDA out of memory", "cuDNN error", "CUDNN_", "CUBLAS_", "CUFFT", "HIP error", "NVML")
+MEMORY = ("out of memory", "ALLOC_FAILED", "ALLOCATION_FAILED")
 KINDS = ("cpu", "cuda")
 LEAVE = "leave it out for the GPU if there is one, else the CPU"
 
@@ -63,3 +73,66 @@ def check_same(what: str, found: torch.device, wanted: torch.device) -> None:
             expected="all on one device",
             fix=f"move it with .to({str(wanted)!r})",
         )
+
+
+def run_in_halves(function: Callable[[Sequence[A]], list[B]], batch: Sequence[A], device: object) -> list[B]:
+    """`function(batch)`; of a batch that the device has no memory for, of its halves. Raises DeviceError."""
+    try:
+        with explain_device(f"{len(batch)} of {' x '.join(map(str, batch[0].shape[:2]))} pixels", device):
+            return function(batch)
+    except DeviceError as error:
+        if len(batch) == 1 or not is_memory(error.__cause__):
+            raise
+    _release()
+    half = len(batch) // 2
+    return run_in_halves(function, batch[:half], device) + run_in_halves(function, batch[half:], device)
+
+
+@contextmanager
+def explain_device(doing: str, device: object = "the device", fix: str = SMALLER) -> Iterator[None]:
+    """Turn what torch raises about a GPU into DeviceError; anything else passes. `fix`: for too little memory."""
+    try:
+        yield
+    except FoveateError:
+        raise
+    except RuntimeError as cause:
+        line = first_line(cause, 300)
+        if is_memory(cause):
+            raise DeviceError(
+                f"too little memory on {device} for {doing} ({line})",
+                expected="memory for it, beside what is there already",
+                fix=f"{fix}; see with nvidia-smi who else uses the GPU",
+            ) from cause
+        if _is_of_device(cause):
+            raise DeviceError(
+                f"{device} failed at {doing} ({line})",
+                expected="work that this GPU, its driver and torch can do together",
+                fix="begin again in a new process: the same `foveate index` goes on; or take device='cpu'",
+            ) from cause
+        raise
+
+
+def first_line(cause: BaseException, width: int) -> str:
+    """The first line of an error's message, shortened to `width` characters, at a word if possible."""
+    line = str(cause).strip().partition("\n")[0]
+    short = textwrap.shorten(line, width, placeholder=" ...")
+    return short if len(line) <= width or 2 * len(short) > width else line[: width - 4] + " ..."  # one long path, say
+
+
+def is_memory(error: BaseException | None) -> bool:
+    """Whether torch, or a library that it calls, found too little memory."""
+    named = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
+    return named or (_is_of_device(error) and any(sign in str(error) for sign in MEMORY))
+
+
+def _is_of_device(error: BaseException | None) -> bool:
+    """Whether torch speaks of a GPU at all."""
+    named = any(kind.__name__ == "AcceleratorError" for kind in type(error).__mro__)
+    return named or any(sign in str(error) for sign in DEVICE)
+
+
+def _release() -> None:
+    """Give back what torch keeps of the device for later, if it uses one."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.checks import check_int
+from foveate.core.devices import explain_device
 from foveate.core.errors import (
     EngineError,
     ImageError,
@@ -42,7 +43,6 @@ from foveate.core.errors import (
     StoreDamagedError,
     StoreError,
 )
-from foveate.core.failures import explain_device
 from foveate.core.image import Picture, load_image
 from foveate.core.threads import map_in_order, products_in_one_thread
 from foveate.encoders.load import check_place, resolve_encoder

@@ -45,6 +45,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from foveate.core.checks import check_array, check_int, check_type
+from foveate.core.devices import first_line
 from foveate.core.errors import (
     BasisFileError,
     EngineError,
@@ -55,7 +56,6 @@ from foveate.core.errors import (
     OptionError,
     StoreError,
 )
-from foveate.core.failures import first_line
 from foveate.core.files import carries, check_target, write_whole
 from foveate.core.image import load_image
 from foveate.core.readonly import Frozen, ReadOnly

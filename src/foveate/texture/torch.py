@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.devices import find_device, import_torch
+from foveate.core.devices import explain_device, find_device, import_torch
 from foveate.core.errors import OptionError
-from foveate.core.failures import explain_device
 from foveate.core.grid import Grid, resize_map
 from foveate.core.layout import FULL40, Layout, layout_named
 from foveate.core.readonly import OwnCopy

@@ -18,9 +18,8 @@ import os
 from typing import Any
 
 from foveate.core.checks import check_choice
-from foveate.core.devices import find_device
+from foveate.core.devices import find_device, first_line
 from foveate.core.errors import MissingExtraError, ModelError, ModelFilesError
-from foveate.core.failures import first_line
 from foveate.encoders.checkpoint import (
     Checkpoint,
     ModelKind,
