@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,10 @@ from foveate.reading.words import Word, Words
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers", minversion="5.18")
-_NAMES = "attention batches evaluate fonts model pages train words".split()
-attention, batches, evaluate, fonts, model, pages, train, words = (
-    import_module(f"training.judges.micro_doc.{name}") for name in _NAMES
-)
+from training.judges import llava  # noqa: E402
+from training.judges.micro_doc import evaluate, pages, train, words  # noqa: E402
+
+pytestmark = pytest.mark.vlm
 
 KINDS = [False, True]
 MANY = {kind: [pages.page_of(7, index, held_back=kind, plain=True) for index in range(30)] for kind in KINDS}
@@ -29,7 +28,7 @@ TINY = {"tower": 128, "tower_layers": 2, "width": 64, "layers": 3}
 
 def tiny() -> Any:
     torch.manual_seed(0)
-    return model.new(**TINY).eval()
+    return train.model(**TINY).eval()
 
 
 def test_pages_are_a_function_of_seed_and_index() -> None:
@@ -44,7 +43,7 @@ def test_pages_are_a_function_of_seed_and_index() -> None:
 def test_layouts_are_all_there_and_none_is_trained_on_and_held_back() -> None:
     assert {page.layout for page in MANY[False]} == set(pages.TRAINED)
     assert {page.layout for page in MANY[True]} == set(pages.HELD_BACK)
-    assert not {*fonts.faces(False)} & {*fonts.faces(True)}
+    assert not {*pages.faces(False)} & {*pages.faces(True)}
 
 
 def test_boxes_hold_the_ink_of_the_answer() -> None:
@@ -74,46 +73,46 @@ def test_every_field_is_asked_once_and_answered_by_what_is_printed() -> None:
             assert 0 < len(question.answer) <= words.LONGEST
             assert set(question.answer) <= set(words.ALPHABET)
             assert page.fields[question.field].key in question.text
-            assert len(batches.words_of(question.text)) <= batches.ASKED
+            assert len(train.words_of(question.text)) <= train.ASKED
 
 
 def test_values_and_their_cells() -> None:
     for page in EVERY[:20]:
-        dense, where = batches.dense_of(page)
-        glyphs = {number: letter for letter, number in batches.GLYPHS.items()}
+        dense, where = train.dense_of(page)
+        glyphs = {number: letter for letter, number in train.GLYPHS.items()}
         for number, one in enumerate(page.fields):
             for letter, cell in zip(one.value.lower(), where[number], strict=True):
                 if letter != " " and cell >= 0:
-                    said = {glyphs.get(int(v)) for v in dense[: batches.SLOTS, cell]}
-                    said |= {glyphs.get(int(v)) for v in dense[batches.SLOTS : 2 * batches.SLOTS, cell]}
+                    said = {glyphs.get(int(v)) for v in dense[: train.SLOTS, cell]}
+                    said |= {glyphs.get(int(v)) for v in dense[train.SLOTS : 2 * train.SLOTS, cell]}
                     assert letter in said
 
 
 def test_a_missing_font_names_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(fonts, "FOLDER", tmp_path)
-    fonts.font.cache_clear()
+    monkeypatch.setattr(pages, "FOLDER", tmp_path)
+    pages.font.cache_clear()
     with pytest.raises(MissingExtraError, match="apt-get install fonts-lato"):
-        fonts.font("truetype/lato/Lato-Regular.ttf", 12)
+        pages.font("truetype/lato/Lato-Regular.ttf", 12)
 
 
 def test_a_slot_computes_what_the_question_alone_computes() -> None:
     trainee = train.Trainee(tiny())
-    batch = batches.batch_of(7, 0, 2, 3, plain=True)
+    batch = train.batch_of(7, 0, 2, 3, plain=True)
     with torch.no_grad():
-        with attention.quick(trainee.model):
+        with train.quick(trainee.model):
             logits, targets, _ = trainee.answers(trainee.seen(batch.pixels)[0], batch)
         row = 0
         for b in range(2):
             for question in pages.questions_of(MANY[False][b])[:3]:
-                ids, wanted, _ = batches.slot_of(question, [-1] * len(question.answer))
-                length = ids.index(model.PAD) if model.PAD in ids else len(ids)
-                prompt = [model.BOS, model.USER, *[model.IMAGE] * model.TOKENS, *ids[:length]]
+                ids, wanted, _ = train.slot_of(question, [-1] * len(question.answer))
+                length = ids.index(llava.PAD) if llava.PAD in ids else len(ids)
+                prompt = [llava.BOS, llava.USER, *[llava.IMAGE] * llava.TOKENS, *ids[:length]]
                 alone = trainee.model(
                     input_ids=torch.tensor([prompt]),
                     attention_mask=torch.ones(1, len(prompt), dtype=torch.int64),
                     pixel_values=batch.pixels[b : b + 1],
-                ).logits[0, batches.PREFIX :]
-                at = [k for k, target in enumerate(wanted) if target != batches.IGNORED]
+                ).logits[0, llava.PREFIX :]
+                at = [k for k, target in enumerate(wanted) if target != llava.IGNORED]
                 assert torch.allclose(alone[at], logits[row : row + len(at)], atol=1e-3)
                 assert targets[row : row + len(at)].tolist() == [wanted[k] for k in at]
                 row += len(at)
@@ -122,11 +121,13 @@ def test_a_slot_computes_what_the_question_alone_computes() -> None:
 
 def test_a_few_steps_lower_the_losses() -> None:
     torch.manual_seed(0)
-    trainee = train.Trainee(model.new(**TINY))
-    optimizer = train.optimiser(trainee)
-    batch = batches.batch_of(7, 0, 2, 4, plain=True)
-    _, both, _ = train.stages(1, 1, 1)
-    steps = [train.one_step(trainee, optimizer, batch, both, rate=3e-3) for _ in range(12)]
+    trainee = train.Trainee(train.model(**TINY))
+    optimizer, batch = llava.optimiser(trainee), train.batch_of(7, 0, 2, 4, plain=True)
+    steps = []
+    for _ in range(12):
+        loss, said = train.loss_of(trainee, batch, train.stages(1, 1, 1)[1])
+        llava.one_step(trainee, optimizer, loss, 3e-3)
+        steps.append(said)
     for name in ("loss", "dense", "looks"):
         assert steps[-1][name] < 0.9 * steps[0][name]
 
@@ -135,7 +136,7 @@ def test_stock_classes_load_what_is_saved_and_the_processor_makes_the_prompt(tmp
     from PIL import Image
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
-    model.save(tiny(), tmp_path)
+    train.KIND.save(tiny(), tmp_path)
     assert {p.suffix for p in tmp_path.iterdir()} <= {".safetensors", ".json", ".jinja"}
     stock: tuple[Any, Any] = AutoModelForImageTextToText, AutoProcessor
     loaded, processor = (each.from_pretrained(tmp_path) for each in stock)
@@ -145,28 +146,30 @@ def test_stock_classes_load_what_is_saved_and_the_processor_makes_the_prompt(tmp
     prompt = processor.apply_chat_template([{"role": "user", "content": parts}], add_generation_prompt=True)
     picture = pages.draw(MANY[False][0])
     inputs = processor(images=Image.fromarray(picture), text=prompt, return_tensors="pt")
-    ids, _, _ = batches.slot_of(question, [-1] * len(question.answer))
-    asked = ids[: ids.index(model.ASSISTANT) + 1]
-    assert inputs["input_ids"][0].tolist() == [model.BOS, model.USER, *[model.IMAGE] * model.TOKENS, *asked]
-    assert torch.allclose(inputs["pixel_values"], batches.normalised([picture]), atol=1e-5)
-    letters = [model.VOCABULARY[f"##{letter}"] for letter in "12.50 kg"]
-    assert processor.decode([*letters, model.EOS], skip_special_tokens=True) == "12.50 kg"
+    ids, _, _ = train.slot_of(question, [-1] * len(question.answer))
+    asked = ids[: ids.index(llava.ASSISTANT) + 1]
+    assert inputs["input_ids"][0].tolist() == [llava.BOS, llava.USER, *[llava.IMAGE] * llava.TOKENS, *asked]
+    assert torch.allclose(inputs["pixel_values"], train.KIND.normalised([picture]), atol=1e-5)
+    letters = [train.VOCABULARY[f"##{letter}"] for letter in "12.50 kg"]
+    assert processor.decode([*letters, llava.EOS], skip_special_tokens=True) == "12.50 kg"
 
 
 def test_the_evaluation_asks_every_method_with_its_budget(tmp_path: Path) -> None:
     import foveate.vlm
 
-    found, items = evaluate.asked(2, 2, held_back=False, plain=True)
-    vlm = foveate.vlm.attach(tiny(), model.processor())
+    found, items = evaluate.asked(1, 2, held_back=False, plain=True)
+    vlm = foveate.vlm.attach(tiny(), train.KIND.processor())
     read = [
         Words.of([Word(run.text, pages.box_of(page, run), 1.0, k) for k, run in enumerate(page.runs)], "mine")
         for page in found
     ]
     answerer = evaluate.through_foveate(vlm, found, read)
-    report = evaluate.report(answerer, items, list(evaluate.METHODS), {"100 %": 256, "12 %": 31})
+    everything = {"all": np.ones(len(items), bool)}
+    budgets = {"100 %": 256, "12 %": 31}
+    report = llava.report(answerer, items, list(evaluate.METHODS), budgets, everything, evaluate.alike)
     assert set(report) == set(evaluate.METHODS)
-    assert all(row["12 %"]["anls"]["questions"] == len(items) for row in report.values())
-    assert evaluate.table(report, "exact").count("\n") == len(evaluate.METHODS) + 1
+    assert all(row["12 %"]["all"]["questions"] == len(items) for row in report.values())
+    assert llava.table(report, "all").count("\n") == len(evaluate.METHODS) + 1
     kept = vlm.answers([evaluate.given(vlm, vlm.see(pages.draw(found[0])), items[0], np.array([3, 9]))], evaluate.SHORT)
     assert kept[0].chosen[0].rows.tolist() == [3, 9]
 
@@ -181,7 +184,7 @@ def test_anls_forgives_a_few_edits() -> None:
 
 def test_the_oracle_keeps_the_answer_and_a_text_mask_keeps_writing() -> None:
     for page in EVERY[:20]:
-        _, where = batches.dense_of(page)
+        _, where = train.dense_of(page)
         for question in pages.questions_of(page)[:4]:
             kept = evaluate.oracle(page, question, 31)
             assert len(set(kept.tolist())) == 31

@@ -14,9 +14,7 @@ What is notable
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +23,8 @@ from typing import Any
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
-from training.experiments.examples import LABELS
+from training.harness import LABELS, Archives
 from training.nano.labels import drawn, is_held_out
 
 Mask = NDArray[np.bool_]
@@ -89,23 +86,6 @@ def cut(name: str, rgb: NDArray[np.uint8], mask: Mask, parts: Mapping[str, Mask]
     return Cutout(name, pixels, small(alone), there, source)
 
 
-class Archives:
-    """Members of the training folder's archives; each archive is opened once (thousands of members are read)."""
-
-    def __init__(self, data: Path) -> None:
-        self.train = data / "train"
-        self._open: dict[str, tarfile.TarFile] = {}
-
-    def image(self, archive: str, member: str, *, ids: bool = False) -> NDArray[np.uint8]:
-        """uint8 RGB [h, w, 3]; `ids`: the numbers of a palette's mask [h, w]."""
-        if archive not in self._open:
-            self._open[archive] = tarfile.open(self.train / f"{archive}.tar")  # noqa: SIM115
-        content = self._open[archive].extractfile(member)
-        assert content is not None
-        picture = Image.open(io.BytesIO(content.read()))
-        return np.array(picture if ids else picture.convert("RGB"))
-
-
 def cutouts(data: Path, *, held_out: bool) -> list[Cutout]:
     """All of one side, in a fixed order."""
     archives = Archives(data)
@@ -118,7 +98,7 @@ def _ids(plane: NDArray[np.uint8], numbers: tuple[int, ...]) -> Mask:
 
 
 def _dense(archives: Archives, held_out: bool) -> Iterator[Cutout | None]:
-    table = json.loads((archives.train / "dense.json").read_text())
+    table = archives.table("dense")
     for name, entry in table["files"].items():
         folder = entry["folder"]
         if folder not in ("clothes", "cars", "faces") or is_apart(name) != held_out:
@@ -142,7 +122,7 @@ def _by_eye(archives: Archives, held_out: bool) -> Iterator[Cutout | None]:
     sizes = {
         f"{archive}:{name}": (entry["height"], entry["width"], entry["label"])
         for archive in ("photos", "photos2")
-        for name, entry in json.loads((archives.train / f"{archive}.json").read_text()).items()
+        for name, entry in archives.table(archive).items()
     }
     for sheet in sorted(LABELS.glob("*.json")):
         for name, entry in json.loads(sheet.read_text())["photographs"].items():
@@ -170,7 +150,7 @@ def _by_eye(archives: Archives, held_out: bool) -> Iterator[Cutout | None]:
 
 
 def _fruit(archives: Archives, held_out: bool) -> Iterator[Cutout | None]:
-    table = json.loads((archives.train / "photos2.json").read_text())
+    table = archives.table("photos2")
     for name, entry in table.items():
         if entry["label"] not in ("apple", "banana") or is_apart(name) != held_out:
             continue
@@ -199,7 +179,7 @@ def grounds(data: Path, *, held_out: bool) -> list[NDArray[np.uint8]]:
     """Photographs of rooms, houses and squares to put things on; held out as nano's head was."""
     archives, out = Archives(data), []
     for archive, folders in (("photos", ("houses",)), ("photos2", ("houses2", "daynight"))):
-        names = json.loads((archives.train / f"{archive}.json").read_text())
+        names = archives.table(archive)
         some = [name for name in names if name.split("/")[0] in folders and is_held_out(name) == held_out]
         out += [archives.image(archive, name) for name in some]
     return out

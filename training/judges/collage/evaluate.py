@@ -1,23 +1,20 @@
-"""Right answers against budget, for every way to choose: `python -m training.judges.collage.evaluate --cache CACHE`.
+"""Right answers of collage against budget, for every way to choose.
 
-What is notable
-* Scenes that no training saw: "known" of the training's cut-outs, "held" of other photographs.
-* Questions of a scene: families in turn, the same for every method and budget.
+* Scenes that no training saw: "known" of the training's cut-outs, "held" of other photographs. Questions of a scene:
+  families in turn, the same for every method and budget. Intervals are 95 %, over scenes.
 * The choice is the library's own (`foveate.vlm.select`), on its own texture of the picture (`foveate.encode`): nano's
   map of the question, and for max-min distance and DPP the features that the language model gets, as in their papers.
-* The answer is computed without foveate: by the language model as micro_vlm/reference.py has it (what is dropped leaves
-  the prompt, with its place), or by rule from what the tower says of the kept tokens (`--rule`, reader.py).
-* Intervals are 95 %, over scenes. `oracle` knows the cells of the things of a question; it is the upper bound.
-* "question only" is no model: the most common answer of the training to the same words, or to words of that kind.
+* The answer is computed without foveate: what is dropped leaves the prompt, with its place (`llava.first_words`).
+* `oracle` knows the cells of the things of a question; it is the upper bound. "question only" is no model: the most
+  common answer of the training to the same words, or to words of that kind.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +26,14 @@ from torch import Tensor
 
 import foveate
 from foveate.allocation.allocation import even_order
-from foveate.cli.evaluate.agreement import mean_estimate
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, whole_box
 from foveate.vlm.select.choice import Candidates, Choosing
 from foveate.vlm.select.methods import choose
 from training.judges.collage.features import load
-from training.judges.collage.model import VOCABULARY, Collage
-from training.judges.collage.reader import answer, places_of, say
+from training.judges.collage.model import VOCABULARY, Collage, learned, loaded
 from training.judges.collage.scenes import CELLS, FAMILIES, NAMED, SIDE, Scene, pick, questions_of
-from training.judges.collage.tower import Tower, frozen
-from training.judges.collage.train import learned, loaded
-from training.judges.micro_vlm.evaluate import METHODS, Item, families, report, share, table
-from training.judges.micro_vlm.model import TOKENS
-from training.judges.micro_vlm.reference import first_words
+from training.judges.llava import TOKENS, Answerer, Item, first_words, report, share, table
+from training.judges.micro_vlm.evaluate import METHODS
 from training.judges.micro_vlm.scenes import COLOURS
 
 BUDGETS = {"100 %": 256, "50 %": 128, "25 %": 64, "12 %": 31, "6 %": 15, "3 %": 8}
@@ -51,7 +43,6 @@ WAYS = {
     "oracle": {},
 }
 GROUPS = {"named": NAMED, "relations": ("relation", "alike"), **{name: (name,) for name in FAMILIES}}
-BLIND = "maxmin"  # the best way that does not know the question
 SEED, SCENES, EACH = 3, 120, 10
 LAYOUT = TokenLayout((TokenGrid(CELLS, CELLS, whole_box((SIDE, SIDE))),), TOKENS)
 
@@ -112,9 +103,10 @@ def chooser(cells: Sequence[Tensor], seen: Sequence[Any], shown: NDArray[np.int8
         if (item.scene, text) not in maps:
             maps[item.scene, text] = foveate.score(seen[item.scene], text)
         seed = 1000 * item.scene + sum(text.encode())  # of "random": other tokens for every question
-        choosing = Choosing(floor=how.get("floor", 0.0), seed=seed)
+        chosen_by = how.get("choosing", Choosing())
+        choosing = replace(chosen_by, floor=chosen_by.floor or 0.0, seed=seed)
         candidates = Candidates(LAYOUT, [maps[item.scene, text]], [], cells[item.scene].numpy, choosing)
-        rows: list[int] = choose(how["method"], candidates, budget).rows.tolist()
+        rows: list[int] = choose(how.get("method", "relevance"), candidates, budget).rows.tolist()
         return rows
 
     return keep
@@ -128,9 +120,6 @@ def pooled(cells: Tensor, kept: Sequence[int], shape: tuple[int, int]) -> Tensor
     return out
 
 
-Answers = Callable[[Sequence[Item], str, int], list[str]]
-
-
 def given(cells: Tensor, kept: Sequence[int], way: str, budget: int) -> Tensor:
     """Tokens of a picture [256, D]; means where they are asked for."""
     if way != "downsample" or budget == TOKENS:
@@ -139,7 +128,7 @@ def given(cells: Tensor, kept: Sequence[int], way: str, budget: int) -> Tensor:
     return pooled(cells, kept, (len(kept) // columns, columns))
 
 
-def by_model(model: Collage, cells: Sequence[Tensor], keep: Keeper) -> Answers:
+def by_model(model: Collage, cells: Sequence[Tensor], keep: Keeper) -> Answerer:
     """Items, way, tokens -> the answers of the language model."""
 
     def answers(items: Sequence[Item], way: str, budget: int) -> list[str]:
@@ -149,24 +138,7 @@ def by_model(model: Collage, cells: Sequence[Tensor], keep: Keeper) -> Answers:
             kept = [keep(item, way, budget) for item in some]
             seen = [given(cells[item.scene], k, way, budget) for item, k in zip(some, kept, strict=True)]
             with torch.autocast("cpu", torch.bfloat16):
-                out += first_words(model, seen, [[item.question.text] for item in some], kept, VOCABULARY)
-        return out
-
-    return answers
-
-
-def by_rule(tower: Tower, cells: Sequence[Tensor], keep: Keeper) -> Answers:
-    """Items, way, tokens -> the answers of reader.py."""
-    said = [say(tower, one) for one in cells]
-
-    def answers(items: Sequence[Item], way: str, budget: int) -> list[str]:
-        out = []
-        for item in items:
-            kept = keep(item, way, budget)
-            here = said[item.scene]
-            if way == "downsample" and budget < TOKENS:
-                here = say(tower, given(cells[item.scene], kept, way, budget))
-            out.append(answer(item.question.text, places_of(here, kept)))
+                out += first_words(model, seen, [item.question.text for item in some], kept, VOCABULARY)
         return out
 
     return answers
@@ -189,13 +161,17 @@ def guesses(scenes: Sequence[Scene], items: Sequence[Item], draws: int = 40) -> 
     return [best.get(kind_of(item.question.text)) or best[item.question.family] for item in items]
 
 
+def groups_of(items: Sequence[Item]) -> dict[str, NDArray[np.bool_]]:
+    """Groups of families, and each family."""
+    family = np.array([item.question.family for item in items])
+    return {name: np.isin(family, some) for name, some in GROUPS.items()}
+
+
 def without(found: Sequence[str], items: Sequence[Item]) -> dict[str, Any]:
     """Shares of right answers by group."""
     scene = np.array([item.scene for item in items])
-    family = np.array([item.question.family for item in items])
     right = np.array([a == item.question.answer for a, item in zip(found, items, strict=True)])
-    masks = {name: np.isin(family, some) for name, some in GROUPS.items()}
-    return {name: share(right[mask], scene[mask], right[mask]) for name, mask in masks.items() if mask.any()}
+    return {name: share(right[on], scene[on], right[on]) for name, on in groups_of(items).items() if on.any()}
 
 
 def pointed(shown: NDArray[np.int8], items: Sequence[Item], keep: Keeper) -> float:
@@ -208,128 +184,24 @@ def pointed(shown: NDArray[np.int8], items: Sequence[Item], keep: Keeper) -> flo
     return round(float(np.mean(on)), 3)
 
 
-def touched(
-    shown: NDArray[np.int8], items: Sequence[Item], keep: Keeper, ways: Sequence[str]
-) -> dict[str, dict[str, float]]:
-    """Share of the questions for which a token lies on every thing that is needed, by way and budget."""
-    out: dict[str, dict[str, float]] = {}
-    for way in ways:
-        for name, budget in BUDGETS.items():
-            if budget == TOKENS:
-                continue
-            on = [set(item.question.needs) <= set(shown[item.scene][keep(item, way, budget)]) for item in items]
-            out.setdefault(way, {})[name] = round(float(np.mean(on)), 3)
-    return out
-
-
-def remembered(answers: Answers) -> Answers:
-    """The same, each way and budget asked once."""
-    found: dict[tuple[str, int], list[str]] = {}
-
-    def once(items: Sequence[Item], way: str, budget: int) -> list[str]:
-        if (way, budget) not in found:
-            found[way, budget] = answers(items, way, budget)
-        return found[way, budget]
-
-    return once
-
-
-def differences(
-    answers: Answers, items: Sequence[Item], ways: Sequence[str], other: str = BLIND
-) -> dict[str, dict[str, dict[str, Any]]]:
-    """Group -> way -> budget: by how much more often a way is right than `other`, with intervals over scenes."""
-    scene = [item.scene for item in items]
-    family = np.array([item.question.family for item in items])
-
-    def right(way: str, budget: int) -> NDArray[np.float64]:
-        found = answers(items, way, budget)
-        return np.array([a == item.question.answer for a, item in zip(found, items, strict=True)], float)
-
-    out: dict[str, dict[str, dict[str, Any]]] = {}
-    for group in ("named", "relations"):
-        on = np.isin(family, GROUPS[group])
-        for way in ways:
-            for name, budget in BUDGETS.items():
-                if way != other and budget < TOKENS and on.any():
-                    apart = (right(way, budget) - right(other, budget))[on]
-                    row = out.setdefault(group, {}).setdefault(way, {})
-                    row[name] = mean_estimate(apart, [scene[k] for k in np.flatnonzero(on)]).record()
-    return out
-
-
-def evaluate(folder: Path, side: str, *, scenes: int, each: int, ways: Sequence[str], rule: bool) -> dict[str, Any]:
-    """Everything that main prints: by the reader by rule, or by the language model; fewer scenes if there are fewer."""
+def evaluate(
+    folder: Path, side: str, *, scenes: int = SCENES, each: int = EACH, ways: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Everything of a side, printed and returned; fewer scenes if there are fewer."""
     of = learned(folder, side)
     scenes = min(scenes, len(of.tokens))
-    items = asked(of.made.scenes, scenes, each)
-    cells = list(torch.from_numpy(of.tokens[:scenes, 0].astype(np.float32)))
-    model = None if rule else loaded(folder)
+    items, model = asked(of.made.scenes, scenes, each), loaded(folder)
     with torch.no_grad():
-        cells = cells if model is None else list(model(torch.stack(cells)))
-    keep = chooser(cells, textures(folder / side, scenes), of.made.shown[:, 0])
-    answers = remembered(by_rule(frozen(folder), cells, keep) if model is None else by_model(model, cells, keep))
-    return {
-        "settings": {
-            "side": side,
-            "scenes": scenes,
-            "questions": len(items),
-            "budgets": BUDGETS,
-            "reader": "rule" if rule else "model",
-        },
-        "question only": without(guesses(load(folder, "train").scenes, items), items),
-        "no tokens": without(answers(items, "oracle", 0), items),
-        "pointed": pointed(of.made.shown[:, 0], items, keep),
-        "touched": touched(of.made.shown[:, 0], items, keep, [way for way in ways if way != "downsample"]),
-        "found": report(answers, items, ways, budgets=BUDGETS, groups=GROUPS),
-        "differences": differences(answers, items, ways) if BLIND in ways else {},
-    }
-
-
-def shown(result: dict[str, Any]) -> str:
-    """Tables in Markdown."""
-    found, settings = result["found"], result["settings"]
-    of, reader = f"{settings['questions']} questions of {settings['scenes']} scenes", settings["reader"]
-    lines = [f"{settings['side']}, by {reader}: {of}. Right answers [95 %], share kept."]
-    lines += ["", table(found, "named", BUDGETS), "", table(found, "relations", BUDGETS), ""]
-    lines += [families(found, "12 %", FAMILIES), "", families(found, "100 %", FAMILIES), ""]
-    for name in ("question only", "no tokens"):
-        lines.append(f"{name}: " + ", ".join(f"{k} {v['accuracy']:.3f}" for k, v in result[name].items()))
-    lines += ["", f"the map's peak lies on the thing named: {result['pointed']:.3f}"]
-    lines += ["", "| a token on every thing needed | " + " | ".join(list(BUDGETS)[1:]) + " |", "|---" * 6 + "|"]
-    for way, row in result["touched"].items():
-        lines.append(f"| {way} | " + " | ".join(f"{v:.3f}" for v in row.values()) + " |")
-    for group, rows in result["differences"].items():
-        lines += ["", f"| {group}: difference to {BLIND} | " + " | ".join(list(BUDGETS)[1:]) + " |", "|---" * 6 + "|"]
-        for way, row in rows.items():
-            cells = (f"{one['mean']:+.3f} ({one['low']:+.3f} to {one['high']:+.3f})" for one in row.values())
-            lines.append(f"| {way} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m training.judges.collage.evaluate",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        cells = list(model(torch.from_numpy(of.tokens[:scenes, 0].astype(np.float32))))
+    shown = of.made.shown[:, 0]
+    keep = chooser(cells, textures(folder / side, scenes), shown)
+    blind = without(guesses(load(folder, "train").scenes, items), items)
+    found = report(by_model(model, cells, keep), items, list(ways or WAYS), BUDGETS, groups_of(items))
+    peak = pointed(shown, items, keep)
+    print(
+        f"\n{side}: {len(items)} questions of {scenes} scenes; the map's peak lies on the thing named in {peak} of them"
     )
-    parser.add_argument("--cache", type=Path, required=True, help="folder of the scenes and of what was learned")
-    parser.add_argument(
-        "--side", choices=("held", "known"), default="held", help="things of other photographs, or known"
-    )
-    parser.add_argument("--scenes", type=int, default=SCENES, help="the first so many")
-    parser.add_argument("--rule", action="store_true", help="answers by reader.py in place of the language model")
-    parser.add_argument("--each", type=int, default=EACH, help="questions of a scene")
-    parser.add_argument("--methods", nargs="+", default=list(WAYS), choices=list(WAYS), metavar="METHOD")
-    parser.add_argument("--out", type=Path, help="report.json")
-    args = parser.parse_args()
-    folder: Path = args.cache / "collage"
-    result = evaluate(folder, args.side, scenes=args.scenes, each=args.each, ways=args.methods, rule=args.rule)
-    print("\n" + shown(result))
-    if args.out:
-        args.out.write_text(json.dumps(result, indent=1), "utf-8")
-    print(json.dumps({way: row["12 %"]["named"]["accuracy"] for way, row in result["found"].items()}))
-
-
-if __name__ == "__main__":
-    main()
+    for group in ("named", "relations"):
+        if group in blind:
+            print(f"\n{table(found, group)}\n\nquestion only: {blind[group]['accuracy']:.3f}", flush=True)
+    return {"questions": len(items), "pointed": peak, "question only": blind, "found": found}

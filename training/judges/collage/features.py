@@ -24,13 +24,13 @@ from PIL import Image
 from tqdm import tqdm
 
 import foveate
-from training.experiments.examples import needed
+from training.harness import needed
 from training.judges.collage.cutouts import cutouts, grounds
-from training.judges.collage.scenes import CELLS, SIDE, Scene, draw, pool_of, scene_of
+from training.judges.collage.scenes import SIDE, Scene, draw, pool_of, scene_of
+from training.judges.llava import TOKENS
 
 SEEN, SMALL = 32, 256  # a side: cells of nano that are kept, pixels
 NANO = 290  # numbers of nano's features
-TOKENS = CELLS * CELLS
 COUNTS = {"train": 2400, "known": 120, "held": 200}
 SEEDS = {"train": 1, "held": 2, "known": 3}
 SHAPES: dict[str, tuple[Any, tuple[int, ...]]] = {

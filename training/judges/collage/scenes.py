@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.judges.collage.cutouts import Cutout
-from training.judges.micro_vlm.scenes import COLOURS, SIDES, Question
+from training.judges.micro_vlm.scenes import COLOURS, SIDES, Question, in_turn
 
 SIDE = 512  # pixels
 ROWS, COLUMNS = 5, 6
@@ -166,14 +166,7 @@ def questions_of(scene: Scene) -> list[Question]:
 
 def pick(scene: Scene, count: int, rng: np.random.Generator) -> list[Question]:
     """`count` questions, families in turn as far as they go, at random within; repeated if there are fewer."""
-    questions = questions_of(scene)
-    rank: Counter[str] = Counter()
-    keyed: list[tuple[int, int, Question]] = []
-    for k in rng.permutation(len(questions)):
-        keyed.append((rank[questions[k].family], len(keyed), questions[k]))
-        rank[questions[k].family] += 1
-    turns = [question for _, _, question in sorted(keyed, key=lambda item: item[:2])]
-    return [turns[k % len(turns)] for k in range(count)] if turns else []
+    return in_turn(questions_of(scene), count, rng)
 
 
 def tint(rgb: NDArray[np.float32], colour: str) -> NDArray[np.float32]:

@@ -1,20 +1,14 @@
-"""The vision tower: pixels and nano's features -> visual tokens. Learns what each cell shows, then is frozen.
+"""The vision tower: pixels and nano's features -> visual tokens. It learns what each cell shows, then is frozen.
 
-    python -m training.judges.collage.tower --cache CACHE    CACHE/collage/tower.pt, and SIDE/tokens.npy of every scene
-
-What is notable
 * nano alone says half of the names of things 80 pixels high (docs/log.md); with a small convolutional network on the
   pixels beside it, a model can answer. The selector stays nano alone.
-* It learns name, tint, tinted part and that part's tint of what each of 16 x 16 cells shows, from the training scenes'
-  masks. The answers' model never sees those.
+* It learns name, tint, tinted part and that part's tint of each of 16 x 16 cells, from the training scenes' masks.
 * tokens.npy: float16 [n, 2, 256, WIDTH], of the picture and of it in a mirror: the answers' training reads these.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +17,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from training.experiments.examples import needed
-from training.experiments.states import keep, resume
+from training.harness import fit
 from training.judges.collage.cutouts import PARTS
-from training.judges.collage.features import COUNTS, NANO, TOKENS, Made, load
+from training.judges.collage.features import NANO, Made, load
 from training.judges.collage.scenes import CELLS
+from training.judges.llava import TOKENS, optimiser, rate_at
 from training.judges.micro_vlm.scenes import COLOURS
-from training.judges.micro_vlm.train import optimiser, rate_at
 
 WIDTH = 192
 NAMES = (
@@ -115,45 +108,21 @@ def inputs(made: Made, indices: list[int], mirrors: list[bool]) -> tuple[Tensor,
 
 
 def train(folder: Path, *, steps: int, size: int = SIZE, rate: float = 2e-3, every: int = 50) -> Tower:
-    """All steps that are missing; kept every `every` steps."""
+    """All steps that are missing."""
     torch.manual_seed(SEED)
-    tower, state = Tower(), folder / "tower.pt"
-    optimizer = optimiser(tower)
-    done = resume(state, tower=tower, optimizer=optimizer)
-    made, mean, started = load(folder, "train"), 0.0, time.monotonic()
-    for step in range(done, steps):
-        if step % 50 == 0:
-            made = load(folder, "train")  # more may have been made
+    tower, made = Tower(), load(folder, "train")
+
+    def loss(step: int) -> Tensor:
         rng = np.random.default_rng([SEED, step])
         torch.manual_seed(step)
         few = rng.integers(0, len(made.scenes), size).tolist()
         pixels, nano, dense = inputs(made, few, (rng.random(size) < 0.5).tolist())
-        for group in optimizer.param_groups:
-            group["lr"] = rate_at(step, steps, rate)
         with torch.autocast("cpu", torch.bfloat16):
-            loss = cells_loss(tower.heads, tower(pixels, nano), dense)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(tower.parameters(), 1.0)
-        optimizer.step()
-        mean = 0.95 * mean + 0.05 * float(loss.detach()) if step > done else float(loss.detach())
-        if (step + 1) % every == 0 or step + 1 == steps:
-            keep(state, step + 1, tower=tower, optimizer=optimizer)
-            pace = (time.monotonic() - started) / (step + 1 - done)
-            print(
-                f"step {step + 1} loss {mean:.3f} {pace:.2f} s/step {(steps - step - 1) * pace / 60:.0f} min left",
-                flush=True,
-            )
-        if (step + 1) % 250 == 0 or step + 1 == steps:
-            print(json.dumps(named(tower, load(folder, "held"))), flush=True)
-    return tower.eval()
+            return cells_loss(tower.heads, tower(pixels, nano), dense)
 
-
-def frozen(folder: Path) -> Tower:
-    """The tower of CACHE/collage/tower.pt."""
-    needed(folder, "tower.pt", hint="first run python -m training.judges.collage.tower --cache CACHE")
-    tower = Tower()
-    tower.load_state_dict(torch.load(folder / "tower.pt", weights_only=True)["tower"])
+    rates = partial(rate_at, steps=steps, peak=rate)
+    fit(loss, steps, folder / "tower.pt", optimiser(tower), rate=rates, every=every, clip=1.0, tower=tower)
+    print(named(tower, load(folder, "held")))
     return tower.eval()
 
 
@@ -182,22 +151,3 @@ def write_tokens(tower: Tower, folder: Path, side: str) -> None:
             out[index] = tower(pixels, nano).numpy()
     np.save(folder / side / "new.npy", out)
     (folder / side / "new.npy").replace(folder / side / "tokens.npy")
-
-
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m training.judges.collage.tower",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=STEPS)
-    args = parser.parse_args()
-    tower = train(args.cache / "collage", steps=args.steps)
-    for side in COUNTS:
-        write_tokens(tower, args.cache / "collage", side)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,6 @@
-"""Accuracy of answers against budget, for every way to choose: `python -m micro_doc.evaluate --model FOLDER`.
+"""Accuracy of the answers of the model that reads pages against budget, for every way to choose.
+
+    python -m training.judges.micro_doc.evaluate --model FOLDER [--held-back] [--out report.json]
 
 What is notable
 * Held-out pages (another seed), up to `--questions` questions of each, the same for every method and budget.
@@ -16,9 +18,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -34,11 +35,9 @@ import foveate
 import foveate.vlm
 from foveate.reading.words import Word, Words
 from foveate.vlm import Choosing
-from training.judges.micro_vlm.evaluate import share
-
-from .batches import cells_of
-from .model import CELLS, TOKENS
-from .pages import LABEL, SIDE, VALUE, Page, Question, characters, draw, page_of, questions_of
+from training.judges.llava import CELLS, TOKENS, Answerer, Item, equal, report, table
+from training.judges.micro_doc.pages import LABEL, SIDE, VALUE, Page, Question, characters, draw, page_of, questions_of
+from training.judges.micro_doc.train import cells_of
 
 SEED, FIRST = 2, 5_000_000  # held out: training has seed 1
 BUDGETS = {"100 %": 256, "50 %": 128, "25 %": 64, "12 %": 31, "6 %": 15, "3 %": 8}
@@ -54,14 +53,6 @@ METHODS: dict[str, dict[str, Any]] = {  # keywords of VLM.ask; those without are
     "oracle": {},
 }
 READS = ("reading", "reading, no floor")  # methods whose textures have words
-
-
-@dataclass(frozen=True)
-class Item:
-    """A question about page number `scene` of the list."""
-
-    scene: int
-    question: Question
 
 
 def asked(count: int, questions: int, *, held_back: bool, plain: bool = False) -> tuple[list[Page], list[Item]]:
@@ -89,10 +80,6 @@ def words_of(pictures: Sequence[NDArray[np.uint8]], cache: Path) -> list[Words]:
         Words.of([Word(text, tuple(box), sure, line) for text, box, sure, line in page], "rapidocr")
         for page in known[: len(pictures)]
     ]
-
-
-# One answerer: items, method, tokens -> the answers.
-Answerer = Callable[[Sequence[Item], str, int], list[str]]
 
 
 def through_foveate(vlm: Any, pages: Sequence[Page], words: Sequence[Words]) -> Answerer:
@@ -145,7 +132,8 @@ def written(words: Words, budget: int) -> NDArray[np.int64]:
     plane = np.zeros((SIDE, SIDE), np.float32)
     for y0, x0, y1, x1 in words.boxes.round().astype(int).clip(0, SIDE):
         plane[y0:y1, x0:x1] = 1
-    return first_cells(-cv2.resize(plane, (CELLS, CELLS), interpolation=cv2.INTER_AREA).ravel(), budget)
+    share = np.asarray(cv2.resize(plane, (CELLS, CELLS), interpolation=cv2.INTER_AREA), np.float32)
+    return first_cells(-share.ravel(), budget)
 
 
 def oracle(page: Page, question: Question, budget: int) -> NDArray[np.int64]:
@@ -174,45 +162,16 @@ def alike(said: str, right: str) -> float:
     return 1 - share_wrong if share_wrong < 0.5 else 0.0
 
 
-def report(
-    answerer: Answerer, items: Sequence[Item], methods: Sequence[str], budgets: Mapping[str, int] = BUDGETS
-) -> dict[str, Any]:
-    """Everything: method -> budget -> "exact" and "anls" -> numbers."""
-    scene = np.array([item.scene for item in items])
+def once(answerer: Answerer) -> Answerer:
+    """The same, each method and budget asked once."""
+    found: dict[tuple[str, int], list[str]] = {}
 
-    def scores(method: str, budget: int) -> dict[str, NDArray[np.float64]]:
-        pairs = [(a, i.question.answer) for a, i in zip(answerer(items, method, budget), items, strict=True)]
-        return {
-            "exact": np.array([float(said == right) for said, right in pairs]),
-            "anls": np.array([alike(said, right) for said, right in pairs]),
-        }
+    def answers(items: Sequence[Item], method: str, budget: int) -> list[str]:
+        if (method, budget) not in found:
+            found[method, budget] = answerer(items, method, budget)
+        return found[method, budget]
 
-    full = scores(methods[0], TOKENS)
-    out: dict[str, Any] = {}
-    for method in methods:
-        for name, budget in budgets.items():
-            begun = time.monotonic()
-            here = full if budget == TOKENS else scores(method, budget)
-            row = {metric: share(here[metric], scene, full[metric]) for metric in here}
-            out.setdefault(method, {})[name] = row
-            said = " ".join(f"{metric} {its['accuracy']:.3f}" for metric, its in row.items())
-            print(f"{method:18} {name:>6} {said} {time.monotonic() - begun:.0f} s", flush=True)
-    return out
-
-
-def table(found: dict[str, Any], metric: str) -> str:
-    """A table in Markdown: a row a method, a column a budget; the mean (95 %)."""
-    budgets = list(next(iter(found.values())))
-    lines = [
-        f"| {metric} | " + " | ".join(f"{name} ({BUDGETS[name]})" for name in budgets) + " |",
-        "|---" * (len(budgets) + 1) + "|",
-    ]
-    for method, rows in found.items():
-        cells = [(row[metric]["accuracy"], *row[metric]["interval"]) for row in rows.values()]
-        lines.append(
-            f"| {method} | " + " | ".join(f"{mean:.2f} ({low:.2f}-{high:.2f})" for mean, low, high in cells) + " |"
-        )
-    return "\n".join(lines)
+    return answers
 
 
 def main() -> None:
@@ -223,25 +182,24 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=8, help="of each page, at most")
     parser.add_argument("--held-back", action="store_true", help="of the layouts and fonts that training does not see")
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
-    parser.add_argument("--words", type=Path, help="folder of what was read; default: the model's")
-    parser.add_argument("--read-only", action="store_true", help="read the pages, and stop")
     parser.add_argument("--out", type=Path, help="report.json")
     args = parser.parse_args()
     cv2.setNumThreads(1)  # its threads wait by spinning
     pages, items = asked(args.pages, args.questions, held_back=args.held_back)
     kind = "held-back" if args.held_back else "trained"
-    folder = args.words or args.model
-    folder.mkdir(parents=True, exist_ok=True)
-    words = words_of([draw(page) for page in pages], folder / f"words-{kind}.json")
-    if args.read_only:
-        return
+    words = words_of([draw(page) for page in pages], args.model / f"words-{kind}.json")
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
     model = AutoModelForImageTextToText.from_pretrained(args.model, dtype=torch.float32).eval()
     vlm = foveate.vlm.attach(model, AutoProcessor.from_pretrained(args.model))
-    found = report(through_foveate(vlm, pages, words), items, args.methods)
-    print(f"\n{len(items)} questions of {len(pages)} pages of {kind} layouts, with 95 % intervals.\n")
-    print(table(found, "exact"), table(found, "anls"), sep="\n\n")
+    everything = {"all": np.ones(len(items), bool)}
+    found = {}
+    answerer = once(through_foveate(vlm, pages, words))
+    for name, metric in (("exact", equal), ("anls", alike)):
+        found[name] = report(answerer, items, args.methods, BUDGETS, everything, metric)
+    print(f"\n{len(items)} questions of {len(pages)} pages of {kind} layouts, with 95 % intervals.")
+    for name, rows in found.items():
+        print(f"\n{name}\n\n{table(rows, 'all')}")
     if args.out:
         settings = {"pages": len(pages), "questions": len(items), "layouts": kind, "budgets": BUDGETS}
         args.out.write_text(json.dumps({"settings": settings, "found": found}, indent=1), "utf-8")

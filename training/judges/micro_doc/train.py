@@ -1,10 +1,12 @@
-"""Trains the model: `python -m micro_doc.train --out FOLDER` (from training/), under two hours on two cores.
+"""A LLaVA of six million parameters that reads pages.
 
-What is notable
-* As micro_vlm: many questions a page in one sequence, float32 weights with bfloat16 arithmetic, AdamW, stages;
-  continues from `state.pt`. A last stage leaves cells out: without it even the answer's own cells were not enough.
-* The extra loss asks each cell, on the projected features, for its characters in order, whose they are (key or thing,
-  column) and which character of the value it begins with. At first alone: a model that cannot read learns no answers.
+    python -m training.judges.micro_doc.train --out FOLDER [--compile]      under two hours on two cores
+
+* 256 x 256 pixels in patches of 16: 16 x 16 cells, with two or three characters each. Words of questions are tokens,
+  and so is each character of an answer. Many questions of a page in one sequence (llava.py), three stages; the last one
+  leaves cells out: without it even the answer's own cells were not enough.
+* An extra loss asks each cell, on the projected features, for its characters, whose they are (key or thing, column) and
+  which character of the value it begins with. At first alone: a model that cannot read learns no answers.
 * Two more tell heads where to look: in the tower from a cell to its key and to all of its value (which were not found
   in 1,500 steps without), in the language model to the cell of the answer's next character.
 """
@@ -12,30 +14,200 @@ What is notable
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import cv2
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from tokenizers import decoders
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers.models.llama.modeling_llama import rotate_half
+from transformers import AttentionInterface
 
-from training.judges.micro_vlm.train import optimiser
+from training.judges import llava
+from training.judges.llava import ASSISTANT, BEFORE, CELLS, EOS, IGNORED, PAD, PREFIX, TOKENS, Kind
+from training.judges.micro_doc.pages import SIDE, VALUE, Page, Question, characters, draw, page_of, questions_of
+from training.judges.micro_doc.words import ALPHABET, COLUMNS, KEYS, LONGEST, THINGS
 
-from . import model as micro
-from .attention import quick
-from .batches import CELLS, IGNORED, PLANES, PREFIX, SLOT, SLOTS, TOKENS, Batch, batch_of, batches, layout
+PATCH = SIDE // CELLS
+WORDS = tuple(
+    dict.fromkeys(
+        ["what", "is", "the", "which", "it", "given", "how", "much", "are", "of", "have", *COLUMNS, *THINGS]
+        + [word for key in KEYS for word in key.split()]
+        + [f"##{letter}" for letter in ALPHABET]
+    )
+)
+LETTERS = decoders.Sequence([decoders.Replace("##", ""), decoders.Fuse()])
+KIND = Kind(WORDS, LETTERS, SIDE, 0.9, 0.25)  # paper is about 0
+VOCABULARY = KIND.vocabulary
+SIZES = {"tower": 192, "tower_layers": 6, "width": 256, "layers": 4, "head": 64}
+ASKED = 7  # words of the longest question
+SLOT = ASKED + 1 + LONGEST
+SLOTS = 4  # characters of a cell that the extra loss asks for: in order, and by the quarter that they stand in
+GLYPHS = {letter: i + 1 for i, letter in enumerate(ALPHABET.strip() + ",")}
+OWNERS = {name: i + 1 for i, name in enumerate((*KEYS, *THINGS))}
+HEADERS = {name: i + 1 for i, name in enumerate(COLUMNS)}
+PLANES = {
+    **{f"quarter{k}": len(GLYPHS) + 1 for k in range(SLOTS)},
+    **{f"glyph{k}": len(GLYPHS) + 1 for k in range(SLOTS)},
+    "owner": len(OWNERS) + 1,
+    "column": len(HEADERS) + 1,
+    "place": LONGEST + 1,
+}
+
 
 SEED, HELD_OUT = 1, 2  # of pages
 LOOKS = (1, 2)  # layers whose first head is told where the next character stands
 LINKS = (1, 2, 3, 4)  # of the tower: layers whose first two heads are told which cells belong together
 OWNER = list(PLANES).index("owner")
 HEAVY = {"owner": 3.0, "place": 2.0}  # planes that count more
+
+
+def model(**sizes: int) -> Any:
+    """A model with random weights; pixels begin as the cosines of a patch, coarse ones first, which lose nothing."""
+    made = KIND.model(**{**SIZES, **sizes})
+    pixels = made.model.vision_tower.embeddings.patch_embedding.weight
+    step = (torch.arange(PATCH) + 0.5) * math.pi / PATCH
+    one = torch.cos(torch.arange(PATCH)[:, None] * step) * (2 / PATCH) ** 0.5
+    one[0] /= 2**0.5
+    both = torch.einsum("ay,bx->abyx", one, one).flatten(0, 1)
+    order = (torch.arange(PATCH)[:, None] + torch.arange(PATCH)).flatten().argsort(stable=True)
+    with torch.no_grad():
+        pixels[: len(both)] = both[order][: len(pixels), None] / 3
+    return made
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs of one step.
+
+    Attributes:
+        pixels: float32 [b, 3, SIDE, SIDE], normalised as the processor does.
+        ids: int64 [b, n]. targets: see `llava.answers`.
+        dense: int64 [b, planes, TOKENS]: what the extra loss asks of each cell, 0 for none.
+        looks: int64 like ids: where an answer's character stands, the cell of that character, else -1.
+    """
+
+    pixels: Tensor
+    ids: Tensor
+    targets: Tensor
+    dense: Tensor
+    looks: Tensor
+
+
+def words_of(question: str) -> list[int]:
+    """Tokens of a question, as the tokenizer makes them."""
+    return [VOCABULARY[word] for word in question.lower().rstrip("?").split()]
+
+
+def cells_of(centres: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The cell of each place (y, x), -1 outside."""
+    at = np.floor(centres / PATCH).astype(np.int64)
+    return np.where(((at >= 0) & (at < CELLS)).all(1), at[:, 0] * CELLS + at[:, 1], -1)
+
+
+def dense_of(page: Page) -> tuple[NDArray[np.int64], dict[int, list[int]]]:
+    """What the extra loss asks of each cell, [planes, TOKENS]; and each field's cells of its value's characters."""
+    found = characters(page)
+    cells = cells_of(found.centres)
+    dense = np.zeros((len(PLANES), TOKENS), np.int64)
+    filled = np.zeros(TOKENS, np.int64)
+    where: dict[int, list[int]] = {k: [-1] * len(one.value) for k, one in enumerate(page.fields)}
+    names = list(PLANES)
+    owner, column, place = (names.index(name) for name in ("owner", "column", "place"))
+    order = np.lexsort((found.centres[:, 1], found.run, np.round(found.centres[:, 0] / 5), cells))
+    for i in order:
+        cell = cells[i]
+        if cell < 0:
+            continue
+        glyph = GLYPHS[found.text[i]]
+        dense[int(found.centres[i, 1] % PATCH * SLOTS / PATCH), cell] = glyph
+        if filled[cell] < SLOTS:
+            dense[SLOTS + filled[cell], cell] = glyph
+            filled[cell] += 1
+        run = page.runs[found.run[i]]
+        if run.field < 0:
+            continue
+        one = page.fields[run.field]
+        if run.role == VALUE:
+            where[run.field][found.place[i]] = int(cell)
+        if not dense[owner, cell]:
+            dense[owner, cell] = OWNERS[one.key]
+            if run.role == VALUE:
+                dense[column, cell] = HEADERS.get(one.column, 0)
+                dense[place, cell] = found.place[i] + 1
+    return dense, where
+
+
+def slot_of(question: Question, where: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+    """Tokens, targets and looks of one question, each SLOT long."""
+    words = words_of(question.text)
+    answer = [VOCABULARY[f"##{letter}"] for letter in question.answer]
+    ids = [*words, ASSISTANT, *answer]
+    targets = [IGNORED] * len(words) + [*answer, EOS]
+    looks = [-1] * len(words) + [*where, -1]
+    rest = SLOT - len(ids)
+    return ids + [PAD] * rest, targets + [IGNORED] * rest, looks + [-1] * rest
+
+
+def batch_of(
+    seed: int, first: int, count: int, questions: int, *, held_back: bool = False, plain: bool = False
+) -> Batch:
+    """Pages number first .. first + count - 1 of a seed; `questions` of each, some twice where it has fewer."""
+    pictures, ids, targets, dense, looks = [], [], [], [], []
+    for index in range(first, first + count):
+        page = page_of(seed, index, held_back=held_back, plain=plain)
+        planes, where = dense_of(page)
+        asked = questions_of(page)
+        slots = [slot_of(q, where[q.field]) for k in range(questions) for q in (asked[k % len(asked)],)]
+        pictures.append(draw(page))
+        ids.append([*BEFORE, *(i for slot in slots for i in slot[0])])
+        targets.append([*[IGNORED] * PREFIX, *(i for slot in slots for i in slot[1])])
+        looks.append([*[-1] * PREFIX, *(i for slot in slots for i in slot[2])])
+        dense.append(planes)
+    return Batch(
+        KIND.normalised(pictures),
+        torch.tensor(ids),
+        torch.tensor(targets),
+        torch.from_numpy(np.stack(dense)),
+        torch.tensor(looks),
+    )
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+
+def plain(
+    module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float, **_: Any
+) -> tuple[Tensor, None]:
+    """Everything sees everything: [b, heads, n, d] -> [b, n, heads, d]."""
+    weights = ((q * scaling) @ k.transpose(-1, -2)).softmax(-1)
+    return (weights @ v).transpose(1, 2), None
+
+
+AttentionInterface.register("micro_doc_plain", plain)
+AttentionInterface.register("micro_doc_slotted", llava.slotted(SLOT))
+
+
+@contextmanager
+def quick(model: Any) -> Iterator[None]:
+    """Within it, tower and language model attend by the functions above."""
+    configs = (model.model.vision_tower.config, model.model.language_model.config)
+    before = [config._attn_implementation for config in configs]
+    for config, name in zip(configs, ("micro_doc_plain", "micro_doc_slotted"), strict=True):
+        config._attn_implementation = name
+    try:
+        yield
+    finally:
+        for config, name in zip(configs, before, strict=True):
+            config._attn_implementation = name
 
 
 class Trainee(nn.Module):
@@ -97,47 +269,11 @@ class Trainee(nn.Module):
         return total, right
 
     def answers(self, features: Tensor, batch: Batch, kept: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits [m, words] and targets [m] at the places that are to be learned, and the loss of where they look.
-
-        `kept`: bool [b, TOKENS], the cells that the language model gets; None: all.
-
-        The loop over layers is that of LlamaModel.forward.
-        """
-        inner = self.model.model
-        text = inner.language_model
-        embedded = text.embed_tokens(batch.ids)
-        hidden = torch.cat([embedded[:, :2], features.to(embedded.dtype), embedded[:, PREFIX:]], 1)
-        mask, positions = layout((batch.ids.shape[1] - PREFIX) // SLOT)
-        if kept is not None:
-            mask = mask & F.pad(kept, (2, hidden.shape[1] - PREFIX), value=True)[:, None, None]
-        turns = text.rotary_emb(hidden, positions)
-        looks = []
-        for number, layer in enumerate(text.layers):
-            if number in LOOKS and torch.is_grad_enabled():
-                looks.append(looking_loss(layer, hidden, turns, mask, batch))
-            hidden = layer(hidden, attention_mask=mask, position_ids=positions, position_embeddings=turns)
-        learned = batch.targets != IGNORED
-        logits = self.model.lm_head(text.norm(hidden[learned])).float()
-        return logits, batch.targets[learned], torch.stack(looks).mean() if looks else logits.new_zeros(())
-
-
-def looking_loss(layer: Any, hidden: Tensor, turns: tuple[Tensor, Tensor], mask: Tensor, batch: Batch) -> Tensor:
-    """Minus the logarithm of a layer's first head's attention, before a character, on the cell of that character."""
-    row, place = (batch.looks >= 0).nonzero(as_tuple=True)
-    size = layer.self_attn.head_dim
-    normed = layer.input_layernorm(hidden)
-    cos, sin = (t[0] for t in turns)  # [n, size]
-    q = F.linear(normed[row, place], layer.self_attn.q_proj.weight[:size])
-    q = q * cos[place] + rotate_half(q) * sin[place]
-    k = F.linear(normed, layer.self_attn.k_proj.weight[:size])
-    k = k * cos + rotate_half(k) * sin
-    losses = []
-    for b in range(len(hidden)):
-        mine = row == b
-        logits = (q[mine] @ k[b].T).float() * size**-0.5
-        logits = logits.masked_fill(~mask[b % len(mask), 0, place[mine]], -1e9)
-        losses.append(F.cross_entropy(logits, 2 + batch.looks[b, place[mine]], reduction="sum"))
-    return torch.stack(losses).sum() / len(row)
+        """As `llava.answers`; heads are told to look at the cell of the next character."""
+        row, place = (batch.looks >= 0).nonzero(as_tuple=True)
+        there = F.one_hot(batch.looks[row, place], TOKENS).bool()
+        looks = [(number, row, place, there) for number in LOOKS] if torch.is_grad_enabled() else []
+        return llava.answers(self.model, features, batch.ids, batch.targets, SLOT, looks, kept)
 
 
 def some_cells(batch: Batch, step: int) -> Tensor:
@@ -182,20 +318,11 @@ def accuracy(trainee: Trainee, count: int, *, held_back: bool = False, size: int
     return right / asked
 
 
-def rate_at(step: float, steps: int, peak: float, warm: int = 100) -> float:
-    """Learning rate: linear up, level, and down to a fiftieth over the last fifth."""
-    if step < warm:
-        return peak * (step + 1) / warm
-    late = max(0.0, (step / steps - 0.78) / 0.22)
-    return peak * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, late))))
-
-
 @dataclass(frozen=True)
 class Stage:
-    """Steps of one kind: how many; pages and questions of each; whether answers count; weights of the extra losses."""
+    """Steps of one kind: how many; questions of each page; whether answers count; weights of the extra losses."""
 
     steps: int
-    pages: int
     questions: int
     asks: bool
     dense: float
@@ -207,27 +334,21 @@ class Stage:
 def stages(see: int, both: int, some: int) -> tuple[Stage, ...]:
     """Tower and projector alone; everything; everything, with some of the cells."""
     return (
-        Stage(see, 8, 1, asks=False, dense=1.0, links=2.0, look=0.0),
-        Stage(both, 8, 12, asks=True, dense=0.5, links=0.0, look=1.0),
-        Stage(some, 8, 5, asks=True, dense=0.5, links=0.0, look=0.5, drops=True),
+        Stage(see, 1, asks=False, dense=1.0, links=2.0, look=0.0),
+        Stage(both, 12, asks=True, dense=0.5, links=0.0, look=1.0),
+        Stage(some, 5, asks=True, dense=0.5, links=0.0, look=0.5, drops=True),
     )
 
 
-def one_step(
-    trainee: Trainee, optimizer: Any, batch: Batch, stage: Stage, *, rate: float, step: int = 0
-) -> dict[str, float]:
-    """One optimiser step; the losses and the shares of what is right."""
-    for group in optimizer.param_groups:
-        group["lr"] = rate
+def loss_of(trainee: Trainee, batch: Batch, stage: Stage, step: int = 0) -> tuple[Tensor, dict[str, float]]:
+    """The loss of a step; its parts and the shares of what is right."""
     with torch.autocast("cpu", torch.bfloat16), quick(trainee.model):
         features, states = trainee.seen(batch.pixels)
         extra, out = trainee.dense_loss(features, batch.dense)
-        out["dense"] = float(extra.detach())
-        loss = stage.dense * extra
+        loss, out["dense"] = stage.dense * extra, float(extra.detach())
         if stage.links:
             links = trainee.links_loss(states, batch.dense)
-            out["links"] = float(links.detach())
-            loss = loss + stage.links * links
+            loss, out["links"] = loss + stage.links * links, float(links.detach())
         if stage.asks:
             kept = some_cells(batch, step) if stage.drops else None
             logits, targets, looks = trainee.answers(features, batch, kept)
@@ -235,87 +356,32 @@ def one_step(
             loss = loss + answer + stage.look * looks
             hits, every = exact(logits.detach(), batch)
             out |= {"looks": float(looks.detach()), "loss": float(answer.detach()), "exact": hits / every}
-            out["letters"] = float((logits.detach().argmax(-1) == targets).float().mean())
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    nn.utils.clip_grad_norm_(trainee.parameters(), 1.0)
-    optimizer.step()
-    return out
+    return loss, out
 
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, nargs=3, default=(2650, 2100, 500), help="of the three stages")
-    parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--compile", action="store_true", help="a third faster; needs a C++ compiler")
-    parser.add_argument(
-        "--minutes", type=float, default=0, help="the rate falls, and it stops, after so many; 0: never"
-    )
-    parser.add_argument("--threads", type=int, default=0)
     args = parser.parse_args()
-    if args.threads:
-        torch.set_num_threads(args.threads)
     cv2.setNumThreads(1)  # its threads wait by spinning, which starves the others
-    args.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(SEED)
-    trainee = Trainee(micro.new())
+    trainee = Trainee(model())
     if args.compile:
-        trainee.model.model.vision_tower.compile(dynamic=False)
-        for layer in trainee.model.model.language_model.layers:
-            layer.compile(dynamic=False)
-    optimizer = optimiser(trainee)
-    done, spent, state = 0, 0.0, args.out / "state.pt"
-    if state.exists():
-        kept = torch.load(state, weights_only=True)
-        trainee.load_state_dict(kept["trainee"])
-        optimizer.load_state_dict(kept["optimizer"])
-        done, spent = kept["step"], kept["spent"]
-    print(f"{sum(p.numel() for p in trainee.model.parameters()) / 1e6:.1f} M parameters, from step {done}", flush=True)
-    begun, mean, saved = time.monotonic() - spent, dict[str, float](), time.monotonic()
-
-    def keep(step: int) -> None:
-        passed = {"step": step, "spent": time.monotonic() - begun}
-        torch.save(
-            {"trainee": trainee.state_dict(), "optimizer": optimizer.state_dict(), **passed}, args.out / "new.pt"
-        )
-        (args.out / "new.pt").replace(state)
-        micro.save(trainee.model, args.out / "model")
-
-    total, step, first, number = sum(args.steps), 0, 0, done
-    for stage in stages(*args.steps):
-        if args.minutes and time.monotonic() - begun > args.minutes * 60:
-            break
-        numbers = range(max(step, done), step + stage.steps)
-        firsts = [first + (number - step) * stage.pages for number in numbers]
-        step, first = step + stage.steps, first + stage.steps * stage.pages
-        started = time.monotonic()
-        for number, batch in zip(numbers, batches(SEED, firsts, stage.pages, stage.questions), strict=False):
-            minutes = (time.monotonic() - begun) / 60
-            passed = max(number, total * minutes / args.minutes) if args.minutes and number > 100 else number
-            rate = rate_at(passed, total, args.rate)
-            now = one_step(trainee, optimizer, batch, stage, rate=rate, step=number)
-            mean = {n: v if n not in mean else 0.95 * mean[n] + 0.05 * v for n, v in now.items()}
-            if (number + 1) % 10 == 0:
-                pace = (time.monotonic() - started) / (number + 1 - numbers[0])
-                line = {"step": number + 1, **{k: round(v, 3) for k, v in mean.items()}, "s/step": round(pace, 2)}
-                print(json.dumps(line), f"{minutes:.1f} min", f"rate {rate:.1e}", flush=True)
-            if time.monotonic() - saved > 180:
-                keep(number + 1)
-                saved = time.monotonic()
-            if stage.asks and (number + 1) % 100 == 0:
-                print(held_out(trainee, 32), flush=True)
-            if args.minutes and minutes > args.minutes:
-                break
-    keep(number + 1)
-    print(f"{held_out(trainee, 256)}, {(time.monotonic() - begun) / 60:.0f} minutes")
-
-
-def held_out(trainee: Trainee, count: int) -> str:
-    """Accuracy on so many pages, in words."""
-    known, other = (accuracy(trainee, count, held_back=kind) for kind in (False, True))
-    return f"held-out {known:.3f}, other layouts and fonts {other:.3f}"
+        llava.compiled(trainee.model)
+    plan = [stage for stage in stages(*args.steps) for _ in range(stage.steps)]
+    orders = [(8 * number, stage.questions) for number, stage in enumerate(plan)]
+    llava.train(
+        trainee,
+        lambda number, batch: loss_of(trainee, batch, plan[number], number),
+        lambda done: llava.ahead(lambda o: batch_of(SEED, o[0], 8, o[1]), orders[done:]),
+        [llava.rate_at(n, len(plan), 1e-3, level=0.78) for n in range(len(plan))],
+        args.out / "state.pt",
+        partial(KIND.save, trainee.model, args.out / "model"),
+        lambda: [round(accuracy(trainee, 64, held_back=kind), 3) for kind in (False, True)],
+    )
 
 
 if __name__ == "__main__":

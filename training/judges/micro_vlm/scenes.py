@@ -45,9 +45,7 @@ HOLDERS = ("square", "circle")  # shapes that may hold a letter or a digit
 LETTERS = tuple("efhkmpqrtwxy")
 DIGITS = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9"}
 FAMILIES = ("inside", "glyph colour", "shape colour", "shape by colour", "glyph by colour", "holder", "relation")
-FOLLOW_UPS = ("colour of it", "glyph in it")  # families of second turns
 SIDES = ("left of", "right of", "above", "below")
-LATER = 6  # words of a question that is not the first
 OVER = 3  # pictures of things are drawn so much larger, then reduced
 
 
@@ -94,15 +92,9 @@ class Question:
     needs: tuple[int, ...]
 
 
-Talk = tuple[Question, ...]  # the turns of a dialogue; one question is a dialogue of one turn
-
-
-def scene_of(seed: int, index: int, *, least: int = 4, most: int = 8, held: float = 0.32, glyphs: int = 12) -> Scene:
-    """Scene number `index` of a seed, with `least` to `most` things; a share `held` of them hold a letter or digit.
-
-    `glyphs`: how many letters there are at most, and how many digits.
-    """
-    letters, digits = LETTERS[:: -(-len(LETTERS) // glyphs)], list(DIGITS)[:: -(-len(DIGITS) // glyphs)]
+def scene_of(seed: int, index: int, *, least: int = 4, most: int = 8) -> Scene:
+    """Scene number `index` of a seed, with `least` to `most` things; a third of them hold a letter or digit."""
+    letters, digits, held = LETTERS, list(DIGITS), 0.32
     rng = np.random.default_rng([seed, index])
     slots = rng.permutation(SLOTS * SLOTS)[: rng.integers(least, most + 1)]
     things = []
@@ -182,64 +174,20 @@ def questions_of(scene: Scene) -> list[Question]:
     return out
 
 
-def follow_ups_of(scene: Scene) -> list[Talk]:
-    """Every dialogue of two turns whose second turn says "it", in the order of its things.
-
-    "It" is the shape that the turn before was about. No word of the dialogue so far gives the answer away.
-    """
-    out: list[Talk] = []
-    for first in questions_of(scene):
-        thing = scene.things[first.needs[0]]
-        if first.family == "relation" or not (thing.shape and thing.glyph):
-            continue
-        said = {*first.text.split(), first.answer}
-        for text, answer, family in (
-            ("and what colour is it", thing.colour, "colour of it"),
-            (f"and what {thing.kind} is in it", thing.glyph, "glyph in it"),
-        ):
-            if answer not in said:
-                out.append((first, Question(text, answer, family, first.needs)))
-    return out
-
-
-def changes_of(scene: Scene) -> list[Talk]:
-    """Dialogues whose second turn names another thing, one for each question, the second at random.
-
-    Relations are left out: the model takes longer to learn them than all else together.
-    """
-    rng = np.random.default_rng([*scene.seed, 3])
-    asked = [question for question in questions_of(scene) if question.family != "relation"]
-    out: list[Talk] = []
-    for first in asked:
-        others = [q for q in asked if len(q.text.split()) <= LATER and not {*q.needs} & {*first.needs}]
-        if others:
-            out.append((first, others[rng.integers(len(others))]))
-    return out
+def in_turn(questions: Sequence[Question], count: int, rng: np.random.Generator) -> list[Question]:
+    """`count` questions, families in turn, at random within; again from the start where there are fewer."""
+    rank: Counter[str] = Counter()
+    keyed: list[tuple[int, int, Question]] = []
+    for question in [questions[k] for k in rng.permutation(len(questions))]:
+        keyed.append((rank[question.family], len(keyed), question))
+        rank[question.family] += 1
+    turns = [question for _, _, question in sorted(keyed, key=lambda item: item[:2])]
+    return [turns[k % len(turns)] for k in range(count)] if turns else []
 
 
 def pick(scene: Scene, count: int) -> list[Question]:
-    """`count` questions of a scene, families in turn as far as they go; again from the start where there are fewer."""
-    return [talk[-1] for talk in _in_turn([(question,) for question in questions_of(scene)], scene, count)]
-
-
-def pick_talks(scene: Scene, count: int) -> list[Talk]:
-    """`count` dialogues of a scene: follow-ups and changes of the thing in turn; single questions where it has none."""
-    kinds = [_in_turn(talks, scene, count) for talks in (follow_ups_of(scene), changes_of(scene))]
-    found = [talk for pair in zip(*(kind for kind in kinds if kind), strict=True) for talk in pair]
-    return found[:count] or [(question,) for question in pick(scene, count)]
-
-
-def _in_turn(talks: Sequence[Talk], scene: Scene, count: int) -> list[Talk]:
-    """`count` of them, families of all turns in turn, at random within; again from the start where there are fewer."""
-    rng = np.random.default_rng([*scene.seed, 1])
-    rank: Counter[tuple[str, ...]] = Counter()
-    keyed = []
-    for talk in [talks[k] for k in rng.permutation(len(talks))]:
-        families = tuple(question.family for question in talk)
-        keyed.append((rank[families], len(keyed), talk))
-        rank[families] += 1
-    turns = [talk for _, _, talk in sorted(keyed, key=lambda item: item[:2])]
-    return [turns[k % len(turns)] for k in range(count)] if turns else []
+    """`count` questions of a scene, always the same."""
+    return in_turn(questions_of(scene), count, np.random.default_rng([*scene.seed, 1]))
 
 
 def draw(scene: Scene) -> NDArray[np.uint8]:
@@ -322,7 +270,7 @@ def _shape_mask(shape: str, side: float, turn: float) -> NDArray[np.float32]:
     turned = outline @ np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
     points = np.rint(turned * side / 2 * OVER + n * OVER / 2).astype(np.int32)
     cv2.fillPoly(big, [points], 255)
-    return np.asarray(cv2.resize(big, (n, n), interpolation=cv2.INTER_AREA), np.float32) / 255
+    return np.asarray(cv2.resize(big, (n, n), interpolation=cv2.INTER_AREA) / 255, np.float32)
 
 
 @lru_cache(maxsize=16)
@@ -363,7 +311,7 @@ def _glyph_mask(text: str, height: float, turn: float) -> NDArray[np.float32]:
     move = cv2.getRotationMatrix2D((ink.shape[1] / 2, ink.shape[0] / 2), -turn, scale * 2)
     move[:, 2] += [n - ink.shape[1] / 2, n - ink.shape[0] / 2]
     big = cv2.warpAffine(ink, move, (2 * n, 2 * n), flags=cv2.INTER_AREA)
-    return np.asarray(cv2.resize(big, (n, n), interpolation=cv2.INTER_AREA), np.float32) / 255
+    return np.asarray(cv2.resize(big, (n, n), interpolation=cv2.INTER_AREA) / 255, np.float32)
 
 
 @lru_cache(maxsize=64)

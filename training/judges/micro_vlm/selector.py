@@ -1,23 +1,24 @@
-"""The selector's own encoder: a small convolutional tower and a table of words, an `Encoder` in foveate's sense.
+"""The micro-VLM's selector: a small convolutional tower and a table of words, an `Encoder` in foveate's sense.
 
-    selector = Selector.load(folder)
-    texture = foveate.encode(picture, encoder=selector)
+    python -m training.judges.micro_vlm.selector --out FOLDER        trains it, some minutes
+    texture = foveate.encode(picture, encoder=Selector.load(FOLDER))
 
-What is notable
 * Features x = f / sqrt(1 + |f|^2): shorter than 1, and short where nothing is. A phrase is the mean of its words' rows,
   through a small layer, at unit length: "green square" is a vector of its own and not the sum of two.
-* It is trained on masks of generated training scenes (train_selector.py), and sees pixels and words only.
-* Words that it was never taught get vectors by their spelling, at random and the same ever after. They score about 0
-  everywhere, and a bank of nouns keeps its spread (foveate fits a texture's basis to it).
+* A sigmoid loss for each cell and phrase against masks of training scenes that the language model is not trained on.
+  Phrases are what `foveate` makes of the questions. The calibration is the loss's own slope and offset.
+* Words that it was never taught get vectors by their spelling, at random and the same ever after.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 
 import cv2
@@ -30,8 +31,8 @@ from torch.nn import functional as F
 
 from foveate.core.grid import Grid
 from foveate.encoders.protocol import Calibration, DenseFeatures
-
-from .scenes import COLOURS, DIGITS, LETTERS, SHAPES, SIDE
+from training.judges.llava import CELLS, ahead
+from training.judges.micro_vlm.scenes import COLOURS, DIGITS, LETTERS, SHAPES, SIDE, Thing, cells_of, draw, scene_of
 
 STRIDE = 8
 WIDTH = 64
@@ -110,7 +111,7 @@ class Selector:
         """From a folder that `save` wrote. Raises FileNotFoundError."""
         for name in FILES:
             if not (Path(folder) / name).is_file():
-                raise FileNotFoundError(f"no {name} in '{folder}': train one with micro_vlm.train_selector")
+                raise FileNotFoundError(f"no {name} in '{folder}': train one with micro_vlm.selector")
         return cls(Path(folder))
 
     @cached_property
@@ -152,7 +153,7 @@ class Selector:
         bags = bags_of(texts)
         with torch.no_grad():
             out = self._net.read(bags).numpy()
-        for i in np.flatnonzero((bags < 0).all(1).numpy()):
+        for i in np.flatnonzero((bags < 0).all(1).numpy()).tolist():
             seed = int.from_bytes(hashlib.sha256(texts[i].lower().encode()).digest()[:8], "little")
             drawn = np.random.default_rng(seed).normal(size=WIDTH)
             out[i] = drawn / np.linalg.norm(drawn)
@@ -164,3 +165,94 @@ def save(net: Net, folder: Path, *, slope: float, offset: float) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     save_file({name: t.contiguous() for name, t in net.state_dict().items()}, folder / FILES[0])
     (folder / FILES[1]).write_text(json.dumps({"words": WORDS, "slope": slope, "offset": offset}, indent=1), "utf-8")
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+SEED, FIRST, CHECKING = 1, 2_000_000, 3_000_000  # scenes that the language model is not trained on
+PHRASES = (
+    *("shape", "letter", "digit"),
+    *SHAPES,
+    *COLOURS,
+    *(f"letter {glyph}" for glyph in LETTERS),
+    *(f"digit {glyph}" for glyph in DIGITS),
+    *(f"{colour} {noun}" for colour, noun in product(COLOURS, (*SHAPES, "letter", "digit"))),
+)
+NUMBER = {phrase: i for i, phrase in enumerate(PHRASES)}
+
+
+def of(thing: Thing) -> set[str]:
+    """The phrases that name a thing."""
+    out = {thing.colour}
+    if thing.shape:
+        out |= {"shape", thing.shape, f"{thing.colour} {thing.shape}"}
+    if thing.glyph:
+        out |= {thing.kind, f"{thing.kind} {thing.glyph}"}
+    if not thing.shape:
+        out.add(f"{thing.colour} {thing.kind}")
+    return out
+
+
+def labelled(first: int, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Pictures float32 [n, 3, 128, 128] in [0, 1]; phrases bool [n, 256, phrases]; cells with things [n, 256]."""
+    pictures, on = list[NDArray[np.uint8]](), list[Tensor]()
+    labels = torch.zeros(count, CELLS * CELLS, len(PHRASES), dtype=torch.bool)
+    for k in range(count):
+        scene = scene_of(SEED, first + k, least=0, most=4) if k % 2 else scene_of(SEED, first + k)
+        table = torch.zeros(len(scene.things) + 1, len(PHRASES), dtype=torch.bool)
+        for i, thing in enumerate(scene.things):
+            table[i, [NUMBER[phrase] for phrase in of(thing)]] = True
+        shown = torch.from_numpy(cells_of(scene, CELLS).ravel())
+        labels[k], on = table[shown], [*on, shown >= 0]
+        pictures.append(draw(scene))
+    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).float() / 255, labels, torch.stack(on)
+
+
+def loss_of(net: Net, pictures: Tensor, labels: Tensor, on: Tensor) -> Tensor:
+    """Sigmoid loss of cells and phrases: half of it what holds, the rest other things' cells and background, 3 to 2."""
+    scores = net.see(pictures).flatten(1, 2) @ net.read(bags_of(PHRASES)).T  # [b, cells, phrases]
+    each = F.binary_cross_entropy_with_logits(net.scale[0] * scores + net.scale[1], labels.float(), reduction="none")
+    others = on[..., None] & ~labels
+    return 0.5 * each[labels].mean() + 0.3 * each[others].mean() + 0.2 * each[~on].mean()
+
+
+def checked(net: Net, count: int = 64) -> tuple[float, float]:
+    """On further scenes: share of right verdicts on whether a phrase holds, and precision of the cells above 0.5."""
+    pictures, labels, _ = labelled(CHECKING, count)
+    with torch.no_grad():
+        scores = torch.cat([net.see(part).flatten(1, 2) for part in pictures.split(32)]) @ net.read(bags_of(PHRASES)).T
+    above = net.scale[0] * scores + net.scale[1] > 0
+    there, said = labels.any(1), above.any(1)
+    right = 0.5 * said[there].float().mean() + 0.5 * (~said[~there]).float().mean()
+    return float(right), float((above & labels).sum() / above.sum().clamp(min=1))
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=600)
+    args = parser.parse_args()
+    torch.manual_seed(SEED)
+    net, size, rate = Net(), 32, 2e-3
+    optimizer = torch.optim.AdamW(net.parameters(), lr=rate, weight_decay=0.01, betas=(0.9, 0.98))
+    plan = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=args.steps, pct_start=0.05)
+    orders = [FIRST + step * size for step in range(args.steps)]
+    for step, (pictures, labels, on) in enumerate(ahead(lambda first: labelled(first, size), orders)):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = loss_of(net, pictures.contiguous(memory_format=torch.channels_last), labels, on)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        plan.step()
+        if (step + 1) % 100 == 0 or step + 1 == args.steps:
+            right, precise = checked(net.eval())
+            slope, offset = net.scale.tolist()
+            save(net, args.out, slope=slope, offset=offset)
+            print(f"step {step + 1}, there or not {right:.3f}, cells {precise:.3f}; slope {slope:.2f}", flush=True)
+            net.train()
+
+
+if __name__ == "__main__":
+    main()
