@@ -36,7 +36,6 @@ Do maps show what is asked for?
 
     fusion            does anything beside the question help? against COCO-style masks
     refine            does looking again, closer, help?
-    budget            does a budget keep what was found?
     boxes             boxes of maps against true boxes
     objects           borders of segments and of objects against labels of pixels
     weights           do channels that a question's words speak of help its map?

@@ -34,7 +34,6 @@ BENCHMARKS = (
     # Do maps show what is asked for?
     "fusion",
     "refine",
-    "budget",
     "boxes",
     "objects",
     "weights",
@@ -55,7 +54,12 @@ BENCHMARKS = (
     "chat",
     "view",
 )
-FUNCTIONS = {"failures": "open.failures"}  # of a name that is not a file's `command`
+FUNCTIONS = {  # of names that are not a file's `command`
+    "failures": "open.failures",
+    "fusion": "maps.fusion",
+    "refine": "maps.refine",
+    "weights": "maps.weights",
+}
 
 app = typer.Typer(
     add_completion=False,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import channels, common, fusion, query, refine, textures, weights
+from benchmarks import channels, common, maps, query, textures
 from benchmarks.__main__ import app as benchmarks
 from foveate.cli.evaluate.coco import read_folder
 from foveate.core.errors import OptionError
@@ -34,27 +34,18 @@ def test_the_main_path_has_every_target() -> None:
             query.measure(common.PHOTO, repeats)
 
 
-# --- balance, channels ------------------------------------------------------------------------------------------------
-
-
-def test_looking_again_is_compared_with_one_look(folder: Path) -> None:
-    report = refine.measure(read_folder(folder), "nano", 10)
-    ways = [row["way"] for row in report["rows"]]
-    assert ways[0] == refine.ALONE
-    assert set(ways) == {refine.ALONE, refine.BOTH, *refine.WHOLE, *refine.BOXES}
-    for row in report["rows"]:
-        assert len(row["cells"]) == len(refine.COLUMNS)
-        assert all(0 <= row[metric] <= 1 for metric in refine.METRICS)
-
-
-def test_balance_compares_every_way_with_the_question_alone(folder: Path) -> None:
-    report = fusion.measure(read_folder(folder), "nano", 10)
-    first, *others = report["rows"]
-    assert first["way"] == fusion.ALONE
-    assert len(others) >= 10
-    assert all(0 <= row[metric] <= 1 for row in report["rows"] for metric in fusion.METRICS)
-    assert 0 < report["cascade"]["looked"] < 1
-    json.dumps(report)
+def test_ways_are_compared_with_the_plain_map(folder: Path) -> None:
+    reports = [measure(read_folder(folder), "nano", 1) for measure in (maps.measure_fusion, maps.measure_refine)]
+    reports.append(maps.measure_weights(folder))
+    for report in reports:
+        alone = report["rows"][0]
+        assert alone["pairs"] == 2
+        assert alone["difference"]["mean"] == 0
+        assert all(0 <= row[metric] <= 1 for row in report["rows"] for metric in maps.METRICS)
+        json.dumps(report)
+    assert [row["way"] for row in reports[1]["rows"]] == [maps.ALONE, *maps.LOOKS]
+    assert 0 < reports[0]["cascade"]["looked"] < 1
+    assert [row["way"] for row in reports[2]["rows"]] == ["without", "with"] * (len(reports[2]["rows"]) // 2)
 
 
 def test_channels_have_a_price() -> None:
@@ -86,15 +77,3 @@ def test_cold_gathers_read_other_places_each_time() -> None:
     for _ in range(4):
         ask()
     assert read == [0, 2, 4, 0]
-
-
-def test_channels_of_questions_are_measured(folder: Path) -> None:
-    report = weights.measure(folder)
-    assert {row["channel"] for row in report["rows"]} == {"colour_contrast", "a ramp for depth"}
-    alone = [row for row in report["rows"] if row["way"] == "none"]
-    assert all(row["pairs"] == 2 and row["difference"]["mean"] == 0 for row in alone)
-    assert weights.listen("what colour is the moving bus?") == {"colour_contrast", "own_motion"}
-    assert weights.listen("") == set()
-    heard = weights.measure_hearing()
-    assert [row["way"] for row in heard["rows"][:2]] == ["the table", "the table"]
-    assert "are nearest to a word of their own channel" in heard["left_out"]
