@@ -2,16 +2,10 @@
 
     python -m benchmarks reading --data FOLDER --words words.json
 
-A folder holds queries.json, [{"file", "query", "kind", "regions": [[x0, y0, x1, y1], ...], "alternatives": ...}],
-and images.tar, images/ or the images themselves. Pages are read once; `--words` keeps what was read, so that the next
-run takes a minute. `alternatives` are other places of the same answer: the best place counts.
-
-* coverage at p %: area share of the answer's boxes inside the best p % of 8-pixel cells (long side 512), ties random.
-* pointing: the best cell touches the answer.
-* half B: pages whose names have an odd CRC-32; constants of the scorer were chosen on half A.
-* ablations: the scorer without a part.
-* silence: the area under the curve of the confidence, the pages' own questions against "where is the dog?" with a
-  fifth of nano's names, and how many of either count as detected.
+A folder holds queries.json, [{"file", "query", "kind", "regions": [[x0, y0, x1, y1], ...], "alternatives": ...}], and
+its images. Pages are read once; `--words` keeps what was read. `alternatives` are other places of the same answer: the
+best place counts. Coverage at p %: area share of the answer's boxes inside the best p % of 8-pixel cells. Pointing: the
+best cell touches the answer. Half B: pages whose names have an odd CRC-32; constants were chosen on half A.
 """
 
 from __future__ import annotations
@@ -19,34 +13,28 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
-from unittest.mock import patch
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
 from benchmarks.common import circumstances, print_json, show, time_calls
-from foveate.answers import match as reading
-from foveate.answers import question as reading_question
 from foveate.answers.match import ReadWords, WordCells, place_words, prepare_words, read_question, score_words
 from foveate.cli.evaluate.coco import open_images
 from foveate.cli.terminal import counting
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
-from foveate.encoders.nano import LONG_SIDE, NanoEncoder, fit_cells
+from foveate.encoders.nano import LONG_SIDE, fit_cells
 from foveate.pipeline import encode, score
 from foveate.reading.readers import read_words
 from foveate.reading.words import Word, Words
-from foveate.relevance.confidence import DETECTED
 
 BUDGETS = (5, 10, 25)
 COLUMNS = ("map", "questions", *(f"{b} %" for b in BUDGETS), "pointing", *(f"B {b} %" for b in BUDGETS), "B pointing")
-THING = "where is the {}?"
 Floats = NDArray[np.float32]
 Scorer = Callable[[ReadWords, str, WordCells], Floats]
 
@@ -76,11 +64,7 @@ def command(
     """Is the answer to a question among the cells that are kept? Pages, forms, receipts, signs."""
     report = measure(data, words, limit, encoded)
     show(report, COLUMNS)
-    print(
-        f"\nsilence: area under curve {report['silence']['area']:.3f}; detected: {report['silence']['right']:.3f} of"
-        f" right questions, {report['silence']['things']:.3f} of things"
-        f"\ntime: {report['prepare_ms']:.0f} ms a page, {report['question_ms']:.2f} ms a question, medians"
-    )
+    print(f"\ntime: {report['prepare_ms']:.0f} ms a page, {report['question_ms']:.2f} ms a question, medians")
     print_json(**report)
 
 
@@ -95,22 +79,14 @@ def measure(data: Path, kept: Path | None = None, limit: int = 10_000, encoded: 
     cells = {file: place_words(page, grids[file]) for file, (_, page) in pages.items()}
     areas = {question: _lay_places(question, grids[question.file]) for question in questions}
 
-    def rows_of(name: str, scorer: Scorer, of: dict[str, ReadWords] = prepared) -> list[dict[str, Any]]:
-        maps = {q: scorer(of[q.file], q.text, cells[q.file]) for q in questions}
+    def rows_of(name: str, scorer: Scorer) -> list[dict[str, Any]]:
+        maps = {q: scorer(prepared[q.file], q.text, cells[q.file]) for q in questions}
         return _rows(name, {question: weigh(plane, question) for question, plane in maps.items()}, name == "reading")
 
     def weigh(plane: Floats, question: Question) -> Floats:
         return measure_map(plane, question, areas[question])
 
     rows = rows_of("reading", _read)
-    for name, changes in ABLATIONS.items():
-        with ExitStack() as stack:
-            for module, attribute, value in changes:
-                stack.enter_context(patch.object(module, attribute, value))
-            read_question.cache_clear()
-            rows += rows_of(name, _read)
-    read_question.cache_clear()
-    rows += rows_of("- neighbours", _read, {file: _without_neighbours(page) for file, page in prepared.items()})
     rows += rows_of("all words", lambda page, _, cells: cells.paint(np.ones(len(page.words), np.float32)))
     rows += rows_of("random", lambda _page, _text, cells: np.zeros(cells.grid.shape, np.float32))
     calls = [partial(score_words, prepared[question.file], read_question(question.text)) for question in questions]
@@ -119,31 +95,11 @@ def measure(data: Path, kept: Path | None = None, limit: int = 10_000, encoded: 
     return {
         "title": f"{len(questions)} questions about {len(files)} pages: share of the answer inside the best cells",
         "rows": rows,
-        "silence": _silence(prepared, questions),
         "prepare_ms": _median_ms([partial(prepare_words, page) for _, page in pages.values()], 1),
         "question_ms": _median_ms(calls, 3),
         "data": str(data),
         **circumstances(),
     }  # fmt: skip
-
-
-# Parts of the scorer that are left out: (module, constant, what it becomes).
-ABLATIONS: dict[str, tuple[tuple[Any, str, Any], ...]] = {
-    "- similar spelling": ((reading, "near", lambda words, others: np.zeros((len(words), len(others)))),),
-    "- other names (fields.tsv)": ((reading_question, "_BY_PHRASE", {}), (reading_question, "SHORT", {})),
-    "- types of answers": (
-        (reading, "FITS", 0.0),
-        (reading, "FLOORS", dict.fromkeys(reading.FLOORS, 0.0)),
-        (reading, "HEADING", 0.0),
-    ),
-    "- lines that go on": ((reading, "GOES_ON", 0.0),),
-    "- labels themselves": ((reading, "LABEL", 0.0),),
-}
-
-
-def _without_neighbours(page: ReadWords) -> ReadWords:
-    nothing, nowhere = page.source[:0], np.full_like(page.follows, -1)
-    return replace(page, source=nothing, target=nothing, weight=page.weight[:0], way=nothing, follows=nowhere)
 
 
 def _read(page: ReadWords, text: str, cells: WordCells) -> Floats:
@@ -220,20 +176,6 @@ def _rows_of_score(
                     measured[question] = weigh(np.asarray(plane), question)
             progress(done)
     return [row for name, measured in found.items() for row in _rows(name, measured, False)]
-
-
-def _silence(prepared: dict[str, ReadWords], questions: list[Question]) -> dict[str, float]:
-    names = NanoEncoder.built_in().names[::5]
-    right = np.array([score_words(prepared[q.file], read_question(q.text)).confidence for q in questions])
-    things = np.array([
-        score_words(page, read_question(THING.format(name))).confidence for page in prepared.values() for name in names
-    ])  # fmt: skip
-    ranks = np.searchsorted(np.sort(things), right, "left") + np.searchsorted(np.sort(things), right, "right")
-    return {
-        "area": float(ranks.mean() / 2 / max(len(things), 1)),
-        "right": float((right >= DETECTED).mean()),
-        "things": float((things >= DETECTED).mean()),
-    }
 
 
 def read_questions(data: Path) -> list[Question]:

@@ -2,21 +2,15 @@
 
     python -m benchmarks reading_vlm --data FOLDER --words words.json
 
-FOLDER holds queries.json, [{"file", "query", "kind", "regions": [[x0, y0, x1, y1], ...], "alternatives"?}], and its
-images (images.tar, images/ or beside it). The grids are those that real models lay over these pages
-(document_grids.py); no weights, nothing is answered. An answer is *whole* where kept tokens of a grid that shows it
-legibly cover it: every box, but for a tenth of its height at each side (boxes are drawn generously), to 95 %. Where the
-same answer stands in several places, the best counts. *Legibly*: on the finest grids of the image; a letter that is
-twelve pixels high on the page is four on an overview.
-
-Reading takes seconds a page, so words are kept in the file --words. `--half A` or B: those pages alone, by crc32 of the
-file's name.
+FOLDER is that of `benchmarks reading`. The grids are those that real models lay over these pages (document_grids.py);
+no weights, nothing is answered. An answer is *whole* where kept tokens of the finest grids of the image cover it: every
+box, but for a tenth of its height at each side (boxes are drawn generously), to 95 %. Where the same answer stands in
+several places, the best counts.
 """
 
 from __future__ import annotations
 
-import json
-import zlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,17 +21,16 @@ import typer
 from numpy.typing import NDArray
 
 from benchmarks.common import circumstances, print_json, show
+from benchmarks.reading import Question, read_pages, read_questions
 from foveate.cli.evaluate.coco import open_images
 from foveate.cli.terminal import counting
 from foveate.core.errors import QueryError
 from foveate.pipeline import encode, score
-from foveate.reading.readers import read_words
-from foveate.reading.words import Word, Words
 from foveate.relevance.scoring import empty_relevance
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.vlm.families.token_layout import TokenLayout
-from foveate.vlm.inputs.images import CHANNELS, is_page
+from foveate.vlm.inputs.images import CHANNELS
 from foveate.vlm.select.choice import Candidates, Choice, Choosing
 from foveate.vlm.select.methods import SPREAD, choose, floor_for
 
@@ -83,26 +76,20 @@ def command(
     limit: Annotated[int | None, typer.Option(help="Pages, at most.")] = None,
 ) -> None:
     """Do a model's tokens hold the answer's words whole? Reading beside nano alone and an even grid."""
-    questions = read_pages(data, half)
-    files = list(questions)[:limit]
-    with counting("reading_vlm", len(files)) as progress:
-        report = measure(data, {f: questions[f] for f in files}, words, [f for f in families.split(",") if f], progress)
+    questions: dict[str, list[Question]] = {}
+    for each in read_questions(data):
+        if half in (None, each.half):
+            questions.setdefault(each.file, []).append(each)
+    pages = dict(itertools.islice(questions.items(), limit))
+    with counting("reading_vlm", len(pages)) as progress:
+        report = measure(data, pages, words, [f for f in families.split(",") if f], progress)
     show(report, COLUMNS)
     print_json(**report)
 
 
-def read_pages(data: Path, half: str | None) -> dict[str, list[dict[str, Any]]]:
-    """Questions of each file, of one half of the files."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for item in json.loads((data / "queries.json").read_text("utf-8")):
-        if half is None or "AB"[zlib.crc32(item["file"].encode()) & 1] == half.upper():
-            found.setdefault(item["file"], []).append(item)
-    return found
-
-
 def measure(
     data: Path,
-    pages: dict[str, list[dict[str, Any]]],
+    pages: dict[str, list[Question]],
     words: Path | None,
     families: Sequence[str] = (),
     progress: Callable[[int], None] = lambda done: None,
@@ -111,14 +98,13 @@ def measure(
     from benchmarks.document_grids import FAMILIES, model_of
 
     shares: dict[tuple[str, str, int], list[float]] = {}
-    looks = list[tuple[bool, bool]]()
+    known = read_pages(data, list(pages), words)
     with open_images(data) as read:
         for number, (file, items) in enumerate(pages.items(), 1):
             rgb = read(file)
             unread = encode(rgb, channels=CHANNELS)
-            looks.append((is_page(unread), not items[0]["kind"].startswith("scene")))
-            texture = unread.read(_known(words, file))
-            every = [_relevances(texture, unread, item["query"]) for item in items]
+            texture = unread.with_words(known[file][1])
+            every = [_relevances(texture, unread, item.text) for item in items]
             for family in families or FAMILIES:
                 layout = model_of(family).see(rgb, mode="sparse", read=False).layouts[0]
                 for item, ways in zip(items, every, strict=True):
@@ -132,9 +118,7 @@ def measure(
         cells = [family, way, *(f"{value:.2f}" for value in (*whole, *mean))]
         rows.append({"cells": cells, "model": family, "way": way, "whole": whole, "covered": mean})
     title = f"{len(pages)} pages, {sum(map(len, pages.values()))} questions; share of the model's visual tokens"
-    seen, are = np.array(looks).T
-    auto = {"pages": int(are.sum()), "read_by_auto": int(seen.sum()), "pages_read_by_auto": int((seen & are).sum())}
-    return {"title": title, "rows": rows, "auto": auto, **circumstances()}
+    return {"title": title, "rows": rows, **circumstances()}
 
 
 def _relevances(texture: Texture, unread: Texture, question: str) -> dict[str, tuple[Relevance, float]]:
@@ -159,29 +143,12 @@ def _score(texture: Texture, question: str) -> Relevance:
 
 
 def _ways(
-    layout: TokenLayout, ways: dict[str, tuple[Relevance, float]], item: dict[str, Any], rgb: NDArray[np.uint8]
+    layout: TokenLayout, ways: dict[str, tuple[Relevance, float]], item: Question, rgb: NDArray[np.uint8]
 ) -> Iterator[tuple[str, int, float]]:
-    places = [item["regions"], *item.get("alternatives", [])]
     for share in SHARES:
         count = max(1, round(layout.selectable * share / 100))
         for way, (relevance, spread) in ways.items():
             choosing = Choosing(floor=spread)
             image = Candidates(layout, [relevance], [rgb], lambda: np.empty((0, 0), np.float32), choosing)
             choice = choose("uniform" if way == "uniform" else "relevance", image, count)
-            yield way, share, max(cover(layout, choice, boxes) for boxes in places)
-
-
-def _known(words: Path | None, file: str) -> Any:
-    """A reader that looks into the file first, and writes there what it read."""
-
-    def read(rgb: NDArray[np.uint8]) -> Sequence[Word]:
-        known = json.loads(words.read_text("utf-8")) if words is not None and words.exists() else {}
-        if file in known:
-            return [Word(text, tuple(box), sure, line) for text, box, sure, line in known[file]["words"]]
-        found: Words = read_words(rgb)
-        if words is not None:
-            known[file] = {"words": [[w.text, list(w.box), w.confidence, w.line] for w in found]}
-            words.write_text(json.dumps(known), "utf-8")
-        return found
-
-    return read
+            yield way, share, max(cover(layout, choice, boxes) for boxes in item.places)
