@@ -55,6 +55,7 @@ BENCHMARKS = (
     "view",
 )
 FUNCTIONS = {  # of names that are not a file's `command`
+    "chat": "vlm.chat",
     "failures": "open.failures",
     "fusion": "maps.fusion",
     "refine": "maps.refine",

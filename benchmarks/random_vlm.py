@@ -143,16 +143,5 @@ def random_pair(family: str, layers: int | None, tiny: bool, dtype: torch.dtype,
     return model.eval(), processor
 
 
-def count(family: str, layers: int | None, tiny: bool, size: tuple[int, int]) -> tuple[Any, int, int]:
-    """(configuration, parameters, visual tokens of an image of a size in pixels) of a model that is not made."""
-    kind, config, _ = FAMILIES[family](layers, tiny)
-    with torch.device("meta"):
-        parameters = sum(parameter.numel() for parameter in kind._from_config(config).parameters())
-    vision = config.vision_config
-    side = getattr(vision, "image_size", None)
-    tokens = (side // vision.patch_size) ** 2 if side else -(-size[0] // 28) * -(-size[1] // 28)
-    return config, parameters, tokens
-
-
 def _cut(text: dict[str, Any], layers: int | None) -> dict[str, Any]:
     return text if layers is None else {**text, "num_hidden_layers": layers}

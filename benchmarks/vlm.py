@@ -2,23 +2,18 @@
 
     python -m benchmarks vlm                                  on a CPU one layer is timed, and multiplied
     python -m benchmarks vlm --device cuda --layers all       the whole model, made on the GPU, bfloat16
+    python -m benchmarks chat                                 a round of a dialogue, without generation
 
 * prefill: the language model alone takes in the visual tokens that are kept and 30 others. Beside its speed-up stand
   two ideal ones: that of the flops, and that of the limit, the longer of flops / (flops a second) and bytes / (bytes a
-  second), both rates measured on the same device in the same run. With few tokens the weights' bytes are the limit.
-  On a GPU it is measured twice: as the library runs it, and recorded as a CUDA graph, which is what the kernels take.
-* answer: from the picture to the last token. With all layers it is measured (`foveate evaluate vlm` does it, for
-  checkpoints too); with fewer, the parts are timed and added: `compose` is the whole arithmetic.
-* All ways of one batch are called in turn within a repeat.
-
-A checkpoint is measured by `foveate evaluate vlm --model NAME --data IMAGES`. What is not covered: several GPUs,
-quantised weights, attention other than the library's own choice.
+  second), both rates measured on the same device in the same run.
+* answer: from the picture to the last token. With all layers it is measured, as `foveate evaluate vlm` does; with
+  fewer, the parts are timed and added (`compose`).
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -28,21 +23,34 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.common import PHOTO, Image, circumstances, make_row, print_json, show_part, time_each, time_row
+from benchmarks.common import (
+    PHOTO,
+    Image,
+    circumstances,
+    crop_square,
+    make_row,
+    print_json,
+    show,
+    show_part,
+    time_calls,
+    time_each,
+    time_in_turn,
+    time_row,
+)
+from benchmarks.common import Repeats as Times
 from foveate.cli.evaluate.command import Batch, Budgets, Modes, New, Repeats
 from foveate.cli.evaluate.vlm import QUESTIONS, Plan, make_plan
 from foveate.cli.evaluate.vlm import measure as measure_answers
 from foveate.cli.terminal import Device, Dtype
 from foveate.core.checks import check_choice, check_int
-from foveate.core.errors import DeviceError
 from foveate.core.image import Picture, load_image
 from foveate.pipeline import encode
+from foveate.vlm.inputs.images import CHANNELS
 from foveate.vlm.loader import DTYPES, attach, device_of, libraries
 
 FAMILIES = ("llava", "qwen2_5_vl")  # of random_vlm.py, which needs transformers
 PROMPT = 30  # tokens of a question and its template
 WITHIN = 1.15  # target: prefill no more than this from its ideal speed-up
-SPARE = 1.1  # of the memory that is counted: what the allocator and kernels take besides
 PREFILL = ("batch", "visual tokens", "prefill", "speed-up", "ideal, flops", "ideal, limit", "ideal / ours", "of limit")
 COMPOSED = ("batch", "way", "tokens", "seen before", "speed-up", "new image", "speed-up")
 
@@ -86,17 +94,13 @@ def measure(
 ) -> dict[str, Any]:
     """-> report with the tables "prefill" and "answer"; `ready` gets the first when it is there.
 
-    Args:
-        layers: of the language model; "all" (or None), or "auto": all on a GPU, one on a CPU.
-        budgets, modes, batch: lists with commas, as the command has them.
-
-    Raises OptionError for an option, MissingExtraError without torch or transformers, DeviceError where the model and
-    its largest batch do not fit in memory, with the size that is needed, before anything is made.
+    layers: of the language model; "all" (or None), or "auto": all on a GPU, one on a CPU. budgets, modes, batch: lists
+    with commas, as the command has them. Raises OptionError, MissingExtraError without torch or transformers.
     """
     plan = make_plan(budgets, modes, batch, new, repeats)
     make = prepare_model(family, layers, tiny, dtype, device)
     picture = load_image(image)
-    vlm = make(max(plan.batches), new, picture.size)
+    vlm = make()
     sizes, every = sizes_of(vlm.model.config), _all_layers(family, tiny)
     prefill = time_prefill(vlm, sizes, plan, vlm.see(picture).tokens[0])
     ready(prefill)
@@ -163,26 +167,6 @@ def sizes_of(config: Any) -> Sizes:
     return Sizes(text.num_hidden_layers, text.hidden_size, text.intermediate_size, keys, text.vocab_size)
 
 
-def memory_needed(parameters: int, sizes: Sizes, batch: int, tokens: int, each: int) -> int:
-    """Bytes of a model and a batch: weights; keys and values; rows of the widest layer, as in its feed-forward.
-
-    Keys and values are there three times at most: those of an answer, and those that recorded prefills hold.
-    """
-    cache = 2 * sizes.layers * sizes.keys * batch * tokens
-    rows = batch * tokens * (3 * sizes.inner + 6 * sizes.width)
-    return round(SPARE * each * (parameters + 3 * cache + rows))
-
-
-def memory_free(torch: Any, device: str) -> int:
-    """Bytes that are free on a device; of a machine those that can be had, its file cache included (Linux)."""
-    if device != "cpu":
-        torch.cuda.empty_cache()  # what an earlier benchmark left
-        return int(torch.cuda.mem_get_info(device)[0])
-    lines = Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else []
-    known = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if known is None else known
-
-
 def _all_layers(family: str, tiny: bool) -> int:
     from benchmarks import random_vlm
 
@@ -193,8 +177,7 @@ def _all_layers(family: str, tiny: bool) -> int:
 
 
 def prepare_model(family: str, layers: str | int | None, tiny: bool, dtype: str, device: str) -> Callable[..., Any]:
-    """Checks the options; what it returns makes the model, where it fits with a batch of answers about an image of a
-    size in pixels: (batch, new tokens, size) -> VLM, or DeviceError. Raises OptionError, MissingExtraError."""
+    """Checks the options; what it returns makes the VLM. Raises OptionError, MissingExtraError."""
     check_choice("--random", family, FAMILIES)
     known = None if layers in ("auto", "all", None) else check_int("--layers", _number(layers), 1, 1000)
     check_choice("dtype", dtype, DTYPES)
@@ -202,18 +185,9 @@ def prepare_model(family: str, layers: str | int | None, tiny: bool, dtype: str,
     place, kind = device_of(torch, device), getattr(torch, "bfloat16" if dtype == "auto" else dtype)
     many = 1 if layers == "auto" and place == "cpu" and not tiny else known
 
-    def make(batch: int = 1, new: int = 16, size: tuple[int, int] = (512, 512)) -> Any:
+    def make() -> Any:
         from benchmarks import random_vlm
 
-        config, parameters, tokens = random_vlm.count(family, many, tiny, size)
-        needed = memory_needed(parameters, sizes_of(config), batch, tokens + PROMPT + new, kind.itemsize)
-        if needed > (free := memory_free(torch, place)):
-            raise DeviceError(
-                f"{family} with --layers {many or 'all'} and --batch {batch} needs {needed / 1e9:.1f} GB, and "
-                f"{free / 1e9:.1f} GB are free on {place}",
-                expected="a model and a batch that fit",
-                fix="take fewer --layers (times are then multiplied) or a smaller --batch, or free memory",
-            )
         return attach(*random_vlm.random_pair(family, many, tiny, kind, place))
 
     return make
@@ -236,37 +210,30 @@ def time_prefill(vlm: Any, sizes: Sizes, plan: Plan, every: int) -> dict[str, An
     kept = [every, *(max(1, round(every * share / 100)) for share in plan.budgets)]
     more, make_rates = _rate_parts(torch, sizes, model)
     each, rows, best = model.dtype.itemsize, list[dict[str, Any]](), dict[int, Rates]()
-    notes: list[str] = []
     for batch in plan.batches:
         parts: dict[Any, Callable[[], Any]] = {n: _prefill(torch, model, batch, PROMPT + n) for n in kept}
-        if model.device.type == "cuda":
-            parts |= {("graph", n): record(torch, part, notes) for n, part in parts.items()}
-        parts = {key: part for key, part in parts.items() if part is not None}
         times = time_each(parts | more, plan.repeats, _synchronise(torch, model))
         best[batch] = make_rates(times)
-        for how in ("", "graph"):
-            found = {n: times[key] for n in kept if (key := (how, n) if how else n) in times}
-            if every in found:
-                rows += [_prefill_row(sizes, best[batch], batch, every, n, found, each, how) for n in found]
+        rows += [_prefill_row(sizes, best[batch], batch, every, n, times, each) for n in dict.fromkeys(kept)]
     title = (
         f"prefill of {sizes.layers} layers of {sizes.width} ({sizes.layers * sizes.layer / 1e9:.2f}e9 parameters), "
         f"{model.device}, {str(model.dtype).split('.')[-1]}; limit: {best[plan.batches[0]]}; target: ideal, limit / "
         f"speed-up <= {WITHIN}"
     )
     rates = {batch: rate.record() for batch, rate in best.items()}
-    return {"name": "prefill", "title": title, "columns": PREFILL, "rows": rows, "rates": rates, "notes": notes}
+    return {"name": "prefill", "title": title, "columns": PREFILL, "rows": rows, "rates": rates}
 
 
 def _prefill_row(
-    sizes: Sizes, rates: Rates, batch: int, every: int, n: int, times: dict[Any, np.ndarray], each: int, how: str = ""
+    sizes: Sizes, rates: Rates, batch: int, every: int, n: int, times: dict[Any, np.ndarray], each: int
 ) -> dict[str, Any]:
-    """Of `n` visual tokens, beside all of them; `how` is "graph" for a recorded one."""
+    """Of `n` visual tokens, beside all of them."""
     milliseconds = times[n] * 1e3
     limit = rates.limit(sizes, batch, PROMPT + n, each)
-    row = time_row(f"prefill{how and ', recorded'}, batch {batch}, {n} visual tokens", times[n], "ms")
+    row = time_row(f"prefill, batch {batch}, {n} visual tokens", times[n], "ms")
     median, share = float(np.median(milliseconds)), limit / float(np.median(times[n]))
     known: dict[str, Any] = {"flops": sizes.flops(batch, PROMPT + n), "share_of_limit": share}
-    cells = [f"{batch}{how and ', recorded'}", str(n), f"{median:.3g} ms", *[""] * 4, f"{share:.0%}"]
+    cells = [str(batch), str(n), f"{median:.3g} ms", *[""] * 4, f"{share:.0%}"]
     if n != every:
         speedup = float(np.median(times[every] / times[n]))
         ideal = sizes.flops(batch, PROMPT + every) / known["flops"]
@@ -323,30 +290,6 @@ def _prefill(torch: Any, model: Any, batch: int, tokens: int) -> Callable[[], An
             return found.past_key_values, head(found.last_hidden_state[:, -1:])
 
     return run
-
-
-def record(torch: Any, run: Callable[[], Any], notes: list[str]) -> Callable[[], Any] | None:
-    """A function as a CUDA graph that is replayed: what its kernels take, without Python. None, and a note, where it
-    cannot be recorded. Its results stay where the recording left them."""
-    try:
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):  # kernels are chosen and memory is had before the recording
-            for _ in range(3):
-                run()
-        torch.cuda.current_stream().wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            kept = run()
-    except RuntimeError as error:
-        notes.append(f"not recorded: {str(error).strip().splitlines()[0]}")
-        return None
-
-    def replay() -> Any:
-        graph.replay()
-        return kept
-
-    return replay
 
 
 def _synchronise(torch: Any, model: Any) -> Callable[[], None]:
@@ -454,3 +397,43 @@ def _steps(torch: Any, model: Any, batch: int, kept: dict[str, int]) -> dict[Any
 def _without_gradient(torch: Any, function: Callable[[], Any]) -> Any:
     with torch.no_grad():
         return function()
+
+
+# --- a round of a dialogue --------------------------------------------------------------------------------------------
+
+CHAT_SIDE = 896  # pixels: 32 x 32 visual tokens of 28
+CHAT_BUDGET = 128
+PARTS = ("score", "choose", "slice")
+
+
+def chat(image: Image = PHOTO, repeats: Times = 100) -> None:
+    """Times of a round of a dialogue, without generation."""
+    vlm = prepare_model("qwen2_5_vl", 1, True, "float32", "cpu")()
+    photograph = crop_square(image, CHAT_SIDE)
+    texture = encode(photograph, channels=CHANNELS)
+    seen = vlm.see(texture, read=False)
+    dialogue = vlm.chat(seen, budget=CHAT_BUDGET, max_new_tokens=1)
+    dialogue.ask("where is the dog?")
+    selecting = []
+
+    def again() -> None:
+        seconds = dialogue.prepare("and what colour is it?").seconds
+        selecting.append(sum(seconds[part] for part in PARTS))
+
+    whole = time_calls(again, repeats)
+    few = max(5, repeats // 10)
+    with_texture, alone = time_in_turn(
+        lambda: vlm.see(texture, read=False), lambda: vlm.see(photograph, read=False), few
+    )
+    encoding = time_calls(lambda: encode(photograph, channels=CHANNELS), few)
+    rows = [
+        time_row("a round selects again: score, choose, slice", np.array(selecting[-repeats:]), "ms", "<= 3 ms"),
+        time_row("  with the prompt laid out: chat.prepare", whole, "ms"),
+        time_row("see(texture)", with_texture, "ms"),
+        time_row("see(image)", alone, "ms"),
+        time_row("  of which encode", encoding, "ms"),
+    ]
+    title = f"benchmarks chat: {seen.tokens[0]} visual tokens, {CHAT_BUDGET} kept, medians of {repeats} ({few} of see)"
+    report = {"title": title, "rows": rows, "image": str(image), **circumstances()}
+    show(report)
+    print_json(**report)

@@ -21,7 +21,6 @@ from foveate.cli.evaluate import vlm
 from foveate.cli.evaluate.vlm import MODES, Plan, make_plan
 from foveate.cli.main import app
 from foveate.core.errors import (
-    DeviceError,
     FoveateError,
     ImageNotFoundError,
     MissingExtraError,
@@ -260,34 +259,3 @@ def test_prefill_and_answers_of_something_tiny(monkeypatch: pytest.MonkeyPatch) 
     assert all(row["median"] == pytest.approx(row["whole_ms"], abs=1e-3) for row in whole["rows"])
     for table in (prefill, answer, whole):
         assert all(len(row["cells"]) == len(table["columns"]) for row in table["rows"])
-
-
-def test_too_little_memory_is_said_with_the_size_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random_vlm, "random_pair", lambda *a, **k: pytest.fail("a model was made"))
-    monkeypatch.setattr(clock, "memory_free", lambda torch, device: 10**10)
-    make = prepare_model("llava", "all", False, "auto", "cpu")
-    with pytest.raises(
-        DeviceError, match=r"--layers all and --batch 16 needs 3\d\.\d GB, and 10\.0 GB are free on cpu"
-    ):
-        make(16)
-    monkeypatch.undo()
-    assert clock.memory_free(torch, "cpu") > 10**8
-
-
-def test_memory_is_at_least_what_weights_and_keys_take() -> None:
-    sizes = sizes_of_7b()
-    assert clock.memory_needed(7 * 10**9, sizes, 1, 1, 2) > 14e9
-    more = [clock.memory_needed(7 * 10**9, sizes, batch, 600, 2) for batch in (1, 4, 16)]
-    assert more == sorted(more)
-    assert more[2] - more[1] > 12 * 600 * 32 * 2 * 4096 * 2  # keys and values of twelve more
-
-
-def test_what_cannot_be_recorded_is_noted_and_goes_on() -> None:
-    notes: list[str] = []
-
-    def fail() -> None:
-        raise RuntimeError("operation not permitted when stream is capturing\nmore")
-
-    assert clock.record(torch, fail, notes) is None  # without a GPU it ends before that
-    assert len(notes) == 1
-    assert notes[0].startswith("not recorded: ")
