@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import foveate
 from foveate import Texture
-from foveate.core.errors import ChannelError, OptionError
+from foveate.core.errors import ChannelError
 from foveate.language.cues import COLOURS, MOVES, RAISE, Cue
 from foveate.language.query import channel_weights
 from foveate.relevance.evidence import COLOUR, MATERIAL, OWN_MOTION, colour_plane, evidence_of, follow, own_motion
@@ -22,8 +22,6 @@ def test_words_that_did_not_help_use_no_channel(texture: Texture) -> None:
     for asked in ("what colour is the broccoli?", "how far is the broccoli?"):
         assert np.array_equal(foveate.score(texture, asked).map, foveate.score(texture, "broccoli").map)
         assert dict(channel_weights(asked)) == {}
-    with pytest.raises(OptionError, match="cues"):
-        foveate.score(texture, "broccoli", cues="all")  # type: ignore[call-overload]
 
 
 def test_motion_of_its_own_is_against_the_cameras(texture: Texture) -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import foveate
 from foveate import Texture
+from foveate.answers.question import read_question
 from foveate.core.errors import FoveateError, QueryError, QueryLanguageWarning
 from foveate.language.cues import FAVOUR, RAISE, find_cues
 from foveate.language.dialogue import goes_back, refers_back
@@ -76,6 +77,8 @@ CHECKS: dict[str, Callable[[str], str]] = {
     "channels": lambda text: ", ".join(cue.channel for cue in find_cues(text, noun_phrases(text))),
     "unknown": lambda text: ", ".join(prepare(NANO, text).unknown),
     "back": goes_back,
+    "exact": lambda text: " ".join(read_question(text).exact),
+    "on": lambda text: read_question(text).on or "",
 }
 
 

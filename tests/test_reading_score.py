@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from foveate.answers.match import WordScores, paint_words, place_words, prepare_words, read_question, score_words
+from foveate.answers.match import WordScores, paint_words, prepare_words, read_question, score_words
 from foveate.answers.question import FIELDS
 from foveate.answers.types import find_types
 from foveate.core.grid import Grid
@@ -42,12 +42,8 @@ def test_answers_are_covered_whole() -> None:
     shares = []
     for asked in ASKED:
         words, (height, width) = PAGES[asked.page]
-        grid = Grid(
-            max(1, round(64 * height / max(height, width))),
-            max(1, round(64 * width / max(height, width))),
-            height,
-            width,
-        )
+        longer = max(height, width)
+        grid = Grid(max(1, round(64 * height / longer)), max(1, round(64 * width / longer)), height, width)
         plane = paint_words(words, score_words(PREPARED[asked.page], read_question(asked.question)).scores, grid)
         least = np.sort(plane.ravel())[-grid.count // 4]
         cells = grid.index_at(words.boxes[:, :2] / 2 + words.boxes[:, 2:] / 2)
@@ -56,41 +52,6 @@ def test_answers_are_covered_whole() -> None:
 
 
 # --- what a question asks for --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("question", "exact"),
-    [
-        ('the sign that says "no entry"', "no entry"),
-        ("the sign that says STOP", "STOP"),
-        ("where does it say fresh fish?", "fresh fish"),
-        ("the word Open", "Open"),
-        ("a t-shirt saying hello world", "hello world"),
-        ("the bottle labelled Tonic", "Tonic"),
-        ("“Kölner Straße”", "Kölner Straße"),
-    ],
-)
-def test_text_that_is_asked_for_itself(question: str, exact: str) -> None:
-    assert read_question(question).exact == (exact,)
-
-
-@pytest.mark.parametrize(
-    ("question", "on"),
-    [
-        ("what does the blue sign say?", "blue sign"),
-        ("what is written on the bus?", "bus"),
-        ("the word on the woman's shirt", "woman's shirt"),
-        ("the number on the bus", "bus"),
-        ("read the poster", "poster"),
-        ("what does the letter say?", None),
-        ("what is the date on the receipt?", None),
-        ("the candle on the cake", None),
-        ("what is on the boy's hand?", None),
-        ("what time on sat?", None),
-    ],
-)
-def test_writing_on_a_thing(question: str, on: str | None) -> None:
-    assert read_question(question).on == on
 
 
 @pytest.mark.parametrize(
@@ -113,9 +74,13 @@ def test_types_of_answers(question: str, types: set[str]) -> None:
 
 
 def test_any_text_is_a_question() -> None:
-    for text in ("", " ", "?", '""', "the", "who?", "#", "\x00", "犬", "a" * 5000, '"' * 99, "on on on", "the word"):
-        read = read_question(text)
-        assert score_words(PREPARED["menu"], read).scores.shape == (len(PAGES["menu"].words),)
+    odd = ("", " ", "?", '""', "the", "who?", "#", "\x00", "犬", "a" * 5000, '"' * 99, "on on on", "the word")
+    for text in (*odd, *(asked.question for asked in ASKED[::7])):
+        found = score_words(PREPARED["menu"], read_question(text))
+        assert found.scores.shape == (len(PAGES["menu"].words),)
+        assert found.scores.dtype == np.float32
+        assert 0 <= found.scores.min() <= found.scores.max() <= 1
+        assert 0 <= found.confidence <= 1
 
 
 def test_fields_are_wellformed() -> None:
@@ -128,20 +93,11 @@ def test_fields_are_wellformed() -> None:
 # --- spelling and types ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("word", "other"),
-    [("supplier", "suppller"), ("total", "t0tai"), ("to", "t0"), ("house", "qbhquse"), ("number", "nuimber")],
-)
-def test_misread_words_are_alike(word: str, other: str) -> None:
-    assert alike(word, other) > 0.6
-
-
-@pytest.mark.parametrize(("word", "other"), [("house", "mouse"), ("book", "600"), ("cat", "car"), ("1234", "1235")])
-def test_other_words_are_not(word: str, other: str) -> None:
-    assert alike(word, other) == 0.0
-
-
-def test_plurals() -> None:
+def test_words_are_alike_but_for_misread_letters_and_plurals() -> None:
+    for word, other in (("supplier", "suppller"), ("total", "t0tai"), ("to", "t0"), ("house", "qbhquse")):
+        assert alike(word, other) > 0.6, word
+    for word, other in (("house", "mouse"), ("book", "600"), ("cat", "car"), ("1234", "1235")):
+        assert alike(word, other) == 0.0, word
     assert dict(forms("company"))["companies"] == dict(forms("companies"))["company"] == 0.97
 
 
@@ -185,13 +141,10 @@ def test_why_names_the_label() -> None:
     assert found.because[words.texts.index("TOTAL")] == 'matches "total"'
     words, found = ask("Supplier\nAcme Ltd", "who supplies it?")
     assert found.because[words.texts.index("Acme")].startswith('below "Supplier"')
-    words, found = ask("CASH 20.00", "how much cash was paid?")
-    assert found.because[words.texts.index("20.00")].startswith('after "CASH"')
-
-
-def test_why_names_no_label_that_did_not_count() -> None:
     words, found = ask("Supplier\nAlpha\nBeta\nAcme     Vendor", "who is the supplier?")
     assert found.because[words.texts.index("Acme")] == 'below "Supplier"'  # a name may not stand before its label
+    words, found = ask("CASH 20.00", "how much cash was paid?")
+    assert found.because[words.texts.index("20.00")].startswith('after "CASH"')
 
 
 @pytest.mark.parametrize("question", ["when must it be paid?", "when is it due?", "by when must it be paid?"])
@@ -219,11 +172,7 @@ def test_phrases_go_over_lines_and_may_be_misread() -> None:
     words, found = ask(sign, "the sign that says no parking at any time")
     assert {words.texts[i] for i in np.argsort(-found.scores)[:5]} == {"NO", "PARK1NG", "AT", "ANY", "TIME"}
     assert found.confidence > 0.5
-
-
-def test_text_that_is_not_there_is_not_found() -> None:
-    _, found = ask("Fresh fish\nevery day", "the sign that says EXIT")
-    assert found.confidence < 0.25
+    assert ask("Fresh fish\nevery day", "the sign that says EXIT")[1].confidence < 0.25
 
 
 @pytest.mark.parametrize("page", ["german invoice", "business letter", "menu", "warning sign", "fax cover"])
@@ -275,20 +224,10 @@ def test_prepared_words_are_immutable_and_pickle() -> None:
     assert np.array_equal(score_words(again, question).scores, score_words(page, question).scores)
 
 
-def test_scores_are_shares_for_any_question() -> None:
-    for asked in ASKED[::7]:
-        for page in PREPARED.values():
-            found = score_words(page, read_question(asked.question))
-            assert found.scores.dtype == np.float32
-            assert found.scores.min() >= 0
-            assert found.scores.max() <= 1
-            assert 0 <= found.confidence <= 1
-
-
 def test_a_page_of_many_words_stays_small() -> None:
-    rows = "\n".join("   ".join(f"w{r}x{c} {r * c}" for c in range(10)) for r in range(150))
+    rows = "\n".join("   ".join(f"w{r}x{c} {r * c}" for c in range(10)) for r in range(60))
     page = prepare_words(draw(rows).words)
-    assert len(page.words) == 3000
+    assert len(page.words) == 1200
     assert len(page.source) < 60 * len(page.starts)
 
 
@@ -303,23 +242,5 @@ def test_cells_under_words_are_painted() -> None:
     assert plane[1, 1] == plane[1, 2] == 1.0
     assert 0.35 < plane[1, 4] <= 0.5
     assert plane[4:].max() == 0
-
-
-def test_painting_is_a_pure_function_of_placed_words() -> None:
-    words, (height, width) = PAGES["menu"]
-    grid = Grid(40, 30, height, width)
-    cells = place_words(words, grid)
-    scores = np.linspace(0, 1, len(words), dtype=np.float32)
-    slow = np.zeros(grid.shape, np.float32)
-    for k, (cell, word) in enumerate(zip(cells.cell, cells.word, strict=True)):
-        assert 0 < cells.share[k] <= 1
-        slow.ravel()[cell] = max(slow.ravel()[cell], scores[word])
-    painted = cells.paint(scores)
-    assert np.all(painted <= slow + 1e-6)
-    assert np.all(painted >= 0.8 * slow - 1e-6)
-    assert np.array_equal(painted, paint_words(words, scores, grid))
-
-
-def test_words_outside_of_the_grid_are_left_out() -> None:
     words = Words.of([Word("far", (500, 500, 520, 560), 1.0, 0)], "x")
     assert not paint_words(words, np.ones(1, np.float32), Grid(4, 4, 64, 64)).any()

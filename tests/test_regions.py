@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,16 +19,6 @@ from foveate.core.errors import BudgetError, ImageArrayError, OptionError
 VALUES = st.sampled_from([0, 0.1, 0.5, 0.6, 1])
 maps = hnp.arrays(np.float32, st.tuples(st.integers(1, 14), st.integers(1, 14)), elements=VALUES)
 GRID = Grid(48, 64, 480, 640)
-
-
-def test_the_nearest_total_is_one_that_can_be() -> None:
-    assert [nearest_total(n) for n in (1, 64, 67, 273, 512)] == [64, 64, 66, 273, 512]
-    for total in range(1, 200):
-        near = nearest_total(total)
-        assert region_numbers(near, 64, 400)
-        if near != total:
-            with pytest.raises(BudgetError):
-                region_numbers(total, 64, 400)
 
 
 def two_things() -> np.ndarray:
@@ -91,6 +81,13 @@ def test_other_budgets(plane: np.ndarray, low: int, more: int, total: int) -> No
 def test_every_total_from_128_can_be_met_and_smaller_ones_name_their_neighbours() -> None:
     for total in range(128, 3000):
         assert region_numbers(total, 64, 400)
+    for total in range(1, 200):
+        nearest = nearest_total(total)
+        assert region_numbers(nearest, 64, 400)
+        if nearest != total:
+            with pytest.raises(BudgetError):
+                region_numbers(total, 64, 400)
+    assert [nearest_total(n) for n in (1, 64, 67, 273, 512)] == [64, 64, 66, 273, 512]
     for total, near in ((30, "64"), (67, "66 or 70"), (127, "126 or 128")):
         with pytest.raises(BudgetError, match=f"a total of {total} ") as caught:
             regions(two_things(), GRID, total)
@@ -123,12 +120,9 @@ def test_one_hot_cell_and_a_flat_map_can_be_regions_too() -> None:
     promises(regions(plane, GRID, 1200), 1200, 64, 400)
     one = regions(plane, GRID, 100)
     assert one.boxes[0, 0] <= 200 < 210 <= one.boxes[0, 2]
-
-
-def test_a_panorama_is_not_squeezed() -> None:
-    plane = np.ones((4, 64), np.float32)
-    promises(regions(plane, Grid(4, 64, 64, 1024), 128), 128, 64, 400)
-    promises(regions(plane.T, Grid(64, 4, 1024, 64), 128), 128, 64, 400)
+    panorama = np.ones((4, 64), np.float32)  # is not squeezed
+    promises(regions(panorama, Grid(4, 64, 64, 1024), 128), 128, 64, 400)
+    promises(regions(panorama.T, Grid(64, 4, 1024, 64), 128), 128, 64, 400)
 
 
 def test_crops_hold_what_their_boxes_hold(texture: Texture) -> None:
@@ -162,49 +156,32 @@ def test_shares_are_moved_little(parts: list[tuple[int, float]]) -> None:
     assert (sizes.max(1) <= 4 * sizes.min(1)).all()
 
 
-def test_a_number_of_regions_that_cannot_have_the_sum() -> None:
-    with pytest.raises(BudgetError, match="2 regions of 64 to 400 tokens, 797 in all"):  # 397 is prime, 398 is 2 x 199
-        crop_sizes(np.array([400, 397]), np.ones(2), 64, 400)
-
-
 # --- wrong input ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("total", [0, -5, 2.5, "512", None, True])
-def test_totals_that_are_no_numbers_of_tokens(total: Any) -> None:
-    with pytest.raises(BudgetError, match="total="):
-        regions(two_things(), GRID, total)
+@pytest.mark.parametrize(
+    ("given_all", "error", "words"),
+    [
+        *(({"total": wrong}, BudgetError, "total=") for wrong in (0, -5, 2.5, "512", None, True)),
+        ({"total": 10**9}, BudgetError, "1000000000"),
+        ({"total": 4000, "relevance": np.ones((2, 2)), "grid": Grid(2, 2, 64, 64)}, BudgetError, "4 cells"),
+        ({"total": 134, "budgets": (67, 67)}, BudgetError, "regions of 67 to 67"),
+        *(({"budgets": wrong}, OptionError, "budgets") for wrong in [(0, 5), (9, 5), (64,), 64, (64.0, 400), None]),
+        *(({"cell": wrong}, OptionError, "cell=") for wrong in (0, -28, 2.5, "28")),
+        *(
+            ({"relevance": wrong}, OptionError, "relevance: float64 of shape")
+            for wrong in (np.ones((48, 63)), np.full((48, 64), np.nan), np.full((48, 64), -1.0))
+        ),
+    ],
+)
+def test_arguments_that_cannot_be(given_all: dict[str, Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        regions(**cast(Any, {"relevance": two_things(), "grid": GRID, "total": 512} | given_all))
 
 
-def test_more_regions_than_there_can_be() -> None:
-    with pytest.raises(BudgetError, match="4 cells"):
-        regions(np.ones((2, 2)), Grid(2, 2, 64, 64), 4000)
-    with pytest.raises(BudgetError, match="1000000000") as caught:
-        regions(two_things(), GRID, 10**9)
-    assert "102400" in caught.value.fix
-
-
-@pytest.mark.parametrize("budgets", [(0, 5), (9, 5), (64,), 64, (64.0, 400), (64, True), None])
-def test_budgets_that_cannot_be(budgets: Any) -> None:
-    with pytest.raises(OptionError, match="budgets"):
-        regions(two_things(), GRID, 512, budgets)
-
-
-def test_budgets_without_a_shape() -> None:
-    with pytest.raises(BudgetError, match="regions of 67 to 67"):
-        regions(two_things(), GRID, 134, (67, 67))
-
-
-@pytest.mark.parametrize("cell", [0, -28, 2.5, "28"])
-def test_cells_that_cannot_be(cell: Any) -> None:
-    with pytest.raises(OptionError, match="cell="):
-        regions(two_things(), GRID, 512, cell=cell)
-
-
-@pytest.mark.parametrize("plane", [np.ones((48, 63)), np.full((48, 64), np.nan), np.full((48, 64), -1.0)])
-def test_maps_that_cannot_be(plane: np.ndarray) -> None:
-    with pytest.raises(OptionError, match="relevance: float64 of shape"):
-        regions(plane, GRID, 512)
+def test_a_number_of_regions_that_cannot_have_the_sum() -> None:
+    with pytest.raises(BudgetError, match="2 regions of 64 to 400 tokens, 797 in all"):  # 397 is prime, 398 is 2 x 199
+        crop_sizes(np.array([400, 397]), np.ones(2), 64, 400)
 
 
 @pytest.mark.parametrize(

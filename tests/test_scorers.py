@@ -13,7 +13,7 @@ import foveate
 from foveate import Grid, Texture
 from foveate.core.errors import ChannelError, OptionError
 from foveate.language.cues import RAISE
-from foveate.relevance.fusion import FUSIONS, Linear, Participation, ScorerWeights, Tensions, information, perspective
+from foveate.relevance.fusion import FUSIONS, Linear, ScorerWeights, Tensions, information, perspective
 
 unit = st.floats(0, 1, width=32)
 
@@ -101,10 +101,6 @@ def test_each_cell_takes_a_share_of_its_segment(texture: Texture) -> None:
     assert np.array_equal(foveate.score(texture, "broccoli").map, usual)
     fast = foveate.encode(texture.pixel, channels="fast")  # without segments there is nothing to take from
     assert set(foveate.score(fast, "broccoli").reasons) == {"participation"}
-    wrong: list[Any] = [-0.1, 1.1, True, "half"]
-    for share in wrong:
-        with pytest.raises(OptionError, match="smoothing"):
-            foveate.score(texture, "broccoli", smoothing=share)
 
 
 def test_channels_by_hand_raise_the_map(texture: Texture) -> None:
@@ -132,33 +128,6 @@ def test_a_weight_by_hand_replaces_that_of_the_words(texture: Texture) -> None:
     assert np.array_equal(silent.map, foveate.score(written, asked, cues=False).map)
 
 
-@pytest.mark.parametrize(
-    ("channels", "error", "says"),
-    [
-        ({"salency": 0.3}, ChannelError, "perhaps saliency"),
-        ({"depth": 0.3}, ChannelError, "does not hold"),
-        ({"cluster_id": 0.3}, ChannelError, "from 0 to 49"),
-        ({"gradient_x": 0.3}, ChannelError, "from -1 to 1"),
-        ({1: 0.3}, ChannelError, "no channel named 1"),
-        ({"colour:puce": 0.3}, OptionError, "puce"),
-        ({"saliency": 1.5}, OptionError, "from 0 to 1"),
-        ({"saliency": float("nan")}, OptionError, "from 0 to 1"),
-        ({"saliency": "much"}, OptionError, "from 0 to 1"),
-        (["saliency"], OptionError, "of type list"),
-        (0.5, OptionError, "of type float"),
-    ],
-)
-def test_channels_that_are_none_are_refused(texture: Texture, channels: Any, error: type[Exception], says: str) -> None:
-    with pytest.raises(error, match=says):
-        foveate.score(texture, "broccoli", channel_weights=channels)
-
-
-def test_keywords_that_went_say_what_to_write(texture: Texture) -> None:
-    for gone, instead in (("channels", "channel_weights="), ("weights", "Linear")):
-        with pytest.raises(OptionError, match=instead):
-            foveate.score(texture, "broccoli", **{gone: {"saliency": 0.3}})  # type: ignore[call-overload]
-
-
 def test_a_prior_is_mixed_in(texture: Texture) -> None:
     first, plain = foveate.score(texture, "a child"), foveate.score(texture, "broccoli")
     noted = texture.with_channel("pass_1", first.map)
@@ -166,8 +135,6 @@ def test_a_prior_is_mixed_in(texture: Texture) -> None:
         found = foveate.score(noted, "broccoli", prior=prior, prior_weight=0.25)
         assert np.allclose(found.map, 0.75 * plain.map + 0.25 * first.map, atol=1e-3)  # the plane is float16
         assert set(found.reasons) == {"participation", "segment", "prior"}
-    with pytest.raises(ChannelError, match="does not hold"):  # an unbuilt channel is 0 everywhere
-        foveate.score(texture, "broccoli", prior="gaze")
     several = foveate.score(noted, ["broccoli", "a child"], prior="pass_1")
     assert np.array_equal(several[0].map, foveate.score(noted, "broccoli", prior="pass_1").map)
 
@@ -186,24 +153,6 @@ def test_a_budget_goes_to_all_that_entered_the_map(texture: Texture) -> None:
     assert foveate.score(texture, "a zebra").trust < faint.trust < 1
 
 
-def test_unusable_arguments_say_so(texture: Texture) -> None:
-    with pytest.raises(OptionError, match="fusion='linaer'"):
-        foveate.score(texture, "broccoli", fusion="linaer")
-    with pytest.raises(ChannelError, match="pass_9"):
-        foveate.score(texture, "broccoli", prior="pass_9")
-    with pytest.raises(OptionError, match="prior: float64 of shape"):
-        foveate.score(texture, "broccoli", prior=np.zeros((3, 3)))
-    with pytest.raises(OptionError, match="prior: float64 of shape"):
-        foveate.score(texture, "broccoli", prior=np.full(texture.grid.shape, np.nan))
-    with pytest.raises(OptionError, match="prior_weight"):
-        foveate.score(texture, "broccoli", prior=np.zeros(texture.grid.shape), prior_weight=2.0)
-    with pytest.raises(OptionError, match="not all 0"):
-        Linear(0, 0, 0)
-    with pytest.raises(OptionError, match="edges"):
-        ScorerWeights(edges=-1)
-    assert Participation().name == "participation"
-
-
 def test_transparent_cells_stay_irrelevant_whatever_the_fusion() -> None:
     rgba = np.random.default_rng(0).integers(0, 256, (64, 64, 4), np.uint8)
     rgba[:32, :, 3] = 0
@@ -211,22 +160,10 @@ def test_transparent_cells_stay_irrelevant_whatever_the_fusion() -> None:
     found = foveate.score(texture, "a dog", fusion=Linear(1, 1, 1), prior=np.ones(texture.grid.shape))
     assert (found.map[:4] == 0).all()
     assert (found.map[4:] > 0).any()
-
-
-def test_half_transparent_cells_are_halved_once() -> None:
-    rgba = np.random.default_rng(0).integers(0, 256, (64, 64, 4), np.uint8)
-    rgba[..., 3] = 128
+    rgba[..., 3] = 128  # halved, and once
     texture = foveate.encode(rgba, long_side=64)
     mixed = foveate.score(texture, "a dog", prior=np.zeros(texture.grid.shape), prior_weight=0.0)
     assert np.allclose(mixed.map, foveate.score(texture, "a dog").map, atol=1e-6)
-
-
-def test_misspelt_and_misplaced_arguments_are_no_defaults(texture: Texture) -> None:
-    for wrong in ({"blance": "linear"}, {"weights": None}, {"cues": "no"}, {"fusion": Linear}, {"prior": object()}):
-        with pytest.raises(OptionError):
-            foveate.score(texture, "a dog", **wrong)
-    with pytest.raises(OptionError, match="filtr"):
-        texture.with_channel("mine", np.zeros(texture.grid.shape), filtr="nearest")  # type: ignore[call-arg]
 
 
 def test_a_prior_is_copied(texture: Texture) -> None:
@@ -236,3 +173,49 @@ def test_a_prior_is_copied(texture: Texture) -> None:
     assert not found.reasons["prior"].any()
     with pytest.raises(ValueError, match="read-only"):
         found.reasons["prior"][:] = 1
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "words"),
+    [
+        *(
+            ({"channel_weights": wrong}, error, words)
+            for wrong, error, words in [
+                ({"salency": 0.3}, ChannelError, "perhaps saliency"),
+                ({"depth": 0.3}, ChannelError, "does not hold"),
+                ({"cluster_id": 0.3}, ChannelError, "from 0 to 49"),
+                ({"gradient_x": 0.3}, ChannelError, "from -1 to 1"),
+                ({1: 0.3}, ChannelError, "no channel named 1"),
+                ({"colour:puce": 0.3}, OptionError, "puce"),
+                ({"saliency": 1.5}, OptionError, "from 0 to 1"),
+                ({"saliency": float("nan")}, OptionError, "from 0 to 1"),
+                ({"saliency": "much"}, OptionError, "from 0 to 1"),
+                (["saliency"], OptionError, "of type list"),
+                (0.5, OptionError, "of type float"),
+            ]
+        ),
+        *(({"smoothing": wrong}, OptionError, "smoothing") for wrong in (-0.1, 1.1, True, "half")),
+        ({"channels": {"saliency": 0.3}}, OptionError, "channel_weights="),  # what went says what to write
+        ({"weights": ScorerWeights()}, OptionError, "Linear"),
+        ({"fusion": "linaer"}, OptionError, "fusion='linaer'"),
+        ({"fusion": Linear}, OptionError, "fusion="),
+        ({"prior": "pass_9"}, ChannelError, "pass_9"),
+        ({"prior": "gaze"}, ChannelError, "does not hold"),  # an unbuilt channel is 0 everywhere
+        ({"prior": np.zeros((3, 3))}, OptionError, "prior: float64 of shape"),
+        ({"prior": np.full((64, 48), np.nan)}, OptionError, "prior: float64 of shape"),
+        ({"prior": object()}, OptionError, "prior"),
+        ({"prior": np.zeros((64, 48)), "prior_weight": 2.0}, OptionError, "prior_weight"),
+        ({"cues": "all"}, OptionError, "cues"),
+        ({"blance": "linear"}, OptionError, "blance"),
+    ],
+)
+def test_arguments_that_cannot_be(texture: Texture, how: dict[str, Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        foveate.score(texture, "broccoli", **how)
+
+
+def test_weights_that_cannot_be() -> None:
+    with pytest.raises(OptionError, match="not all 0"):
+        Linear(0, 0, 0)
+    with pytest.raises(OptionError, match="edges"):
+        ScorerWeights(edges=-1)
