@@ -19,8 +19,15 @@ from foveate.core.errors import BudgetError, FoveateError, QueryError
 from foveate.serving.features import ROWS as PAGE
 from foveate.serving.features import FeaturePool
 from foveate.serving.model import group_images, restore_prompt
-from foveate.serving.question import find_marks, find_question
-from foveate.serving.request import Request, check_budget, parse_request, split_keywords, usual_request
+from foveate.serving.request import (
+    Request,
+    check_budget,
+    find_marks,
+    find_question,
+    parse_request,
+    split_keywords,
+    usual_request,
+)
 from foveate.serving.selection import digest_image, find_texture, select_rows
 from foveate.texture.cache import TextureCache
 from foveate.texture.texture import Texture

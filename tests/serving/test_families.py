@@ -12,13 +12,12 @@ import pytest
 import torch
 
 from foveate.core.errors import FoveateError, ModelError, OptionError
-from foveate.serving import unserved
-from foveate.serving.families import FAMILIES
-from foveate.serving.flat import SECTION, FlatPositions
+from foveate.serving import families
+from foveate.serving.families import FAMILIES, RefusingProcessor
+from foveate.serving.hooks import find_stock, other_architectures
+from foveate.serving.model import SECTION, FlatPositions
 from foveate.serving.processor import ChoosingProcessor
 from foveate.serving.selection import select_rows
-from foveate.serving.stock import find_stock, other_architectures
-from foveate.serving.unserved import RefusingProcessor
 from tests.serving.engine import STEPS, Ask, Engine, assert_same
 from tests.vlm_models import photo
 
@@ -152,14 +151,14 @@ def test_every_other_architecture_with_a_processor_refuses() -> None:
     assert not set(others) & {*FAMILIES, "LlamaForCausalLM", "EagleLlamaForCausalLM"}
     for name in ("LlavaOnevisionForConditionalGeneration", "InternVLChatModel", "TransformersMultiModalForCausalLM"):
         assert name in others
-        found = getattr(unserved, f"{name}__0_32_0")
+        found = getattr(families, f"{name}__0_32_0")
         stock = find_stock(name)
         assert issubclass(found, stock)
         assert found.__name__ == stock.__name__
         assert found._processor_factory is not stock._processor_factory
-    assert unserved.BertModel is find_stock("BertModel")  # it has no processor
+    assert families.BertModel is find_stock("BertModel")  # it has no processor
     with pytest.raises(AttributeError, match="NoSuchModel"):
-        _ = unserved.NoSuchModel
+        _ = families.NoSuchModel
 
 
 # --- positions in one dimension ---------------------------------------------------------------------------------------

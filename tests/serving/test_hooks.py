@@ -15,7 +15,7 @@ from vllm.model_executor.models.registry import ModelRegistry
 
 from foveate.core.errors import ModelError, OptionError
 from foveate.serving import families, hooks, metrics
-from foveate.serving.fields import ChosenImage
+from foveate.serving.layouts import ChosenImage
 from foveate.serving.model import ChosenRows
 from foveate.serving.plugin import register
 from foveate.serving.processor import check_answer, check_names

@@ -8,12 +8,11 @@ An image goes through two processes. In the API's, the stock processor makes pix
 visual tokens are kept, and puts so many placeholders into the prompt. In the engine's, the stock model encodes the
 image; here it passes on the kept rows, at the positions that they have in the full prompt.
 
-* request.py: what a client may ask for, checked. question.py: what a prompt asks.
+* plugin.py: what vLLM loads at its start. Begin here. families.py: the classes that it then looks up by architecture.
+* request.py: what a client may ask for, checked, and what a prompt asks.
 * selection.py: images, question, budget -> rows that are kept. Textures are kept by the content of their images.
-* fields.py: what travels between the processes. features.py: full features of images, in the engine.
+* layouts.py: where visual tokens lie, and what travels between the processes. features.py: full features of images.
 * processor.py: before the stock processor. model.py: before the stock model. Both are mixins that only call what they
-  stand before. flat.py: a third one, for models without M-RoPE.
-* layouts.py: where visual tokens lie. families.py: which models are served. unserved.py: who refuses for the others.
-* hooks.py: is all of vLLM there that these stand on? stock.py: its classes. metrics.py: counts for /metrics.
-* plugin.py: what vLLM loads at its start. Begin here.
+  stand before. hooks.py: the stock classes, and whether all of vLLM is there that these stand on.
+* metrics.py: counts for /metrics.
 """

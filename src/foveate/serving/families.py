@@ -1,29 +1,40 @@
-"""The families that are served, made when vLLM asks for one: two mixins before its stock classes.
+"""The classes that vLLM looks up by architecture: stock ones with our mixins before them, made when it asks.
 
-What is particular to a family: where the visual tokens of an image lie, how some images are taken out of a batch
-(layouts.py), and what stands for an image in a prompt.
+A family that is served has its visual tokens chosen. Every other architecture with a multimodal processor gets its
+stock class with a processor that refuses a budget: a stock processor would take the unknown keyword, and ignore it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from foveate.core.errors import ModelError
 from foveate.serving import layouts
-from foveate.serving.flat import FlatPositions
-from foveate.serving.hooks import FLAT_MODEL, MODEL, PROCESSOR, check_hooks, check_version
-from foveate.serving.model import ChosenRows
+from foveate.serving.hooks import (
+    FLAT_MODEL,
+    MODEL,
+    PROCESSOR,
+    REFUSING,
+    check_hooks,
+    check_version,
+    find_stock,
+    with_processor,
+)
+from foveate.serving.model import ChosenRows, FlatPositions
 from foveate.serving.processor import ChoosingProcessor
-from foveate.serving.stock import find_stock, with_processor
+from foveate.serving.request import check_others, parse_request, split_keywords, usual_request
 
 
 @dataclass(frozen=True)
 class ServedFamily:
-    """Attributes:
-    find: where the visual tokens of an image lie.
-    take: images out of a batch.
-    marks: what stands for an image in a prompt.
-    flat: whether positions are 0, 1, 2, ...; False for a model with M-RoPE.
+    """What is particular to a family.
+
+    Attributes:
+        find: where the visual tokens of an image lie.
+        take: images out of a batch.
+        marks: what stands for an image in a prompt.
+        flat: whether positions are 0, 1, 2, ...; False for a model with M-RoPE.
     """
 
     find: layouts.Find
@@ -51,10 +62,13 @@ FAMILIES: dict[str, ServedFamily] = {
 def __getattr__(name: str) -> Any:
     """The class of an architecture, as plugin.py names it: `foveate.serving.families:NAME__VERSION`, of vLLM."""
     architecture = name.partition("__")[0]
-    if architecture not in FAMILIES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    made = globals()[name] = make_class(architecture, FAMILIES[architecture])
-    return made
+    try:
+        family = FAMILIES.get(architecture)
+        found = make_refusing(architecture) if family is None else make_class(architecture, family)
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    globals()[name] = found
+    return found
 
 
 def make_class(name: str, family: ServedFamily) -> type[Any]:
@@ -68,3 +82,37 @@ def make_class(name: str, family: ServedFamily) -> type[Any]:
     ours = {"take_images": staticmethod(family.take), "__module__": __name__, "__doc__": stock.__doc__}
     chooses = {"find_tokens": family.find, "marks_of_images": family.marks, "__module__": __name__}
     return with_processor(type(stock.__name__, bases, ours), ChoosingProcessor, PROCESSOR, chooses)
+
+
+class RefusingProcessor:
+    """Mixin before a stock `BaseMultiModalProcessor`."""
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        told, _ = split_keywords(self.info.ctx.get_mm_config().mm_processor_kwargs or {})  # type: ignore[attr-defined]
+        self._refuse(usual_request(told).budget)
+
+    def apply(self, inputs: Any, timing_ctx: Any) -> Any:
+        """As stock, without a budget."""
+        told, theirs = split_keywords(inputs.hf_processor_mm_kwargs)
+        check_others(theirs)
+        self._refuse(parse_request(told).budget)
+        return super().apply(replace(inputs, hf_processor_mm_kwargs=theirs), timing_ctx)  # type: ignore[misc]
+
+    def _refuse(self, budget: object) -> None:
+        if budget is not None:
+            config = self.info.ctx.model_config  # type: ignore[attr-defined]
+            raise ModelError(
+                f"foveate_budget={budget!r} for {config.architecture}",
+                expected=", ".join(FAMILIES),
+                fix="leave foveate_budget out, and unset FOVEATE_BUDGET: this model gives its stock answers only",
+            )
+
+
+def make_refusing(name: str) -> type[Any]:
+    """A stock class, with a processor that refuses a budget; itself where it has no processor. Raises KeyError."""
+    stock = find_stock(name)
+    if not hasattr(stock, "_processor_factory"):
+        return stock
+    model = type(stock.__name__, (stock,), {"__module__": __name__, "__doc__": stock.__doc__})
+    return with_processor(model, RefusingProcessor, REFUSING, {"__module__": __name__})

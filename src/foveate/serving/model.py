@@ -1,4 +1,4 @@
-"""Before a family's stock model class, in the engine's process: only the kept rows, at their original positions.
+"""Mixins before a family's stock model class, in the engine's process: kept rows, at their original positions.
 
 * Positions are those that the stock class gives to the full prompt, dropped placeholders put back; so no formula of a
   family is copied.
@@ -7,6 +7,10 @@
 * vLLM counts kept tokens where it decides how many images are encoded together, as its scheduler knows no others. So no
   more are encoded in one call here than have as many visual tokens as vLLM measured its memory for, and pixels are
   brought to the device for these alone.
+* Models without M-RoPE: vLLM numbers their tokens itself, without gaps. It asks only a model whose configuration has an
+  M-RoPE section, and then passes rows of positions (time, row, column). So `SectionDeclared` gives the configuration a
+  section, where no layer looks for one, and `FlatPositions` passes the first of three equal rows on. The language model
+  is the stock one, with its stock RoPE.
 """
 
 from __future__ import annotations
@@ -20,8 +24,10 @@ import torch
 from foveate.core.errors import ModelError
 from foveate.serving import metrics
 from foveate.serving.features import FEATURES, FEATURES_MB, FeaturePool
-from foveate.serving.fields import COUNT, DIGEST, FIELDS, PLACES, ROWS, SPAN, is_pixels
+from foveate.serving.layouts import COUNT, DIGEST, FIELDS, PLACES, ROWS, SPAN, is_pixels
 from foveate.serving.request import read_megabytes
+
+SECTION = [1, 1, 1]  # only its length is read: three rows
 
 
 class ChosenRows:
@@ -95,6 +101,49 @@ class ChosenRows:
     def take_images(inputs: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, Any]:
         """What the stock model takes of a batch of images -> of some of them. Of the family."""
         raise NotImplementedError
+
+
+class FlatPositions:
+    """Mixin behind `ChosenRows` and before a stock model class without M-RoPE."""
+
+    supports_mrope = True
+
+    def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
+        super().__init__(vllm_config=vllm_config, prefix=prefix)  # type: ignore[call-arg]
+        self._last_position = count_positions(vllm_config.model_config) - 1
+
+    def get_mrope_input_positions(self, input_tokens: list[int], mm_features: Any) -> tuple[torch.Tensor, int]:
+        """0, 1, 2, ..., three times: int64 [3, L]."""
+        return torch.arange(len(input_tokens)).repeat(3, 1), 0
+
+    def forward(self, input_ids: Any, positions: torch.Tensor, *args: Any, **keywords: Any) -> Any:
+        """As stock, with one row of positions.
+
+        Positions end at the last one that RoPE has a row for: a GPU would read memory beyond its table. The tensor is
+        changed in place, because a captured graph reads the same memory in every call.
+        """
+        one = positions[0] if positions.ndim == 2 else positions
+        one.clamp_(max=self._last_position)
+        return super().forward(input_ids, one, *args, **keywords)  # type: ignore[misc]
+
+
+class SectionDeclared:
+    """Of `vllm.model_executor.models.config.MODELS_CONFIG_MAP`: a model's configuration gets its section."""
+
+    @staticmethod
+    def verify_and_update_model_config(model_config: Any) -> None:
+        """Before anything asks whether the model has M-RoPE."""
+        model_config.hf_config.mrope_section = SECTION
+
+    @staticmethod
+    def verify_and_update_config(vllm_config: Any) -> None:
+        """Nothing more."""
+
+
+def count_positions(model_config: Any) -> int:
+    """Positions that RoPE has numbers for, at least."""
+    trained = getattr(model_config.hf_text_config, "max_position_embeddings", 0) or 0
+    return max(int(trained), int(model_config.max_model_len))
 
 
 def group_images(numbers: Sequence[int], spans: Sequence[int], most: int) -> list[list[int]]:

@@ -13,9 +13,9 @@ def register() -> None:
     from vllm.model_executor.models.config import MODELS_CONFIG_MAP
 
     from foveate.serving.families import FAMILIES
-    from foveate.serving.flat import SectionDeclared
+    from foveate.serving.hooks import other_architectures
     from foveate.serving.metrics import open_folder
-    from foveate.serving.stock import other_architectures
+    from foveate.serving.model import SectionDeclared
 
     open_folder()
     # vLLM keeps on disk what it learned of a class, by its name and this module's text: so the name has the version
@@ -23,6 +23,5 @@ def register() -> None:
     for name, family in FAMILIES.items():
         if family.flat:
             MODELS_CONFIG_MAP[name] = SectionDeclared
+    for name in (*FAMILIES, *other_architectures(FAMILIES)):
         ModelRegistry.register_model(name, f"foveate.serving.families:{name}{version}")
-    for name in other_architectures(FAMILIES):
-        ModelRegistry.register_model(name, f"foveate.serving.unserved:{name}{version}")

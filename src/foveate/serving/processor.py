@@ -26,7 +26,7 @@ from foveate.core.image import MAX_PIXELS, load_image
 from foveate.language.query import MAX_CHARACTERS
 from foveate.serving import metrics
 from foveate.serving.features import FEATURES, FEATURES_MB
-from foveate.serving.fields import (
+from foveate.serving.layouts import (
     COUNT,
     DIGEST,
     LENGTHS,
@@ -38,11 +38,13 @@ from foveate.serving.fields import (
     choose_places,
     is_pixels,
 )
-from foveate.serving.flat import count_positions
-from foveate.serving.question import TurnMarks, find_marks, find_question
+from foveate.serving.model import count_positions
 from foveate.serving.request import (
     Request,
+    TurnMarks,
     check_others,
+    find_marks,
+    find_question,
     parse_request,
     read_megabytes,
     split_keywords,

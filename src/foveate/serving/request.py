@@ -1,13 +1,18 @@
-"""What a client may ask for beside its images, and what the server asks for where a client does not.
+"""What a client may ask for beside its images, what the server asks for where it does not, and what a prompt asks.
 
-"mm_processor_kwargs": {"foveate_budget": 128, "foveate_question": "the red car"}
+    "mm_processor_kwargs": {"foveate_budget": 128, "foveate_question": "the red car"}
+
+A question that is not given is the last thing that the user said, found in the ids of the laid-out prompt: the
+tokenizer's chat template lays out a dialogue of known words, and what stands before and after them is what to look for.
+A prompt that the template did not lay out is read from behind its last image.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -20,8 +25,7 @@ PREFIX = "foveate_"
 KEYS = ("foveate_budget", "foveate_question", "foveate_preset", "foveate_floor")
 ENVIRONMENT = "FOVEATE_BUDGET"
 ONLY = "FOVEATE_ONLY"  # 1: clients may send keywords of foveate, and none for the stock processor
-
-
+FIRST, ANSWER, LAST = "foveatefirst", "foveateanswer", "foveatelast"  # words that no template has
 Budget: TypeAlias = int | Literal["auto"] | None
 
 
@@ -139,3 +143,55 @@ def read_megabytes(name: str, usual: int, environment: Mapping[str, str] = os.en
     if (told := environment.get(name)) is None:
         return usual
     return check_int(name, int(told) if told.isdecimal() else told, 0, fix=f"unset {name}, or pass MB") * 2**20
+
+
+@dataclass(frozen=True)
+class TurnMarks:
+    """What stands before and after a user's words in a prompt, and what is no word at all: special tokens."""
+
+    before: str
+    after: str
+    special: tuple[str, ...]
+
+
+def find_marks(tokenizer: Any) -> TurnMarks:
+    """The marks of a tokenizer's chat template; empty where it has none, or one that cannot lay out a dialogue."""
+    names = {str(token) for token in getattr(tokenizer, "added_tokens_decoder", {}).values()}
+    names |= set(tokenizer.all_special_tokens)
+    special = tuple(sorted((name for name in names if len(name) > 1), key=len, reverse=True))  # "?" may be one
+    said = [("user", FIRST), ("assistant", ANSWER), ("user", LAST)]
+    for lay_out in (lambda text: text, lambda text: [{"type": "text", "text": text}]):
+        messages = [{"role": role, "content": lay_out(text)} for role, text in said]
+        try:
+            text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except Exception:  # a template is a program that came with the model: it may raise anything
+            continue
+        parts = re.split("|".join((FIRST, ANSWER, LAST)), text)
+        if len(parts) == 4:
+            return TurnMarks(_common_end(parts[0], parts[2]), parts[3], special)
+    return TurnMarks("", "", special)
+
+
+def find_question(prompt: str, marks: TurnMarks, images: Sequence[str]) -> str:
+    """The last thing that the user said in a prompt; "" where there are no words.
+
+    Args:
+        images: what stands for an image in a prompt: without a template's marks the question begins behind the last.
+    """
+    start = prompt.rfind(marks.before) if marks.before else -1
+    if start >= 0:
+        text = prompt[start + len(marks.before) :]
+    else:
+        start = max((prompt.rfind(mark) for mark in images), default=-1)
+        text = prompt[start:] if start >= 0 else prompt
+    if marks.after:
+        text = text.partition(marks.after)[0]
+    for token in marks.special:
+        text = text.replace(token, " ")
+    return " ".join(text.split())
+
+
+def _common_end(one: str, other: str) -> str:
+    pairs = zip(reversed(one), reversed(other), strict=False)
+    alike = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    return one[len(one) - alike :]
