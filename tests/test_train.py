@@ -34,7 +34,7 @@ from foveate.store.basis_check import Checked, Kept, Limits, as_file, as_record,
 from foveate.store.shared_basis import FittedBasis, Gathered, SumBatch, fit, gather, images_in, merge
 from foveate.texture.basis import Basis, Moments, compress, inward
 from foveate.texture.texture import EncoderStamp
-from foveate.viz.basis_page import page
+from foveate.viz.charts import basis_page
 from tests.conftest import PHOTOS
 
 pytestmark = pytest.mark.slow
@@ -427,7 +427,7 @@ def test_a_page_of_odd_names_is_text_only(basis: FittedBasis, checked: Checked) 
     harmful = replace(
         basis, made={"images": "<script>", "samples": "<b>"}, encoder=EncoderStamp("<i>", "<u>", NANO.width)
     )
-    text = page(replace(checked, bad=((os.fsdecode(b"/caf\xe9<p>.jpg"), "cut"),)), harmful)
+    text = basis_page(replace(checked, bad=((os.fsdecode(b"/caf\xe9<p>.jpg"), "cut"),)), harmful)
     for tag in ("<script>", "<b>", "<i>", "<u>", "<p>.jpg"):
         assert tag not in text
     assert "caf\\udce9" in text

@@ -131,7 +131,7 @@ def test_ranks(page: Page) -> None:
     expected = np.argsort(order) + 1
     given = [None if np.isinf(key) else key for key in keys.tolist()]
     ranks = "given.map((_, i) => m.rankOf(given.map((key) => key ?? -Infinity), i))"
-    assert of_module(page, "rank.js", ranks, given) == expected.tolist()
+    assert of_module(page, "why.js", ranks, given) == expected.tolist()
 
 
 def test_planes_have_the_colours_of_python(page: Page, texture: Texture) -> None:
@@ -312,7 +312,7 @@ def test_transparent_cells_and_the_even_spread_are_named(browser: Browser, tmp_p
         ask(page, "a violin")  # nothing is found, so a part is spread evenly
         verdicts = of_module(
             page,
-            "rank.js",
+            "why.js",
             """(foveate.set({ budget: 200 }), [...Array(foveate.grid.h * foveate.grid.w).keys()].map((cell) => {
               const { kept, verdict } = m.standing(foveate, cell);
               return [kept, verdict];

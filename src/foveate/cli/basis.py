@@ -126,7 +126,7 @@ def check(
     from foveate.store.basis_check import check as checked_on
     from foveate.store.basis_check import encoder_for
     from foveate.store.shared_basis import FittedBasis, images_in
-    from foveate.viz.basis_page import page
+    from foveate.viz.charts import basis_page
 
     fitted = FittedBasis.load(basis)
     resolved = encoder_for(fitted, encoder)
@@ -139,7 +139,7 @@ def check(
         result = checked_on(fitted, images, resolved, texts, limits, progress)
     _list(result.bad)
     write_whole(out / "report.json", json.dumps(result.report(), indent=1).encode())
-    write_whole(out / "report.html", page(result, fitted).encode("utf-8", "backslashreplace"))
+    write_whole(out / "report.html", basis_page(result, fitted).encode("utf-8", "backslashreplace"))
     names = list(result.own.values)
     rows = [
         (str(row.rank), *(f"{row.values[n]:.3f}" + (" !" if n in row.failed(limits) else "") for n in names))

@@ -1,4 +1,4 @@
-"""Messages: arrays in the format of safetensors, with a header of JSON in its metadata. `static/wire.js` reads them.
+"""Messages: arrays in the format of safetensors, with a header of JSON in its metadata. `static/api.js` reads them.
 
 A module of its own, as the process that decodes uploads needs nothing else of the viewer.
 """

@@ -4,14 +4,13 @@
     pages.py       pages of results: a question with its cells, a model's answer, a large image, a search
     values.py      picture_of: how each value shows itself
     planes.py      channel_sheet: all channels of a texture
-    charts.py      curve: quality or time over budgets, from a report
+    charts.py      curve: quality or time over budgets, from a report; the page of a check of a basis
     layers.py      heat, kept cells and frames over a photograph, as arrays
     cartogram.py   how an image is redrawn with area in proportion to tokens
     paper.py       blocks of text and pictures that never cover each other; fonts
     colours.py     the scale of heat, colours of questions
     bridges.py     values for supervision, FiftyOne, Rerun
     overlay.py     a frame of a clip, with what has happened so far
-    basis_page.py  what the check of a basis found, as a page of HTML
 
 Functions return Pillow images; the commands write them.
 """

@@ -1,6 +1,6 @@
 """Values for other people's tools: supervision, FiftyOne, Rerun. Each is imported when it is used; none is an extra.
 
-Their boxes begin with x, ours with y: here they are turned round.
+Their boxes begin with x, ours with y.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from foveate.relevance.value import Relevance
 from foveate.viz.colours import QUESTIONS
 from foveate.viz.layers import colour_heat, enlarge
 
-HEAT_OPACITY = 0.6  # of heat over the photograph in Rerun
+HEAT_OPACITY = 0.6  # of heat over the photograph in Rerun; chosen by hand
 
 
 def to_supervision(relevance: Relevance, threshold: float = DETECTED) -> Any:

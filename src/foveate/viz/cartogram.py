@@ -1,19 +1,11 @@
 """The homunculus: an image redrawn so that area is in proportion to tokens, like the body in the maps of the cortex.
 
-It is a density-equalising map (Gastner and Newman, PNAS 101:7499, 2004), as cartograms of populations are. Tokens are
-a density over the image that diffuses until it is the same everywhere, and every point is carried along:
+A density-equalising map (Gastner and Newman, PNAS 101:7499, 2004): tokens are a density that diffuses until it is even,
+and every point moves along, with velocity = - gradient density / density. Diffusion is exact in the cosine basis, so a
+time step is one inverse transform (cv2.dct). Points of the new picture are followed backwards, to where they come from.
 
-    d density / dt = laplacian density        velocity = - gradient density / density
-
-Diffusion is exact in the cosine basis, so a time step costs one inverse transform (cv2.dct). Points start on a raster
-of the picture to be drawn and go backwards in time, which says directly where each of its pixels comes from. Flows do
-not fold, but a raster of one may where the density jumps; then the density is smoothed more, until none of it is
-folded.
-
-What no token was spent on would have no area, and no picture. So a share of the area (`rest`) is spread evenly, and
-tokens get the others. The density is smoothed by a third of a cell first, as nothing can be torn between two
-neighbours: a single cell among others without tokens gets less than it should. `Homunculus.shares` says what each
-cell really got.
+A share of the area (`rest`) is spread evenly, so that what no token was spent on is still there. The density is
+smoothed by a third of a cell, and more where the raster would fold: a single kept cell gets less area than it should.
 """
 
 from __future__ import annotations
@@ -35,6 +27,7 @@ from foveate.core.readonly import Frozen
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float64]
+# Chosen by hand, looking at pictures.
 REST = 0.3  # of the area: spread evenly
 LEAST = 0.05
 RASTER = 128  # samples of the long side
@@ -50,11 +43,10 @@ class Homunculus(Frozen):
     """Where each place of the redrawn image comes from, and what area each cell has in it.
 
     Attributes:
-        places: (y, x) in the image, as shares of its height and width, at the corners of an even raster over the
-            picture: float32 [n + 1, m + 1, 2]. Monotone: no quadrilateral of it is turned over or empty.
+        places: (y, x) in the image, in [0, 1], at the corners of an even raster over the picture,
+            float32 [n + 1, m + 1, 2]. No quadrilateral of it is turned over or empty.
         tokens: of each cell, float32 [h, w].
-        wanted: share of the area that each cell should have, float32 [h, w], adds up to 1.
-        shares: share of the area that it has, float32 [h, w], adds up to 1.
+        wanted, shares: the share of the area that each cell should have, and has; float32 [h, w], adds up to 1.
         grid: the cells.
     """
 

@@ -1,9 +1,8 @@
 """Layers over a photograph: heat with its contour, kept cells, frames. Arrays [H, W, 3] in, arrays of that size out.
 
-* The photograph stays in colour: what is detected is lit and outlined, and hardly tinted, so that it is seen as it is;
-  what is half as relevant glows; the rest is dark and less colourful. A dim photograph is lit more.
-* Heat is drawn on the absolute scale of relevance, never stretched: a thing that is not there lights nothing.
-* Dropped cells are dimmed, not hidden, so that a person can judge what was lost.
+The photograph stays in colour: what is detected is lit and outlined, and hardly tinted; what is less relevant is dark.
+Heat is on the scale from 0 to 1 and never stretched: a thing that is not there lights nothing. Dropped cells are
+dimmed, so that a person can judge what was lost.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from foveate.viz.colours import HEAT, PAPER, QUESTIONS, Colour
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
+# Chosen by hand, looking at pictures.
 COLD, PALE = 95, 0.55  # where nothing is relevant: white becomes as dark as this, colours so much less colourful
 TINT, CLEAR = 0.58, 0.18  # opacity of heat where a thing counts as detected: most; and at full relevance: little
 BRIGHT, GAMMA = 0.42, 0.6  # mean brightness that a dim photograph is lit to; least exponent to do so

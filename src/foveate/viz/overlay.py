@@ -1,13 +1,9 @@
 """A frame of a clip drawn for people: what is kept, where the heat is, and below it what has happened so far.
 
-* Kept cells show the photograph, with an outline: new ones as it is, those that were sent before a little darker.
-  The rest is dark and pale, and glows where it is relevant. No text lies on the picture: each question's name stands
-  below it, beside the whole map.
-* Of several questions each has one of twelve colours: of its outline, its glow and its line on the strip.
-* The strip has a column for each frame so far (for several, in a long clip): its height is the confidence in the
-  propagated features, a tick on top is a keyframe, a tick below a frame with renewed parts. Lines are the questions'
-  confidence. Where the number of frames is not known, or was wrong, the strip is drawn together as it fills.
-* All of it is 8-bit arithmetic in OpenCV, for speed. Text is Pillow's, which knows more than ASCII.
+Kept cells show the photograph, outlined in their question's colour; those sent before are a little darker, the rest is
+dark and glows where it is relevant. Below stand the questions with their maps, and a strip over time: confidence in
+the propagated features, keyframes (ticks on top), renewed parts (ticks below), a line for each question's confidence.
+All of it is 8-bit arithmetic in OpenCV, for speed; text is Pillow's, which knows more than ASCII.
 """
 
 from __future__ import annotations
@@ -33,6 +29,7 @@ Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 Colour = tuple[int, int, int]
 
+# Sizes and colours: chosen by hand.
 NARROW, LONG = 480, 1280  # pixels: at least as wide, at most as long is the picture
 COLOURS: tuple[Colour, ...] = (
     (255, 205, 90), (90, 210, 255), (255, 130, 190), (150, 235, 120), (200, 160, 255), (255, 150, 90),

@@ -61,9 +61,8 @@ def question_page(
         texture: the image.
         relevance: its map.
         kept: its cells.
-        pictures: of PICTURES. "homunculus" adds the image redrawn with area in proportion to tokens; "regions" adds the
-            regions of as many tokens as there are kept cells (the nearest number that regions can have), and their
-            homunculus.
+        pictures: of PICTURES. "homunculus" adds the image redrawn with area in proportion to tokens; "regions" adds
+            regions of about as many tokens, and their homunculus.
 
     Raises OptionError for another picture.
     """
@@ -110,9 +109,7 @@ def overview(
 def answer_page(answer: Answer | Prepared, *, side: int = PANEL, labels: bool = True) -> Image.Image:
     """Photograph, heat map, and what the model saw, with the question and the answer above them.
 
-    What a kept token of any grid shows is bright, and so are regions of mode "crop". Of several images, or of the
-    frames of a video, those with the most tokens are drawn, at most 4. A question that was prepared is drawn as an
-    answer to come.
+    Of several images, or of the frames of a video, those with the most tokens are drawn, at most 4.
 
     Args:
         answer: of `vlm.ask` or `vlm.prepare`.

@@ -1,7 +1,7 @@
 """Paper for pictures: blocks of text and pictures that are put beside and above one another, and painted at the end.
 
-A block knows its size and where everything lies in it, so nothing can cover anything else: text never lies on a
-picture, and what is too long for its place is wrapped, then cut with an ellipsis. Painting comes last (`paint`).
+A block knows its size and where everything lies in it, so nothing covers anything else. What is too long for its place
+is wrapped, then cut with an ellipsis. Painting comes last (`paint`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Bytes = NDArray[np.uint8]
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 TEXT, GAP, MARGIN = 28, 24, 36  # pixels: of text, between things, around the page; drawn at twice the size of reading
-LINES = 3  # of one text, at most
+LINES = 3  # of one text, at most; sizes are chosen by hand
 LEADING = 1.32  # height of a line, in heights of its text
 # For letters that Pillow's own font lacks: what Linux, macOS and Windows have; the first that knows them all.
 OTHERS = (

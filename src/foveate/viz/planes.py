@@ -34,10 +34,10 @@ OWN = "of your own"
 
 
 def channel_sheet(texture: Texture) -> Image.Image:
-    """The 40 channels of a texture, and what it has beyond them, by family; ids in colours.
+    """All channels of a texture by family, each from its lowest value to its highest, which are written above it.
 
-    Each plane is drawn from its lowest value to its highest, which are written above it; a constant one is grey, and
-    one that was not built has a grey name. Raises OptionError for no texture.
+    Ids have colours, a constant plane is grey, one that was not built has a grey name. Raises OptionError for no
+    texture.
     """
     check_type("texture", texture, Texture, fix="pass encode(image)")
     names = (*FULL40.names, *(name for name in texture.built if name not in FULL40.names))

@@ -43,9 +43,8 @@ def picture_of(value: object, **how: Any) -> Image.Image:
 
     Args:
         value: a Texture (`channel_sheet`), Relevance (`heatmap`), Relevances (one beside another), Allocation
-            (`kept`), or a model's Answer or Prepared (`answer_page`). One that has lost its texture, by pickling say,
-            is drawn over grey.
-        how: options of that picture; `side` and `labels`, as of `heatmap`, of Relevances; none of a texture.
+            (`kept`), or a model's Answer or Prepared (`answer_page`). Without its texture it is drawn over grey.
+        how: options of that picture; of Relevances `side` and `labels`.
 
     Raises OptionError for a value of another kind, or other options.
     """

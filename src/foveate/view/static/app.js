@@ -30,9 +30,9 @@
 import { Address } from "./address.js";
 import { allocate } from "./allocate.js";
 import { getBitmap, getJson, getPacked, postPacked, Problem, upload } from "./api.js";
-import { inNumber } from "./numbers.js";
+import { inNumber } from "./dom.js";
 import { movedTo } from "./pointer.js";
-import { LONGEST, fromHash, isQuestion, leftOut } from "./state.js";
+import { fromHash, isQuestion, leftOut, LONGEST } from "./state.js";
 
 const ANSWERS = 100; // kept: some 20 KB each
 const LASTING = new Set([400, 404, 413, 422]); // what these refuse is not asked again; a server that is away or busy is

@@ -1,15 +1,12 @@
 // The cell under the pointer, or the pinned one: its place, score and rank, what entered the score, its pixels, words,
 // and channels.
-import { postPacked } from "./api.js";
+import { newest, postPacked } from "./api.js";
 import { makeBars } from "./bars.js";
 import { byFamily, inDigits, loadChannels, rangeOf } from "./channels.js";
-import { make, trouble } from "./dom.js";
-import { newest } from "./flight.js";
+import { inNumber, make, trouble } from "./dom.js";
 import { rectangle, strokeTwice } from "./layers.js";
-import { inNumber } from "./numbers.js";
 import { boxOf, movedTo } from "./pointer.js";
-import { standing } from "./rank.js";
-import { inWords, overlaps, why } from "./why.js";
+import { inWords, overlaps, standing, why } from "./why.js";
 
 const AROUND = 2; // cells around the magnified one
 const SHARP = 176; // pixels of the magnified picture

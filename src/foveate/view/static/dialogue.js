@@ -1,8 +1,7 @@
 // Rounds of questions and the pointer as gaze: priors of the next question. The server holds no state of them: they are
 // fields of the page's state, and every question is sent with them.
-import { postPacked } from "./api.js";
+import { newest, postPacked } from "./api.js";
 import { make, trouble } from "./dom.js";
-import { newest } from "./flight.js";
 import { fixations, follow, MOST, NOTHING, reachOf, read, spell } from "./gaze.js";
 import { coloured, strokeTwice } from "./layers.js";
 import { MOST_ROUNDS } from "./state.js";

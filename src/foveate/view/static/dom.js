@@ -40,3 +40,6 @@ export function wayBack({ kind, name } = {}) {
   const back = kind === "empty" || !name ? "the first page" : name;
   return make("button", { type: "button", className: "main", onclick: () => location.assign("/") }, `Back to ${back}`);
 }
+
+// 1234 -> "1,234"
+export const inNumber = new Intl.NumberFormat("en").format;

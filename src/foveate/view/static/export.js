@@ -1,6 +1,5 @@
 // What can be taken away: PNG, SVG, JSON, Python, an address.
-import { make } from "./dom.js";
-import { inNumber } from "./numbers.js";
+import { inNumber, make } from "./dom.js";
 import { active, recordOf, spreadOf, toJson, toPython, toSvg } from "./record.js";
 import { makeFigure } from "./sheet.js";
 import { POLICIES, toHash } from "./state.js";

@@ -3,8 +3,7 @@
 //
 // With list = 1 in the state the list takes the page; with 0 it stands beside the image that is open.
 import { getJson, postPacked, Problem } from "./api.js";
-import { make, trouble, typing } from "./dom.js";
-import { inNumber } from "./numbers.js";
+import { inNumber, make, trouble, typing } from "./dom.js";
 import { Tiles } from "./tiles.js";
 
 const PAGE = 100; // names asked for together

@@ -1,7 +1,6 @@
 // What the colours of the pictures mean: a bar painted as the pictures are, and words.
-import { make } from "./dom.js";
+import { inNumber, make } from "./dom.js";
 import { DETECTED, makeCanvas } from "./layers.js";
-import { inNumber } from "./numbers.js";
 import { paintPicture } from "./picture.js";
 
 const RAMP = Float32Array.from({ length: 256 }, (_, i) => i / 255), FALL = RAMP.map((value) => 1 - value);

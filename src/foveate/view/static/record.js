@@ -90,10 +90,11 @@ const PYTHON = new Map([[true, "True"], [false, "False"]]);
 // A frame of a clip: the cells are those of the stream up to it, from the frame on with which it began (clip.js).
 function ofStream({ image: { clip }, answers, active: number, budget, policy, floor, encoding }) {
   const made = CLASSES[policy], said = JSON.stringify, { text } = active({ answers, active: number });
-  const how = [`budget=${said(budget)}`, made && `policy=${made}()`, floor && `floor=${floor}`].filter(Boolean);
+  const keep = [floor && `floor=${floor}`, made && `policy=${made}()`].filter(Boolean).join(", ");
+  const how = [`budget=${said(budget)}`, keep && `keep=Keep(${keep})`].filter(Boolean);
   return [
     "import foveate.video",
-    made && `from foveate.allocation import ${made}`,
+    keep && `from foveate.allocation import ${made ? `${made}, ` : ""}Keep`,
     "",
     `clip = foveate.video.open_clip(${said(clip.name)}, long_side=${clip.longSide})`
       + "  # its path, from where this is run",

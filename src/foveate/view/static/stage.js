@@ -5,10 +5,10 @@ import { makeCanvas } from "./layers.js";
 import { mountLegend } from "./legend.js";
 import { paintPicture } from "./picture.js";
 import { drawMarks, watchCells } from "./pointer.js";
-import { briefly } from "./rank.js";
 import { plain, scaleOf } from "./scales.js";
 import { VIEWS } from "./state.js";
-import { WHOLE, placed, scaledTo, watchZoom } from "./zoom.js";
+import { briefly } from "./why.js";
+import { placed, scaledTo, watchZoom, WHOLE } from "./zoom.js";
 
 const PAPER = [252, 252, 250]; // of an export: the same data make the same picture, whatever the page looks like
 const PICTURE = { tabIndex: 0, role: "application", "aria-roledescription": "picture with cells" }; // it takes keys

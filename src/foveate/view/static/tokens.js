@@ -1,6 +1,5 @@
 // How many visual tokens, and which: budget, policy, floor, grid.
-import { make } from "./dom.js";
-import { inNumber } from "./numbers.js";
+import { inNumber, make } from "./dom.js";
 import { POLICIES } from "./state.js";
 
 const KEPT = ["kept", "both"]; // views in which kept cells are seen
