@@ -20,17 +20,10 @@ from transformers import TrainerCallback
 import foveate
 import foveate.vlm
 from foveate import Texture
-from foveate.core.errors import (
-    ChannelError,
-    ModelError,
-    ModelFilesError,
-    OptionError,
-    TextureEncoderError,
-)
 from foveate.texture.basis import Basis
 from tests.vlm_models import FAMILIES, IDS, SPECIAL, VOCABULARY, pair, photo
 from training.judges.projector.lessons import Lesson, lay_out
-from training.judges.projector.model import FILE, TextureProjector, TextureRows, encode_texture
+from training.judges.projector.model import TextureProjector, TextureRows, encode_texture
 from training.judges.projector.train import accuracy, measure_loss, train
 
 SIDE = 4
@@ -114,24 +107,16 @@ def test_the_same_features_have_the_same_rows_whatever_axes_they_are_kept_on(
     assert abs(np.corrcoef(turned.coordinates().ravel(), texture.coordinates().ravel())[0, 1]) < 0.5
 
 
-def test_bad_rows(textures: list[Texture], rows: TextureRows) -> None:
-    texture = textures[0]
-    with pytest.raises(ChannelError, match="own embedding basis"):
+def test_what_cannot_be_read_is_refused(textures: list[Texture], rows: TextureRows) -> None:
+    with pytest.raises(ValueError, match="own embedding basis"):
         TextureRows.fit(textures, channels=("embedding_3",))
-    with pytest.raises(ChannelError, match="depth"):
-        TextureRows.fit(textures, channels=("depth",))
-    with pytest.raises(ChannelError, match="once"):
-        TextureRows.fit(textures, channels=("y", "y"))
-    with pytest.raises(OptionError, match="no textures"):
+    with pytest.raises(ValueError, match="no textures"):
         TextureRows.fit([])
-    for rank in (0, 291, 2.5, True):
-        with pytest.raises(OptionError, match="rank="):
-            TextureRows.fit(textures, rank=rank)  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="side=0"):
-        TextureRows.fit(textures, side=0)
-    stranger = replace(texture, encoder=replace(texture.encoder, revision="another"))
-    with pytest.raises(TextureEncoderError, match="another"):
+    stranger = replace(textures[0], encoder=replace(textures[0].encoder, revision="another"))
+    with pytest.raises(ValueError, match="another"):
         rows.read(stranger)
+    with pytest.raises(ValueError, match="for a model of 64"):
+        encode_texture(foveate.vlm.attach(*pair("llava")), TextureProjector(rows, 32), photo())
 
 
 def test_constant_columns_stay_finite() -> None:
@@ -170,31 +155,6 @@ def test_saved_and_read_again(tmp_path: Path, textures: list[Texture], rank: int
     assert same(weights(projector), weights(again))
     assert (again.rows.encoder, again.rows.channels, again.rows.side) == (rows.encoder, rows.channels, SIDE)
     assert np.array_equal(again.rows.read(textures[0]), rows.read(textures[0]))
-
-
-def test_wrong_files(tmp_path: Path, rows: TextureRows) -> None:
-    TextureProjector(rows, 8).save(tmp_path)
-    whole = (tmp_path / FILE).read_bytes()
-    nan = TextureProjector(rows, 8)
-    torch.nn.init.constant_(next(nan.parameters()), torch.nan)
-    nan.save(tmp_path / "nan")
-    for wrong, words in (
-        (whole[:-9], "whole"), (b"no", "whole"), (whole.replace(b"projector 1", b"projector 9"), "format"),
-        (whole.replace(b'side', b'sidE'), "whole"), ((tmp_path / "nan" / FILE).read_bytes(), "NaN"),
-    ):  # fmt: skip
-        (tmp_path / FILE).write_bytes(wrong)
-        with pytest.raises(ModelFilesError, match=words):
-            TextureProjector.load(tmp_path)
-    with pytest.raises(ModelFilesError, match="absent"):
-        TextureProjector.load(tmp_path / "absent")
-
-
-def test_bad_widths(rows: TextureRows) -> None:
-    for sizes in ((0,), (2.0,), (4, 0), (True,)):
-        with pytest.raises(OptionError, match="whole number"):
-            TextureProjector(rows, *sizes)
-    with pytest.raises(ModelError, match="to 64 numbers"):
-        encode_texture(foveate.vlm.attach(*pair("llava")), TextureProjector(rows, 32), photo())
 
 
 # --- in front of stock models -----------------------------------------------------------------------------------------
@@ -331,7 +291,7 @@ class Killer(TrainerCallback):  # type: ignore[misc]
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("stage", ["projector", "adapters"])
+@pytest.mark.parametrize("stage", ["adapters"])
 def test_a_killed_process_goes_on_bit_for_bit(
     tmp_path: Path, textures: list[Texture], rows: TextureRows, stage: Any
 ) -> None:
@@ -363,19 +323,6 @@ def test_a_killed_process_goes_on_bit_for_bit(
     assert all("projector" in name or ".foveate." in name for name in load_file(kept))  # the frozen model is not in it
 
 
-def test_a_checkpoint_of_another_training_is_refused(
-    tmp_path: Path, llava: tuple[Any, Any], textures: list[Texture], rows: TextureRows
-) -> None:
-    model, processor = llava
-    given = examples(textures)
-    train(given, model, processor, of(model, rows), budget=5, folder=tmp_path, **FEW)
-    for other, change, budget, hidden in (
-        (given, {"seed": 1}, 5, None), (given[:-1], {}, 5, None), (given, {}, 6, None), (given, {}, 5, 8),
-    ):  # fmt: skip
-        with pytest.raises(OptionError, match="another training"):
-            train(other, model, processor, of(model, rows, hidden), budget=budget, folder=tmp_path, **{**FEW, **change})
-
-
 def test_adapters_change_nothing_but_themselves_and_can_be_read_again(
     tmp_path: Path, llava: tuple[Any, Any], textures: list[Texture], rows: TextureRows
 ) -> None:
@@ -402,20 +349,3 @@ def test_adapters_change_nothing_but_themselves_and_can_be_read_again(
         a = vlm.model(**vlm.prepare(encode_texture(vlm, projector, textures[0]), "a?").inputs()).logits
         b = other.model(**other.prepare(encode_texture(other, projector, textures[0]), "a?").inputs()).logits
     assert torch.equal(a, b)
-
-
-def test_bad_trainings(llava: tuple[Any, Any], textures: list[Texture], rows: TextureRows, tmp_path: Path) -> None:
-    model, processor = llava
-    projector = of(model, rows)
-    for wrong, words in (
-        ({"stage": "both"}, "stage="), ({"steps": 0}, "steps="), ({"batch": 1.5}, "batch="), ({"rate": -1.0}, "rate="),
-    ):  # fmt: skip
-        with pytest.raises(OptionError, match=words):
-            train(examples(textures), model, processor, projector, folder=tmp_path / "bad", **{**FEW, **wrong})
-    for given, words in (([], "no examples"), ([textures[0]], "example 0"), ([(textures[0], "a?", " ")], "answer ' '")):
-        with pytest.raises(OptionError, match=words):
-            train(given, model, processor, projector, folder=tmp_path / "bad")  # type: ignore[arg-type]
-    assert not (tmp_path / "bad").exists()
-    torch.nn.init.constant_(next(projector.parameters()), torch.inf)
-    with pytest.raises(OptionError, match="stay finite"):
-        train(examples(textures), model, processor, projector, folder=tmp_path / "nan", **FEW)

@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 import torch
 
-from foveate.core.errors import OptionError
 from foveate.core.image import ImageSource
 from foveate.pipeline import encode
 from foveate.texture.texture import Texture
@@ -68,22 +67,12 @@ def lay_out(
 ) -> list[Lesson]:
     """Lay out (image or texture, question, answer): each image is encoded once if its questions stand together.
 
-    Args:
-        examples: the answer is what the model shall say, without its end token.
-        vlm: gives prompt, positions and the choice of cells.
-        rows: of the projector.
-        budget: cells to keep, at most all; "auto"; or None for all.
-        method: how they are chosen (vlm/select/).
-        seed: of method "random"; every example gets another one.
-
-    Raises:
-        OptionError: something that is not such a triple, no examples, an empty answer. Also what `encode` and
-        `VLM.prepare` raise.
+    budget: cells to keep, at most all; "auto"; or None for all. seed: of method "random", another one each example.
     """
     found: list[Lesson] = []
     last: tuple[Any, Any] = (None, None)
     for number, example in enumerate(examples):
-        image, question, answer = _checked(example, number)
+        image, question, answer = example
         if last[1] is None or last[0] is not image:
             texture = image if isinstance(image, Texture) else encode(image, encoder=vlm.encoder)
             last = image, lay_out_texture(vlm, texture, rows, torch.from_numpy(rows.read(texture)))
@@ -102,8 +91,6 @@ def lay_out(
                 answer=answer,
             )
         )
-    if not found:
-        raise OptionError("no examples", expected="(image, question, answer), at least one", fix="check the iterable")
     return found
 
 
@@ -112,12 +99,6 @@ def find_end(vlm: VLM) -> int:
     said = getattr(vlm.model.generation_config, "eos_token_id", None)
     said = said[0] if isinstance(said, list | tuple) and said else said
     said = vlm.processor.tokenizer.eos_token_id if said is None or isinstance(said, list | tuple) else said
-    if said is None:
-        raise OptionError(
-            "a model that has no end-of-sequence token",
-            expected="generation_config.eos_token_id, or one of the tokenizer",
-            fix="set model.generation_config.eos_token_id",
-        )
     return int(said)
 
 
@@ -152,20 +133,3 @@ def _continued(prompt: Mapping[str, torch.Tensor], more: torch.Tensor) -> dict[s
         "attention_mask": torch.ones_like(ids),
         "position_ids": torch.cat([at, start + steps], -1),
     }
-
-
-def _checked(example: Any, number: int) -> Example:
-    if not isinstance(example, tuple | list) or len(example) != 3:
-        raise OptionError(
-            f"example {number} that is a {type(example).__name__}",
-            expected="(image or texture, question, answer)",
-            fix="yield tuples of three",
-        )
-    image, question, answer = example
-    if not isinstance(answer, str) or not answer.strip():
-        raise OptionError(
-            f"the answer {answer!r} of example {number}",
-            expected="a text",
-            fix="leave examples without an answer out",
-        )
-    return image, question, answer

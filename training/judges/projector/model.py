@@ -28,12 +28,10 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import nn
 
-from foveate.core.checks import check_int
-from foveate.core.errors import ChannelError, ModelError, ModelFilesError, OptionError, TextureEncoderError
 from foveate.core.files import make_folder, write_whole
 from foveate.core.grid import Grid, resize_map
 from foveate.core.image import ImageSource
@@ -45,7 +43,7 @@ from foveate.vlm import VLM, EncodedImage
 from foveate.vlm.families.family import VisualFeatures
 from foveate.vlm.families.token_layout import one_grid
 
-FORMAT, FILE = "foveate-texture-projector 1", "projector.safetensors"
+FILE = "projector.safetensors"
 GELU_POWER = 0.425  # mean square of GELU of a standard normal number
 Floats = NDArray[np.float32]
 USUAL_RANK, USUAL_SIDE = 16, 24  # 24 x 24: as many tokens as LLaVA 1.5 takes
@@ -72,16 +70,9 @@ class TextureRows:
     scale: Floats
     side: int = USUAL_SIDE
 
-    def __repr__(self) -> str:
-        axes = self.encoder.width if self.axes is None else len(self.axes)
-        return (
-            f"TextureRows({len(self.centre)} numbers a cell, {axes} of them embedding of {self.encoder.name}, "
-            f"{self.side} cells a side)"
-        )
-
     def __post_init__(self) -> None:
-        _check_channels(self.channels)
-        check_int("side", self.side, fix="24 is usual")
+        if any(name.startswith("embedding_") for name in self.channels):
+            raise ValueError(f"channels {self.channels}: each image has its own embedding basis")
 
     @property
     def width(self) -> int:
@@ -104,15 +95,10 @@ class TextureRows:
     def read(self, texture: Texture) -> Floats:
         """Rows of all cells of `grid(texture)`, along the rows: float32 [cells, width].
 
-        Raises TextureEncoderError for a texture of another encoder, ChannelError for one without a wanted channel.
+        Raises ValueError for a texture of another encoder.
         """
         if texture.encoder != self.encoder:
-            made, own = (f"the encoder {e.name} (revision {e.revision[:12]})" for e in (texture.encoder, self.encoder))
-            raise TextureEncoderError(
-                f"a texture of {made} for rows of {own}",
-                expected="the encoder that the projector was trained with",
-                fix="encode the image again with it, or train a projector for the other encoder",
-            )
+            raise ValueError(f"a texture of {texture.encoder} for rows of {self.encoder}")
         raw = _raw(texture, self.grid(texture), self.axes, self.channels)
         return np.asarray((raw - self.centre) / self.scale, np.float32)
 
@@ -131,40 +117,21 @@ class TextureRows:
             rank: principal axes to keep of the restored features; None keeps all D numbers as they are.
             channels: of the table, to be read beside the embedding; not its embedding_0 .. (see the module).
             side: cells of the long side at most.
-
-        Raises OptionError for no textures or a rank above D, ChannelError, and TextureEncoderError for two encoders.
         """
-        names = tuple([channels] if isinstance(channels, str) else channels)
-        _check_channels(names)
-        moments: _Moments | None = None
+        count, plain, names = 0, None, tuple(channels)
         for texture in textures:
-            moments = moments or _Moments(texture.encoder, len(names))
-            moments.add(texture, names, side)
-        if moments is None:
-            raise OptionError("no textures", expected="at least one", fix="encode the training images first")
-        return moments.rows(rank, names, side)
-
-
-class _Moments:
-    """Sums of raw rows [D + channels] and of their products."""
-
-    def __init__(self, encoder: EncoderStamp, channels: int) -> None:
-        self.encoder, width = encoder, encoder.width + channels
-        self.count, self.total, self.products = 0, np.zeros(width), np.zeros((width, width))
-
-    def add(self, texture: Texture, names: tuple[str, ...], side: int) -> None:
-        width = self.encoder.width + len(names)
-        plain = TextureRows(self.encoder, None, names, np.zeros(width, np.float32), np.ones(width, np.float32), side)
-        raw = plain.read(texture).astype(np.float64)
-        self.count += len(raw)
-        self.total += raw.sum(0)
-        self.products += raw.T @ raw
-
-    def rows(self, rank: int | None, names: tuple[str, ...], side: int) -> TextureRows:
-        D = self.encoder.width
-        rank = None if rank is None else check_int("rank", rank, 1, D, fix="16 is usual; None keeps all")
-        mean = self.total / self.count
-        covariance = self.products / self.count - np.outer(mean, mean)
+            if plain is None:
+                D = texture.encoder.width
+                width = D + len(names)
+                zeros, ones = np.zeros(width, np.float32), np.ones(width, np.float32)
+                plain = cls(texture.encoder, None, names, zeros, ones, side)
+                total, products = np.zeros(width), np.zeros((width, width))
+            raw = plain.read(texture).astype(np.float64)
+            count, total, products = count + len(raw), total + raw.sum(0), products + raw.T @ raw
+        if plain is None:
+            raise ValueError("no textures")
+        mean = total / count
+        covariance = products / count - np.outer(mean, mean)
         variance, axes = covariance.diagonal(), None
         if rank is not None:
             values, vectors = np.linalg.eigh(covariance[:D, :D])
@@ -174,33 +141,14 @@ class _Moments:
             mean = np.concatenate([axes @ mean[:D], mean[D:]])
             variance = np.concatenate([values, variance[D:]])
         scale = np.where(variance > CALM**2, np.sqrt(np.maximum(variance, 0)), 1)
-        return TextureRows(self.encoder, axes, names, mean.astype(np.float32), scale.astype(np.float32), side)
+        return cls(plain.encoder, axes, names, mean.astype(np.float32), scale.astype(np.float32), side)
 
 
 def _raw(texture: Texture, grid: Grid, axes: Floats | None, channels: tuple[str, ...]) -> Floats:
-    missing = [name for name in channels if not texture.has(name)]
-    if missing:
-        raise ChannelError(
-            f"a texture without the channels {', '.join(missing)}",
-            expected="all channels that the projector reads: " + ", ".join(channels),
-            fix="encode the image with channels='all', or add the plane with texture.with_channel",
-        )
     z = resize_map(texture.coordinates().reshape(*texture.grid.shape, -1), grid.shape).reshape(grid.count, -1)
     features = texture.basis.restore(z)
     kept = features if axes is None else features @ axes.T
     return np.concatenate([kept, texture.tokens(grid, Layout("rows", channels))], 1) if channels else kept
-
-
-def _check_channels(channels: tuple[str, ...]) -> None:
-    for name in channels:
-        if name.startswith("embedding_"):
-            raise ChannelError(
-                f"the channel {name} in a projector's rows",
-                expected="channels that mean the same in every image; each image has its own embedding basis",
-                fix="leave it out: rows hold the embedding on axes that all images share",
-            )
-    if len(set(channels)) != len(channels):
-        raise ChannelError(f"channels {channels}", expected="each once", fix="remove the duplicates")
 
 
 class TextureProjector(nn.Module):
@@ -208,9 +156,6 @@ class TextureProjector(nn.Module):
 
     def __init__(self, rows: TextureRows, out_width: int, hidden: int | None = None, *, seed: int = 0) -> None:
         super().__init__()
-        check_int("out_width", out_width)
-        if hidden is not None:
-            check_int("hidden", hidden, fix="leave it out for one layer")
         self.rows, self.out_width, self.hidden = rows, out_width, hidden
         widths = [rows.width, out_width] if hidden is None else [rows.width, hidden, out_width]
         layers: list[nn.Module] = []
@@ -253,32 +198,19 @@ class TextureProjector(nn.Module):
             "out_width": self.out_width, "hidden": self.hidden, "channels": self.rows.channels,
             "side": int(self.rows.side), "encoder": asdict(self.rows.encoder),
         }  # fmt: skip
-        write_whole(Path(folder) / FILE, save(tensors, {"format": FORMAT, "projector": json.dumps(told)}))
+        write_whole(Path(folder) / FILE, save(tensors, {"projector": json.dumps(told)}))
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote. Raises ModelFilesError for a file that is missing, damaged, or of something else."""
-        path = Path(folder) / FILE
-        try:
-            with safe_open(path, "pt") as file:
-                if file.metadata().get("format") != FORMAT:
-                    raise ValueError(f"its format is not {FORMAT!r}")
-                told = json.loads(file.metadata()["projector"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a dictionary
-            if bad := sorted(key for key, value in tensors.items() if not bool(torch.isfinite(value).all())):
-                raise ValueError(f"{', '.join(bad)} hold infinite numbers or NaN")
-            parts = {name: tensors.pop(f"rows.{name}", None) for name in ("axes", "centre", "scale")}
-            how: Any = {name: None if value is None else value.numpy() for name, value in parts.items()}
-            how |= {"channels": tuple(told["channels"]), "side": told["side"]}
-            rows = TextureRows(EncoderStamp(**told["encoder"]), **how)
-            made = cls(rows, told["out_width"], told["hidden"])
-            made.load_state_dict(tensors)
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as cause:
-            raise ModelFilesError(
-                f"{path}: {' '.join(str(cause).split())[:200]}",
-                expected="a whole texture projector, as TextureProjector.save writes it",
-                fix="train it again, or copy the folder again",
-            ) from cause
+        """Read what `save` wrote."""
+        with safe_open(Path(folder) / FILE, "pt") as file:
+            told = json.loads(file.metadata()["projector"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a dictionary
+        parts = {name: tensors.pop(f"rows.{name}", None) for name in ("axes", "centre", "scale")}
+        how: Any = {name: None if value is None else value.numpy() for name, value in parts.items()}
+        how |= {"channels": tuple(told["channels"]), "side": told["side"]}
+        made = cls(TextureRows(EncoderStamp(**told["encoder"]), **how), told["out_width"], told["hidden"])
+        made.load_state_dict(tensors)
         return made
 
 
@@ -290,7 +222,7 @@ def encode_texture(vlm: VLM, projector: TextureProjector, image: Texture | Image
         projector: trained for this model. Gradients flow into it where torch records them.
         image: a texture of the projector's encoder, or an image, which is encoded with the encoder of `vlm`.
 
-    Raises ModelError for a projector of another width than the model.
+    Raises ValueError for a projector of another width than the model.
     """
     rows = rows_for(vlm, projector)
     texture = image if isinstance(image, Texture) else encode(image, encoder=vlm.encoder)
@@ -300,14 +232,10 @@ def encode_texture(vlm: VLM, projector: TextureProjector, image: Texture | Image
 
 
 def rows_for(vlm: VLM, projector: TextureProjector) -> TextureRows:
-    """The rows that a projector reads. Raises ModelError if it does not fit the model."""
+    """The rows that a projector reads. Raises ValueError if it does not fit the model."""
     width = int(vlm.model.get_input_embeddings().weight.shape[1])
     if projector.out_width != width:
-        raise ModelError(
-            f"a projector to {projector.out_width} numbers for a {type(vlm.model).__name__}",
-            expected=f"one to {width} numbers",
-            fix="TextureProjector.for_model(model, TextureRows.fit(textures))",
-        )
+        raise ValueError(f"a projector to {projector.out_width} numbers for a model of {width}")
     return projector.rows
 
 

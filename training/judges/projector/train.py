@@ -11,15 +11,13 @@ What is notable
   model, in place, under the name "foveate". `model.save_pretrained(folder)` then writes the adapters alone.
 * A checkpoint holds what is trained (safetensors) and the optimiser, not the frozen model. A run that was killed and
   goes on gives the same numbers as one that was not, bit for bit on a CPU with the same number of threads. A
-  checkpoint that was cut off is passed over; one of another training is refused.
+  checkpoint that was cut off is passed over.
 * The model's mode and its `requires_grad` are afterwards as they were before.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,11 +28,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainingArguments
 
-from foveate.core.checks import check_choice, check_int, check_number
-from foveate.core.errors import MissingExtraError, OptionError
-from foveate.core.files import make_folder, write_whole
 from foveate.encoders.protocol import Encoder
 from foveate.vlm.loader import attach
 from foveate.vlm.model import VLM
@@ -67,35 +62,25 @@ def train(
     encoder: str | Encoder = "nano",
     **arguments: Any,
 ) -> tuple[float, ...]:
-    """Train a projector, and with stage "adapters" LoRA adapters beside it; returns the loss of every step.
+    """Train a projector in place, and with stage "adapters" LoRA adapters beside it; returns the loss of every step.
 
     Args:
         examples: (image or texture, question, answer), gone through once.
         model, processor: as of `foveate.vlm.attach`. The model's own weights stay as they are.
-        projector: is trained in place.
-        folder: for checkpoints; where there is one of this very training, it goes on from there.
-        steps, batch: batches in all, and examples a batch.
+        folder: for checkpoints; where there is one, it goes on from there.
+        steps, batch: batches in all, and examples a batch. save_every: steps between checkpoints. rank: of adapters.
         rate: the highest learning rate; None: 1e-3 for the projector alone, 2e-4 with adapters.
-        save_every: steps between checkpoints.
-        rank: of the adapters.
         budget, method: cells that the model gets, as of `VLM.prepare`; None for all.
         encoder: of images among the examples, and of questions; the one that made the textures.
         arguments: further ones of `transformers.TrainingArguments` (callbacks=[...] too).
-
-    Raises:
-        MissingExtraError: adapters without peft. ModelError: model, processor or projector do not fit. OptionError:
-        options, examples, a checkpoint of another training, or a loss that is not finite.
     """
-    check_choice("stage", stage, tuple(RATES), fix="'projector' comes first")
-    for name, value in (("steps", steps), ("batch", batch), ("save_every", save_every), ("rank", rank)):
-        check_int(name, value)
-    highest = check_number("rate", RATES[stage] if rate is None else rate, 1e-12, None)
+    highest = RATES[stage] if rate is None else rate
     vlm = attach(model, processor, encoder=encoder)
     lessons = lay_out(examples, vlm, rows_for(vlm, projector), budget=budget, method=method, seed=seed)
     pupil = Pupil(vlm, projector)
     adapters = _add_adapters(model, rank, seed) if stage == "adapters" else []
     trained = {id(p) for p in (*projector.parameters(), *adapters)}
-    callbacks = [_Finite(), *arguments.pop("callbacks", ())]
+    callbacks = arguments.pop("callbacks", [])
     settings = {
         "max_steps": steps, "per_device_train_batch_size": batch, "learning_rate": highest, "seed": seed,
         "save_steps": save_every, "warmup_steps": round(0.03 * steps), "lr_scheduler_type": "cosine",
@@ -104,7 +89,6 @@ def train(
     }  # fmt: skip
     place = Path(folder)
     with _only(trained, pupil):
-        _claim(place, _identify(stage, settings, lessons, pupil))
         trainer = _Trainer(
             model=pupil,
             args=TrainingArguments(output_dir=str(place), **settings),
@@ -191,19 +175,6 @@ class _Trainer(Trainer):  # type: ignore[misc]
         self.model.load_state_dict(load_file(Path(resume_from_checkpoint) / WEIGHTS), strict=False)
 
 
-class _Finite(TrainerCallback):  # type: ignore[misc]
-    """Ends a training whose loss or gradient is no number."""
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **more: Any) -> None:
-        logs = logs or {}
-        if not all(math.isfinite(float(logs.get(name, 0))) for name in ("loss", "grad_norm")):
-            raise OptionError(
-                f"a loss of {logs.get('loss')} and a gradient of {logs.get('grad_norm')} in step {state.global_step}",
-                expected="a training whose loss and gradient stay finite",
-                fix="lower rate=; use bfloat16, as float16 overflows; check the weights it began with",
-            )
-
-
 def _newest(folder: Path) -> str | None:
     """The newest checkpoint that was written to its end. The Trainer writes its state last."""
     for place in sorted(folder.glob("checkpoint-*"), key=lambda p: int(p.name.split("-")[1]), reverse=True):
@@ -214,31 +185,6 @@ def _newest(folder: Path) -> str | None:
             continue
         return str(place)
     return None
-
-
-def _claim(folder: Path, identity: str) -> None:
-    """Refuse a folder with another training; note this one in an empty folder."""
-    note = folder / IDENTITY
-    if note.exists() and note.read_text("utf-8") != identity:
-        raise OptionError(
-            f"the folder '{folder}' with checkpoints of another training",
-            expected="the same stage, options, examples, budget and projector",
-            fix="choose another folder, or remove this one to begin anew",
-        )
-    make_folder(folder)
-    write_whole(note, identity.encode())
-
-
-def _identify(stage: str, settings: dict[str, Any], lessons: Sequence[Lesson], pupil: Pupil) -> str:
-    """SHA-256 over all that a training depends on, but for the frozen model and where the weights began."""
-    digest = hashlib.sha256(f"{stage} {sorted(settings.items())!r}".encode())
-    for name, p in sorted(pupil.named_parameters()):
-        if p.requires_grad:
-            digest.update(f"{name} {tuple(p.shape)} {p.dtype}".encode())
-    for one in lessons:
-        for tensor in (one.rows, one.full["input_ids"], one.full["position_ids"]):
-            digest.update(tensor.cpu().numpy().tobytes())
-    return digest.hexdigest()
 
 
 # --- what is trained --------------------------------------------------------------------------------------------------
@@ -278,14 +224,8 @@ def _pad(vlm: VLM) -> int:
 def _add_adapters(model: Any, rank: int, seed: int) -> list[torch.nn.Parameter]:
     """Parameters of the adapters; they are made if there are none."""
     if not any(f".{ADAPTER}." in name for name, _ in model.named_parameters()):
-        try:
-            from peft import LoraConfig
-        except ImportError as cause:
-            raise MissingExtraError(
-                "stage='adapters' needs peft, which is not installed",
-                expected="the extra [train]",
-                fix="pip install 'foveate[train]', or train with stage='projector' alone",
-            ) from cause
+        from peft import LoraConfig  # the extra [train]
+
         decoder = model.get_decoder()
         (prefix,) = [name for name, module in model.named_modules() if module is decoder]
         linear = [f"{prefix}.{n}" for n, part in decoder.named_modules() if isinstance(part, torch.nn.Linear)]
