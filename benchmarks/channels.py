@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.baselines import cascade
 from benchmarks.common import (
     KEPT,
@@ -26,12 +24,10 @@ from benchmarks.common import (
 )
 from foveate.allocation.allocation import allocate_map
 from foveate.allocation.policies import Coverage, Proportional
-from foveate.channels.saliency import compute_saliency
 from foveate.channels.segments import segment_image
 from foveate.channels.text import find_text_regions
-from foveate.channels.visual import compute_visual_planes
+from foveate.channels.visual import compute_saliency, compute_visual_planes
 from foveate.core.checks import check_int
-from foveate.core.errors import MissingExtraError
 from foveate.encoders.load import load_encoder
 from foveate.language.query import prepare
 from foveate.pipeline import encode, score
@@ -66,7 +62,6 @@ def measure(image: Path, repeats: int) -> dict[str, Any]:
     rows = [
         ms("edges, frequencies, saliency, segments, 1024 x 1024", everything, 60),
         ms("writing", lambda: find_text_regions(large), 60),
-        *_rapidocr(large, ms),
         ms("all mip levels of all stored planes", lambda: _mips(_bare(texture)), 5),
         ms("standard texture at 448 pixels, nano", lambda: encode(small), 150),
         ms("fast texture at 448 pixels, nano", lambda: encode(small, channels="fast")),
@@ -82,13 +77,6 @@ def measure(image: Path, repeats: int) -> dict[str, Any]:
     ]  # fmt: skip
     title = f"benchmarks channels: medians of {repeats}"
     return {"title": title, "rows": rows, "image": str(image), **circumstances()}
-
-
-def _rapidocr(rgb: np.ndarray, ms: Callable[[str, Callable[[], Any]], dict[str, Any]]) -> list[dict[str, Any]]:
-    try:
-        return [ms("writing, RapidOCR", lambda: find_text_regions(rgb, "rapidocr"))]
-    except MissingExtraError:
-        return []
 
 
 def _bare(texture: Texture) -> Texture:

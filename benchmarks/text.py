@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,21 +26,23 @@ import typer
 from numpy.typing import NDArray
 
 from benchmarks.common import PHOTOS, circumstances, print_json, show
-from foveate.channels.text import Detector, find_text_regions
+from foveate.channels.text import fill_quads, find_text_regions
 from foveate.channels.visual import compute_visual_planes
 from foveate.cli.evaluate.coco import open_images
 from foveate.cli.evaluate.command import print_rows
-from foveate.core.errors import MissingExtraError, OptionError
+from foveate.core.errors import OptionError
 from foveate.core.grid import resize_map
 from foveate.core.image import load_image
+from foveate.core.threads import once
 
 CELLS = 64
 SHARE = 0.25
 ALL = ""
 COLUMNS = ("detector", "recall", "precision", "F1", "time", "of the bundled photos")
-DETECTORS: tuple[Detector, ...] = ("pp-ocrv3", "rapidocr")
+OCR_SIDE = 960  # long side that RapidOCR sees at most
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
+Detector = Callable[[NDArray[np.uint8]], Floats]
 
 
 TextData = Annotated[Path, typer.Option("--data", help="Folder with annotations.json (polygons) and its images.")]
@@ -56,7 +59,7 @@ def command(data: TextData) -> None:
 
 def measure(folder: Path) -> dict[str, Any]:
     """-> report: one row a detector and baseline. Raises OptionError for another kind of folder."""
-    detectors = [detector for detector in DETECTORS if _is_installed(detector)]
+    detectors = {name: detector for name, detector in DETECTORS.items() if name != "rapidocr" or find_spec(name)}
     random = np.random.default_rng(0)
     counts: dict[str, dict[str, NDArray[np.int64]]] = {ALL: {}}
     seconds: dict[str, list[float]] = {detector: [] for detector in detectors}
@@ -66,11 +69,11 @@ def measure(folder: Path) -> dict[str, Any]:
         truth = on_cells(wanted) >= SHARE
         counted = truth | (on_cells(ignored) == 0)
         found: dict[str, Bools] = {}
-        for detector in detectors:
+        for name, detector in detectors.items():
             start = time.perf_counter()
-            mask, _ = find_text_regions(rgb, detector)
-            seconds[detector].append(time.perf_counter() - start)
-            found[detector] = on_cells(mask) >= SHARE
+            mask = detector(rgb)
+            seconds[name].append(time.perf_counter() - start)
+            found[name] = on_cells(mask) >= SHARE
         planes = compute_visual_planes(rgb)
         edges, number = on_cells(np.maximum(planes["edge_on"], planes["edge_off"])), int(truth.sum())
         found["edge density, the right number"] = _largest(np.where(counted, edges, -1), number)
@@ -79,13 +82,13 @@ def measure(folder: Path) -> dict[str, Any]:
             for group in {ALL, source}:
                 before = counts.setdefault(group, {}).get(label, np.zeros(3, np.int64))
                 counts[group][label] = before + np.array([(cells & truth).sum(), (cells & counted).sum(), number])
-    false: dict[str, float] = {detector: _without_writing(detector) for detector in detectors}
+    false: dict[str, float] = {name: _without_writing(detector) for name, detector in detectors.items()}
     groups = list(counts) if len(counts) > 2 else [ALL]
     return {
         "title": f"{images} images, cells of 1/{CELLS} of the long side; median times of one process",
         "rows": [_row(label, count, seconds.get(label), false.get(label)) for label, count in counts[ALL].items()],
         "sources": {group: [_row(*item, None, None) for item in counts[group].items()] for group in groups[1:]},
-        "missing": [detector for detector in DETECTORS if detector not in detectors],
+        "missing": [name for name in DETECTORS if name not in detectors],
         "data": str(folder),
         **circumstances(),
     }
@@ -117,16 +120,33 @@ def _row(label: str, count: NDArray[np.int64], seconds: list[float] | None, fals
 def _without_writing(detector: Detector) -> float:
     """Share of cells called text in the bundled photographs, which hold none."""
     photos = sorted(PHOTOS.glob("*.jpg"))
-    shares = [on_cells(find_text_regions(load_image(photo).rgb, detector)[0]) >= SHARE for photo in photos]
+    shares = [on_cells(detector(load_image(photo).rgb)) >= SHARE for photo in photos]
     return float(np.concatenate([share.ravel() for share in shares]).mean())
 
 
-def _is_installed(detector: Detector) -> bool:
-    try:
-        find_text_regions(np.zeros((8, 8, 3), np.uint8), detector)
-    except MissingExtraError:
-        return False
-    return True
+@once()
+def _rapid_engine() -> Any:
+    import rapidocr
+
+    return rapidocr.RapidOCR(
+        params={
+            "Global.log_level": "critical",  # it writes to stderr otherwise, each time
+            "Global.use_cls": False,
+            "Global.use_rec": False,
+            "Det.limit_type": "max",
+            "Det.limit_side_len": OCR_SIDE,
+        }
+    )
+
+
+def rapid_regions(rgb: NDArray[np.uint8]) -> Floats:
+    """The mask by RapidOCR's detector, PP-OCRv6 small (extra `[text]`)."""
+    boxes = _rapid_engine()(np.ascontiguousarray(rgb[..., ::-1])).boxes
+    quads = np.zeros((0, 4, 2), np.float32) if boxes is None else np.asarray(boxes, np.float32).reshape(-1, 4, 2)
+    return fill_quads(quads[..., ::-1], (rgb.shape[0], rgb.shape[1]))
+
+
+DETECTORS: dict[str, Detector] = {"pp-ocrv3": find_text_regions, "rapidocr": rapid_regions}
 
 
 def _largest(values: NDArray[np.floating], number: int) -> Bools:

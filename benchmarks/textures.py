@@ -36,12 +36,10 @@ from benchmarks.common import (
     time_row,
 )
 from benchmarks.question import copy_seconds
-from foveate.channels.change import describe_cells, measure_change
 from foveate.channels.objects import find_objects
-from foveate.channels.saliency import compute_saliency
 from foveate.channels.segments import mark_borders, measure_cells, segment_image
 from foveate.channels.text import find_text_regions
-from foveate.channels.visual import compute_visual_planes
+from foveate.channels.visual import compute_saliency, compute_visual_planes, describe_cells, measure_change
 from foveate.core.checks import check_int
 from foveate.core.image import load_image, load_reduced
 from foveate.core.layout import FULL40

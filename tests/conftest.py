@@ -46,7 +46,6 @@ EXTRAS = (
     "av",
     "faiss",
     "ray",
-    "skimage",
     "rapidocr",
     "pypdfium2",
     "tifffile",

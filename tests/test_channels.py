@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from foveate.channels import visual
 from foveate.channels.build import build_planes, select_channels
 from foveate.channels.objects import find_objects
-from foveate.channels.saliency import compute_saliency
 from foveate.channels.segments import segment_image
-from foveate.channels.visual import compute_visual_planes, edge_distance
+from foveate.channels.visual import compute_saliency, compute_visual_planes, edge_distance
 from foveate.core.grid import reduce_plane
 from foveate.core.image import is_one_colour, load_image
 from foveate.texture.computed import luma

@@ -84,7 +84,7 @@ def test_a_missing_extra_says_what_to_install(
 OFFLINE = """
 import sys
 import foveate, foveate.channels, foveate.encoders
-assert not {"torch", "transformers", "rapidocr", "skimage"} & set(sys.modules)
+assert not {"torch", "transformers", "rapidocr"} & set(sys.modules)
 for load in (lambda: foveate.load_encoder("clip"), foveate.channels.DepthModel.from_pretrained):
     try:
         load()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -18,19 +16,15 @@ from foveate.channels.segments import (
     MOST,
     KMeans,
     Provider,
-    Seeds,
     Segments,
-    Slic,
     mark_borders,
     measure_cells,
     merge_smallest,
     place_seeds,
     run_lloyd,
     segment_image,
-    take_commonest,
 )
-from foveate.core.errors import ImageArrayError, MissingExtraError, OptionError
-from foveate.core.image import load_image
+from foveate.core.errors import ImageArrayError, OptionError
 
 SIZES = st.integers(1, 40)
 
@@ -274,54 +268,3 @@ def test_what_is_no_provider_no_image_and_no_features() -> None:
 def test_options_of_kmeans(wrong: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match=next(iter(wrong))):
         KMeans(**wrong)
-
-
-def test_commonest_votes_and_takes_the_lower_of_two_as_common() -> None:
-    labels = np.zeros((4, 8), np.int64)
-    labels[:2, :4], labels[2:, :4] = 7, 5
-    labels[:, 4:] = 9
-    labels[0, 4:] = 1
-    assert take_commonest(labels, (1, 2)).tolist() == [[5, 9]]
-
-
-def test_slic_of_a_photograph(cake: Path) -> None:
-    pytest.importorskip("skimage")
-    rgb = load_image(cake).rgb
-    features = np.zeros((24, 32, 0), np.float32)
-    found = segment_image(rgb, features, Slic())
-    check(found, rgb, (24, 32))
-    assert (found.provider, found.count > 15) == ("slic", True)
-    check(segment_image(np.full_like(rgb, 9), features, Slic()), rgb, (24, 32))
-    for size in ((1, 1), (1, 50), (50, 1)):
-        thin, cells = case(*size, *size, 1, 0, False)
-        check(segment_image(thin, cells, Slic()), thin, size)
-
-
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    rgb, features = case(20, 24, 5, 6, 2, 0, False)
-    monkeypatch.setitem(sys.modules, "skimage.segmentation", None)
-    with pytest.raises(MissingExtraError, match=r"foveate\[segments\]"):
-        segment_image(rgb, features, Slic())
-    monkeypatch.delattr(cv2, "ximgproc", raising=False)
-    with pytest.raises(MissingExtraError, match="ximgproc"):
-        segment_image(rgb, features, Seeds())
-
-
-def test_seeds_asks_opencv_for_four_samples_a_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The contrib wheel cannot stand beside the headless one, so a stand-in with its signatures serves here."""
-
-    class Superpixels:
-        def __init__(self, width: int, height: int, channels: int, count: int, levels: int) -> None:
-            assert (width, height, channels, count) == (24, 20, 3, 50)
-
-        def iterate(self, image: np.ndarray, steps: int) -> None:
-            assert image.shape == (20, 24, 3)
-            assert image.dtype == np.uint8
-
-        def getLabels(self) -> np.ndarray:  # noqa: N802
-            return np.repeat(np.arange(20, dtype=np.int32)[:, None] // 4, 24, 1)
-
-    stand_in = type("ximgproc", (), {"createSuperpixelSEEDS": Superpixels})
-    monkeypatch.setattr(cv2, "ximgproc", stand_in, raising=False)
-    rgb, features = case(20, 24, 5, 6, 2, 0, False)
-    assert segment_image(rgb, features, Seeds()).ids.tolist() == [[k] * 6 for k in range(5)]

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from foveate.channels.components import find_components
-from foveate.channels.geometry import JUMP, compute_normals, find_jumps, find_parts, measure_occlusion
+from foveate.channels.geometry import JUMP, compute_normals, find_components, find_jumps, find_parts, measure_occlusion
 from foveate.core.errors import OptionError
 
 SHAPES = st.tuples(st.integers(1, 7), st.integers(1, 7))

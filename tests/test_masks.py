@@ -24,6 +24,7 @@ from foveate.channels.sam import (
     measure_stability,
     stack_masks,
     suppress_duplicates,
+    take_commonest,
 )
 from foveate.channels.segments import MOST, Provider, segment_image
 from foveate.core.errors import EncoderOutputError, OptionError
@@ -98,6 +99,14 @@ def test_convention_fine_samples_are_read_as_the_library_resizes(count: int, siz
     expected = torch.nn.functional.interpolate(values, count, mode="linear", align_corners=False)[0, 0]
     assert np.allclose(linear_weights(count, 1.0, size) @ values[0, 0].numpy(), expected.numpy(), atol=1e-5)
     assert np.allclose(linear_weights(count, 0.6, size).sum(1), 1)
+
+
+def test_commonest_votes_and_takes_the_lower_of_two_as_common() -> None:
+    labels = np.zeros((4, 8), np.int64)
+    labels[:2, :4], labels[2:, :4] = 7, 5
+    labels[:, 4:] = 9
+    labels[0, 4:] = 1
+    assert take_commonest(labels, (1, 2)).tolist() == [[5, 9]]
 
 
 # --- models -----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from foveate import Texture
 from foveate.allocation.allocation import allocate_map
 from foveate.channels import Channels
 from foveate.channels.build import COMPUTABLE, select_channels
-from foveate.channels.segments import KMeans, Slic
+from foveate.channels.segments import KMeans
 from foveate.core.errors import ChannelError, OptionError
 from foveate.encoders.load import load_encoder
 from foveate.language.query import prepare
@@ -122,12 +122,9 @@ def test_presets_and_lists_of_channels() -> None:
     fast = foveate.encode(photo, channels="fast")
     assert "cluster_id" not in fast.built
     assert dict(fast.made_by) == {}
-    named = foveate.encode(photo, channels=Channels(["boundary", "text", "red"], KMeans(count=9), "pp-ocrv3"))
+    named = foveate.encode(photo, channels=Channels(["boundary", "text", "red"], KMeans(count=9)))
     assert set(named.planes) == {"saliency", "boundary", "text"}
     assert named.made_by["text"] == "pp-ocrv3"
-    slic = foveate.encode(photo, channels=Channels(segments=Slic(count=20)))
-    assert slic.made_by["cluster_id"].startswith("slic")
-    assert slic.channel("cluster_id").max() <= 49
 
 
 @pytest.mark.parametrize("wrong", ["standart", ["motion"], ["gaze", "red"], ["salience"], ["mine"]])

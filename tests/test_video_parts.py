@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import foveate
 from foveate.allocation import Keep
-from foveate.channels.change import CHANGED, describe_cells, measure_change
+from foveate.channels.visual import CHANGED, describe_cells, measure_change
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
 from foveate.video.flow import Floats, follow_flow, make_view, no_flow

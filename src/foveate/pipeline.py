@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, overload
 
@@ -130,10 +129,7 @@ def encode(
     rank, long_side, read = how.get("rank"), how.get("long_side"), how.get("read")
     methods = channels if isinstance(channels, Channels) else Channels(channels)
     wanted = how["channels"] if methods.names is None else methods.names
-    names, reader = (
-        select_channels(wanted),
-        choose_reader(read, wanted == "all" and methods.text in ("auto", "rapidocr")),
-    )
+    names, reader = select_channels(wanted), choose_reader(read, wanted == "all")
     network = resolve_encoder(encoder, device)
     if isinstance(long_side, str):
         check_choice("long_side", long_side, ("native",), fix='pass pixels, "native", or leave it out')
@@ -251,9 +247,6 @@ def build_texture(
         most = min(DEFAULT_RANK, encoder.width) if rank is None else rank
         small = compress(flat, rank=most, metric=query_metric_of(encoder))
     z = small.z.reshape(*grid.shape, -1)
-    methods = methods or Channels()
-    if words is not None and methods.text == "auto":
-        methods = replace(methods, text="pp-ocrv3")  # words have boxes: their reader's detector need not look again
     planes, made_by = build_planes(names, picture.rgb, z, methods)
     texture = Texture(
         grid=grid,

@@ -5,17 +5,14 @@ and neutral value. To add a channel: declare it in layout.py, write a function f
 it in build.py.
 
 * build.py       which channels an image gets, and which method made each
-* visual.py      edge_on, edge_off, high_pass, low_pass, edge_distance
-* saliency.py    where an image is unlike itself (spectral residual)
-* segments.py    cluster_id, cluster_distance and cluster_size by KMeans, Slic, Seeds or any provider
+* visual.py      edge_on, edge_off, high_pass, low_pass, edge_distance, saliency; change between frames
+* segments.py    cluster_id, cluster_distance and cluster_size by KMeans or any provider
 * objects.py     object_id and boundary: segments merged where they look alike
 * sam.py         Segment Anything's masks as a provider of segments (extra `[torch]`)
-* text.py        where there is writing: RapidOCR's detector (extra `[text]`), or strokes in rows
+* text.py        where there is writing: a small network, built in
 * depth.py       Depth Anything V2 (extra `[torch]`)
 * geometry.py    normals and occlusion, from depth and segments
 * attention.py   fixations, a language model's attention and the dialogue so far, as planes
-* change.py      how far cells differ from those of another frame
-* components.py  connected components of a graph
 
 Positions and gradients are computed when they are read (texture/computed.py); the embedding comes from encoders/ and
 texture/basis.py.
@@ -32,7 +29,8 @@ from foveate.channels.geometry import measure_occlusion as measure_occlusion
 from foveate.channels.objects import find_objects as find_objects
 from foveate.channels.sam import Sam as Sam
 from foveate.channels.segments import KMeans as KMeans
-from foveate.channels.segments import Seeds as Seeds
-from foveate.channels.segments import Slic as Slic
 from foveate.channels.segments import segment_image as segment_image
 from foveate.channels.text import find_text_regions as find_text_regions
+from foveate.core.gone import gone_from
+
+__getattr__ = gone_from("foveate.channels")

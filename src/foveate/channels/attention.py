@@ -1,17 +1,14 @@
 """Where somebody looked: an eye tracker's fixations, a language model's attention, the dialogue so far.
 
-What is notable
 * A fixation is spread over the eye's sharp field: a Gaussian whose sigma is one degree of visual angle. The viewer's
   distance is not known, so one degree is 1/36 of the image's diagonal, as in the usual laboratory: 1024 x 768 pixels
   at 29 x 22 degrees (Einhäuser et al., Journal of Vision 2008). Pass `sigma` in pixels where the set-up is known.
-* The Gaussian is integrated over each cell, not read at its centre. So a sigma far below the size of a cell loses no
-  fixation, and the same fixations on a coarser grid are the mean of the finer plane, before the peak is scaled to 1.
-* Attention is averaged, never taken apart: which heads or layers point at things differs from model to model. Choose
-  layers where you know your model.
-* Relative planes: the peak of gaze and attention is 1 whatever was looked at. They say where, not how much.
+* The Gaussian is integrated over each cell, so a sigma far below the size of a cell loses no fixation.
+* Attention is averaged; which heads or layers point at things differs from model to model.
+* Relative planes: the peak of gaze and attention is 1 whatever was looked at.
 
-Not covered: fixations from raw samples (the eye tracker's software detects them), attention rollout, tokens of padded
-or cropped images (cut the padding off first: the tokens must span the whole image), several images in one prompt.
+Not covered: fixations from raw samples, attention rollout, tokens of padded or cropped images (the tokens must span the
+whole image), several images in one prompt.
 """
 
 from __future__ import annotations
@@ -32,7 +29,6 @@ Doubles = NDArray[np.float64]
 Scale = Literal["max", "minmax"]
 
 DEGREE = 1 / 36  # of the image's diagonal: one degree of visual angle, see above
-SQUARE = 1.25  # cells of a guessed token grid are at most this much longer than wide, or wider than long
 SINK = 10.0  # a sink outweighs the mean of all tokens, and the median of its neighbours, by more than this
 SINK_SHARE = 0.02  # of the tokens may be sinks; more than that is what the model looks at
 HUGE = 1e30  # means of larger numbers may overflow, and no attention is that large
@@ -105,10 +101,7 @@ def make_attention_plane(
     """A model's attention to the n visual tokens of an image -> where it looked: float32 [h, w] in [0, 1].
 
     Accepted are [n]; a map [h', w']; [heads, n]; and [layers, heads, queries, n]. The mean is taken over all axes but
-    the tokens', which run along rows of the token grid. Without `tokens_grid` the grid is guessed where one answer is
-    left: n tokens are the texture's own grid, or the one grid of n cells that are square within a factor of 1.25; two
-    axes are a map if they are the texture's own grid or would have such cells, and [heads, n] if that n can be guessed.
-    If both could be meant, or neither, it is an error.
+    the tokens', which run along rows of the token grid. Without `tokens_grid` that is the texture's own grid.
 
     Of the tensors that transformers returns, take one sample, the queries of interest, and the visual tokens as keys:
     `np.stack([layer[0, :, answer][:, :, visual] for layer in attentions])`, with index arrays answer and visual.
@@ -116,14 +109,13 @@ def make_attention_plane(
     Args:
         weights: finite, 0 and more: attention probabilities, or any score that is larger where more was looked.
         grid: of the texture, over the same image.
-        tokens_grid: (h', w') of the visual tokens; they span the whole image.
+        tokens_grid: (h', w') of the visual tokens, which span the whole image; None is the texture's own grid.
         layers: which layers to average of [layers, heads, queries, n]; None is all, negative ones count from the end.
         scale: of the plane on `grid`: "max" divides by its maximum, and even attention is 1 everywhere; "minmax"
             stretches it from 0 to 1, and even attention is 0 everywhere. No attention at all is 0 everywhere.
-        drop_sinks: replace sinks, single tokens that models park attention on whatever is asked. A sink outweighs ten
-            times the mean of all tokens, and ten times the median of its up to 8 neighbours, which then takes its
-            place. At most 2 % of the tokens (at least one), the heaviest first. Off by default, because a thing that is
-            one token large looks the same.
+        drop_sinks: replace sinks, single tokens that attract attention whatever is asked: those that outweigh ten times
+            the mean of all tokens and the median of their neighbours, which takes their place. At most 2 % of the
+            tokens. Off by default: a thing that is one token large looks the same.
 
     Raises:
         OptionError: shapes that do not fit, negative weights, NaN or infinity, unknown layers or scale.
@@ -164,28 +156,13 @@ def _find_tokens_grid(shape: tuple[int, ...], grid: Grid, given: tuple[int, int]
                 fix="cut out the visual tokens, without class tokens and registers; some models merge 2 x 2",
             )
         return h, w
-    if shape == grid.shape:
-        return grid.shape
-    n = shape[-1]
-    pairs = [(h, n // h) for h in range(1, n + 1) if n % h == 0]
-    along = [grid.shape] if n == grid.count else [pair for pair in pairs if _is_square(pair, grid)]
-    found = set(along if len(along) == 1 else ())
-    if len(shape) == 2 and _is_square((shape[0], n), grid):
-        found.add((shape[0], n))
-    if len(found) != 1:
-        why = "a map [h', w'] or [heads, n]" if found else f"not exactly one grid of {n} nearly square cells"
+    if grid.shape != shape and grid.count != shape[-1]:
         raise OptionError(
-            f"{what} over an image of {grid.height} x {grid.width} pixels: {why}",
-            expected="tokens_grid=(h', w')",
+            f"{what}, over a texture of {grid.h} x {grid.w} cells",
+            expected="tokens_grid=(h', w'), as these are not the texture's own cells",
             fix="pass the grid of the visual tokens; a map [24, 24] goes with tokens_grid=(24, 24)",
         )
-    return found.pop()
-
-
-def _is_square(shape: tuple[int, int], grid: Grid) -> bool:
-    """Whether cells of this shape over the image are at most SQUARE times longer than wide, or wider than long."""
-    ratio = (grid.height / shape[0]) / (grid.width / shape[1])
-    return max(ratio, 1 / ratio) <= SQUARE
+    return grid.shape
 
 
 def _pick_layers(layers: Sequence[int], shape: tuple[int, ...]) -> list[int]:

@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 from foveate.channels.depth import DepthModel, compute_depth_plane
 from foveate.channels.geometry import compute_normals, measure_occlusion
 from foveate.channels.objects import find_objects
-from foveate.channels.saliency import compute_saliency
 from foveate.channels.segments import Provider, mark_borders, measure_cells, segment_image
-from foveate.channels.text import Detector, find_text_regions
-from foveate.channels.visual import compute_visual_planes
+from foveate.channels.text import NAME, find_text_regions
+from foveate.channels.visual import compute_saliency, compute_visual_planes
 from foveate.core.checks import check_type
 from foveate.core.errors import ChannelError
 from foveate.core.grid import reduce_plane
@@ -56,14 +55,12 @@ class Channels:
 
     Attributes:
         names: "fast", "standard", "all", or names of planes; None is the preset's, else "standard".
-        segments: KMeans() (None), Slic(), Seeds(), Sam(), or a function (rgb, features) -> ids [h, w].
-        text: the detector of writing: "auto", "pp-ocrv3" (built in) or "rapidocr" (extra `text`).
+        segments: KMeans() (None), Sam(), or an object with a name that gives ids [h, w] for (rgb, features).
         depth: a DepthModel, or its name or folder; None is Depth Anything V2-Small.
     """
 
     names: ChannelSet | Sequence[str] | None = None
     segments: Provider | None = None
-    text: Detector = "auto"
     depth: str | DepthModel | None = None
 
 
@@ -112,7 +109,7 @@ def build_planes(
         names: from `select_channels`.
         rgb: uint8 [H, W, 3].
         z: compressed features [h, w, r], which segments follow.
-        methods: who makes segments, writing and depth; its names are not read.
+        methods: who makes segments and depth; its names are not read.
     """
     methods = methods or Channels()
     planes: dict[str, Floats] = {}
@@ -129,7 +126,7 @@ def build_planes(
         planes |= parts.planes
         made |= dict.fromkeys(SEGMENTS, parts.provider)
     if "text" in names:
-        planes["text"], made["text"] = find_text_regions(rgb, methods.text)
+        planes["text"], made["text"] = find_text_regions(rgb), NAME
     if set(names) & set(GEOMETRY):
         model = methods.depth if isinstance(methods.depth, DepthModel) else _depth_model(methods.depth)
         near = planes["depth"] = compute_depth_plane(rgb, model)

@@ -1,17 +1,12 @@
 """Depth from one image by a model in transformers format (extra `[torch]`); geometry.py has what follows from it.
 
-What is notable
-* The model is Depth Anything V2 (Yang et al., "Depth Anything V2", NeurIPS 2024) in transformers format. It gives
-  relative inverse depth: larger is nearer, up to an unknown scale and shift. So the plane is stretched from 0 to 1
-  within each image, and planes of different images cannot be compared. Metric checkpoints are refused: in those larger
-  is farther.
+* The model is Depth Anything V2 (Yang et al., NeurIPS 2024). It gives relative inverse depth: larger is nearer, up to
+  an unknown scale and shift. So the plane is stretched from 0 to 1 within each image, and planes of different images
+  cannot be compared. Metric checkpoints are refused: in those larger is farther.
 * Small is Apache-2.0. Base and Large have the same format, and a licence that forbids commercial use.
 * Pixels are resized as the stock processor does (DPTImageProcessor, 518 pixels, multiples of 14, bicubic, ImageNet
-  statistics), with two differences: the long side stops at 1036 pixels (a strip would become millions of them), and no
-  side is shorter than one patch (the stock processor makes it 0).
-* The plane is linear, or the mean over an area, where the stock post-processing is bicubic and may overshoot.
-
-Not covered: absolute distances, things thinner than about 4 pixels, several images at once.
+  statistics), but the long side stops at 1036 pixels, and no side is shorter than one patch. The plane is linear, or
+  the mean over an area, where the stock post-processing is bicubic and may overshoot.
 """
 
 from __future__ import annotations

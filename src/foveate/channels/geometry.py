@@ -1,14 +1,9 @@
-"""What follows from a depth plane: normals, and how much one thing hides of another.
+"""Normals of a depth plane, and how much one thing hides of another.
 
-What is notable
-* Depth here is a plane in [0, 1] whose 1 is nearest (depth.py), or any other where larger is nearer. It has no unit, so
-  slopes have none either: `relief` says how deep the range from 0 to 1 is taken to be.
-* A jump of depth alone is no occlusion (a rough surface has many), and a border of segments alone is none (a shadow has
-  one). Where both meet is one.
-* Segments come from clustering or from masks, their borders from colours; depth comes from a model. The two are often
-  one sample apart. So a jump at a border is the range of depth over four samples, two on each side.
-
-Not covered: perspective (normals are those of parallel projection), depth jumps inside one segment.
+* Depth is a plane in [0, 1] whose 1 is nearest (depth.py), or any other where larger is nearer. It has no unit, so
+  slopes have none either: `relief` says how deep the range from 0 to 1 is taken to be. Perspective is left out.
+* Something is hidden where depth jumps at a border of segments. Segments come from colours or masks, depth from a
+  model; the two are often one sample apart, so a jump is the range of depth over four samples, two on each side.
 """
 
 from __future__ import annotations
@@ -16,7 +11,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foveate.channels.components import find_components
 from foveate.core.checks import check_array, check_number
 from foveate.core.errors import OptionError
 
@@ -33,14 +27,11 @@ JUMP = 0.1  # of the range of depth in the image: three samples of a floor that 
 def compute_normals(depth: ArrayLike, *, relief: float = 1.0) -> Floats:
     """Unit normals of a depth plane, towards the camera: [h, w] -> float32 [h, w, 3] in [0, 1], (y, x, z).
 
-    The surface is (x, y, z) with x to the right, y down, z = relief * depth towards the camera, where x and y are
-    counted in long sides of the plane. With the tangents t_x = (1, 0, dz/dx) and t_y = (0, 1, dz/dy) the normal is
-    n = t_x x t_y / |t_x x t_y| = (-dz/dx, -dz/dy, 1) / |...|. Each component is mapped by (n + 1) / 2 to the channels
-    normal_y, normal_x, normal_z: a surface that faces the camera is (0.5, 0.5, 1), one whose right side is nearer has
-    normal_x < 0.5, one whose lower side is nearer (a floor) has normal_y < 0.5, and normal_z is at least 0.5.
-
-    Differences are central, one-sided at the border: exact for planes, blurred by one sample at jumps. A plane of one
-    sample along an axis has no slope there.
+    With x to the right, y down and z = relief * depth towards the camera, where x and y are counted in long sides of
+    the plane, n = (-dz/dx, -dz/dy, 1) / |...|. Components are mapped by (n + 1) / 2 to the channels normal_y, normal_x,
+    normal_z: a surface that faces the camera is (0.5, 0.5, 1), one whose right side is nearer has normal_x < 0.5, a
+    floor has normal_y < 0.5. Differences are central, one-sided at the border; a plane of one sample along an axis has
+    no slope there.
 
     Args:
         depth: finite, larger is nearer; OptionError otherwise.
@@ -60,11 +51,9 @@ def compute_normals(depth: ArrayLike, *, relief: float = 1.0) -> Floats:
 def measure_occlusion(depth: ArrayLike, ids: ArrayLike, *, jump: float = JUMP) -> Floats:
     """How deep the step is behind which a sample goes on unseen: [h, w] and [h, w] -> float32 [h, w], 0 for none.
 
-    At the border between two neighbouring samples (left and right, or above and below) of different segments, the step
-    is the range of depth over four samples in a row: these two and the next one beyond each (clamped at the border of
-    the plane). One above `jump` is a jump: the farther of the two samples, by the sum of its own depth and that of the
-    one beyond it, is where something is hidden, and has the step as its value; of several, the largest. Where both are
-    as far, nothing is hidden.
+    At the border between two neighbouring samples of different segments, the step is the range of depth over four
+    samples in a row: these two and the next one beyond each (clamped). Above `jump`, the farther of the two samples (by
+    the sum of its own depth and that of the one beyond it) has the step as its value; of several, the largest.
 
     Args:
         depth: finite, larger is nearer, as from `compute_depth_plane`: then values are at most 1.
@@ -90,6 +79,23 @@ def find_jumps(depth: ArrayLike, ids: ArrayLike) -> tuple[Ints, Ints, Doubles]:
     Raises OptionError as `measure_occlusion` does.
     """
     return _steps(*_check_planes(depth, ids))[:3]
+
+
+def find_components(count: int, first: Ints, second: Ints) -> Ints:
+    """Edges first-second between nodes 0 to count - 1 -> for each node the lowest one it is connected with.
+
+    Union-find, all edges at once: each root is hooked under the lowest root that an edge leads to, then paths are
+    shortened until every node points at its root.
+    """
+    root = np.arange(count)
+    while len(first):
+        np.minimum.at(root, np.maximum(first, second), np.minimum(first, second))
+        while (root != root[root]).any():
+            root = root[root]
+        first, second = root[first], root[second]
+        apart = first != second
+        first, second = first[apart], second[apart]
+    return root
 
 
 def find_parts(ids: Ints) -> Ints:

@@ -6,19 +6,12 @@ the parts (4-connected pieces) of segments, the two most alike neighbours first,
     (|mean - mean'| + mean over their common border of |x - x'|) / 2 <= ALIKE
 
 holds for two, where x of a cell is (Lab / 80, z / spread), `spread` the root mean square distance of the image's own z
-from their mean, and each pair of cells on both sides of the border counts. The means say what the two are, the border
-whether there is one: a sky that pales has far ends that differ and no border in between. This is the greedy merging of
-region adjacency graphs (as in Arbelaez et al., "Contour Detection and Hierarchical Image Segmentation", TPAMI 2011,
-section 4); the weights and ALIKE were chosen on one half of COCO128, `python -m benchmarks objects` has the other.
+from their mean, and each pair of cells on both sides of the border counts. (Greedy merging of region adjacency graphs,
+as in Arbelaez et al., TPAMI 2011, section 4; the weights and ALIKE were chosen on one half of COCO128, `python -m
+benchmarks objects` has the other.) Of two pairs as much alike, the one whose parts come first along the rows is merged.
 
-With depth, two neighbours stay apart where depth jumps along more than half of their border, however alike they are.
-
-What is notable
-* Masks are objects already: a provider of segments with `masks = True` (Sam) is taken at its word.
-* Nothing is random; of two pairs as much alike, the one whose parts come first along the rows is merged.
-
-Not covered: a thing of several colours (a dressed person) is mostly several objects, two alike that touch are one, and
-one that something else cuts in two is two.
+With depth, two neighbours stay apart where depth jumps along more than half of their border. Masks are objects already:
+a provider of segments with `masks = True` (Sam) is not merged. A thing of several colours is mostly several objects.
 """
 
 from __future__ import annotations
@@ -26,8 +19,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foveate.channels.components import find_components
-from foveate.channels.geometry import JUMP, TINY, check_depth, find_jumps, find_parts
+from foveate.channels.geometry import JUMP, TINY, check_depth, find_components, find_jumps, find_parts
 from foveate.channels.segments import Bytes, Cells, Doubles, Floats, Ids, add_up, measure_cells, number_by_size
 from foveate.core.checks import check_array, check_number
 from foveate.core.grid import reduce_plane

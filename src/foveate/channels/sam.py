@@ -3,19 +3,17 @@
     encode(image, channels=Channels(segments=Sam()))                       # SAM's base model, downloaded once
     encode(image, channels=Channels(segments=Sam("/path/to/folder")))      # SAM, SAM 2 or SAM 2.1, from a folder
 
-What is notable
 * The image is embedded once. A grid of points prompts for masks, three for each point.
-* A mask stays if the model thinks well of it (its own predicted IoU) and if it is stable: it hardly changes when the
-  threshold moves by 1 (Kirillov et al., "Segment Anything", ICCV 2023, sections 5 and B). Of masks that overlap by more
-  than `overlap` (IoU of the masks themselves, not of boxes) the better one stays.
-* Masks are painted on four samples along a cell's side, large ones first, so that small ones lie on top. What no mask
-  covers is one segment more. A cell takes its commonest sample; segments.py brings segments down to 50.
-* Pixels are prepared here, because the library's processor of SAM 2 needs another package: SAM's long side becomes the
-  model's image size, the rest is padded with zeros; SAM 2 squeezes both sides to it.
-* 16 x 16 points instead of the paper's 32 x 32: four times as fast, and cells need no more than 50 masks.
+* A mask stays if the model's own predicted IoU is high and if it is stable: it hardly changes when the threshold moves
+  by 1 (Kirillov et al., "Segment Anything", ICCV 2023, sections 5 and B). Of masks that overlap by more than `overlap`
+  (IoU of the masks themselves, not of boxes) the better one stays.
+* Masks are painted large ones first, so that small ones lie on top. What no mask covers is one more segment. A cell
+  takes its commonest sample.
+* SAM's long side becomes the model's image size, the rest is zeros; SAM 2 squeezes both sides to it. (Prepared here:
+  the library's processor of SAM 2 needs another package.)
 
-Not covered: crops of the image as further levels; removal of specks and holes. The defaults are the paper's and were
-not measured here: no trained weights could be run.
+The defaults are the paper's, but for 16 x 16 points instead of 32 x 32: four times as fast, and cells need no more than
+50 masks. They were not measured: no trained weights could be run.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL.Image import Resampling
 
-from foveate.channels.segments import FINE, Bytes, Floats, Ids, take_commonest
+from foveate.channels.segments import Bytes, Floats, Ids
 from foveate.core.checks import check_int, check_number, check_type
 from foveate.core.errors import ModelFilesError, OptionError
 from foveate.core.threads import once
@@ -47,6 +45,7 @@ DEFAULT = "facebook/sam-vit-base"  # Apache-2.0, 375 MB
 BATCH = 64  # points at a time
 OFFSET = 1.0  # of the threshold, up and down, for the stability of a mask
 MOST_POINTS = 64  # along a side
+FINE = 4  # samples along a cell's side, on which masks are painted
 KIND = ModelKind(
     "SAM model",
     classes={"sam": "SamModel", "sam2": "Sam2Model", "sam2_video": "Sam2Model"},  # published SAM 2 says sam2_video
@@ -206,6 +205,16 @@ def suppress_duplicates(masks: Masks, scores: Floats, overlap: float) -> Ids:
         both = np.bitwise_count(bits[left] & bits[best]).sum(1, dtype=np.int64)
         left = left[both <= overlap * (areas[left] + areas[best] - both)]
     return np.array(kept, np.int64)
+
+
+def take_commonest(labels: NDArray[Any], shape: tuple[int, int]) -> Ids:
+    """The commonest label of each cell, the lower of two as common: whole numbers [h * f, w * f] -> int64 [h, w]."""
+    h, w = shape
+    values, labels = np.unique(labels, return_inverse=True)
+    blocks = labels.reshape(h, FINE, w, FINE).swapaxes(1, 2).reshape(h * w, -1)
+    cell = np.arange(h * w)[:, None] * len(values)
+    counts = np.bincount((cell + blocks).ravel(), minlength=h * w * len(values)).reshape(h * w, -1)
+    return values[counts.argmax(1)].astype(np.int64).reshape(h, w)
 
 
 def stack_masks(masks: Masks) -> Ids:

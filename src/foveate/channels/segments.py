@@ -1,21 +1,16 @@
 """Segments of an image on the cell grid: which cells belong together, whatever the query.
 
-* A provider is any callable object with a name. `KMeans` is the default and needs nothing; `Slic` needs scikit-image
-  (extra `[segments]`), `Seeds` OpenCV's contrib wheel, `Sam` of sam.py a model (extra `[torch]`).
-* `KMeans` is exact: its values are whole numbers small enough that no sum is ever rounded, so neither the number of
-  threads nor the processor changes a segment.
-* What a provider returns is checked, renumbered by size and brought down to 50 segments, the room of `cluster_id`.
+A provider is any callable object with a name: `KMeans`, the default; `Sam` of sam.py. What it returns is checked,
+renumbered by size and brought down to 50 segments, the room of `cluster_id`.
 
-Formula of `KMeans`, after SLIC (Achanta et al., "SLIC Superpixels Compared to State-of-the-Art Superpixel Methods",
-TPAMI 2012) with the embedding as a third part and without search windows. The squared distance of two cells is
+`KMeans` follows SLIC (Achanta et al., TPAMI 2012) with the embedding as a third part and without search windows. The
+squared distance of two cells is
 
     (colour |Lab - Lab'| / 10)^2 + (position |p - p'| / spacing)^2 + (embedding |z - z'| / spread)^2
 
 with positions p in cells, `spacing` that of the seeds, and `spread` the root mean square distance of the image's own z
-from their mean, so that encoders of any scale weigh the same. The default weights 0.5, 1, 2 were chosen on every second
-image of COCO128: of the choices that find things about as well, the one whose segments are most often in one piece.
-
-Not covered: a segment may be in several pieces; things thinner than a cell get no segment.
+from their mean. Its values are whole numbers small enough that no sum is rounded, so neither threads nor the processor
+change a segment. The default weights 0.5, 1, 2 were chosen on every second image of COCO128.
 """
 
 from __future__ import annotations
@@ -28,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.checks import check_array, check_int, check_number, check_pair, check_type
-from foveate.core.errors import MissingExtraError, OptionError
+from foveate.core.errors import OptionError
 from foveate.core.grid import Grid, resize_map
 from foveate.core.image import check_rgb
 from foveate.core.readonly import Frozen, ReadOnly
@@ -39,7 +34,6 @@ Doubles = NDArray[np.float64]
 Ids = NDArray[np.int64]
 
 MOST = 50  # ids 0 to 49
-FINE = 4  # samples along a cell's side for providers that look at pixels
 LAB_UNIT = 10.0  # CIE Lab; SLIC's usual compactness
 TURN = 64  # numbers
 STRIP = 128  # pixels; the whole of a large image, as float32, leaves the processor's cache
@@ -50,7 +44,7 @@ FLAT = 1e-6  # an embedding that spreads less than this says nothing
 class Provider(Protocol):
     """What makes segments: any callable object with a name.
 
-    One whose segments are whole objects has a true attribute `masks`: then they are not merged (objects.py).
+    One whose segments are whole objects has a true attribute `masks`: they are not merged (objects.py).
     """
 
     @property
@@ -191,71 +185,6 @@ def add_up(ids: Ids, rows: Doubles, count: int) -> Doubles:
     d = rows.shape[1]
     places = (ids * d)[:, None] + np.arange(d)
     return np.asarray(np.bincount(places.ravel(), rows.ravel(), count * d).reshape(count, d), np.float64)
-
-
-@dataclass(frozen=True)
-class Slic:
-    """SLIC superpixels of scikit-image (extra `[segments]`), on four samples along a cell's side; colours only."""
-
-    count: int = MOST
-    compactness: float = 2 * LAB_UNIT
-    name: ClassVar[str] = "slic"
-
-    def __post_init__(self) -> None:
-        check_int("count", self.count, 1, MOST)
-        check_number("compactness", self.compactness, 1e-6, None)
-
-    def __call__(self, rgb: Bytes, features: Floats) -> Ids:
-        try:
-            from skimage.segmentation import slic
-        except ImportError as cause:
-            raise MissingExtraError(
-                f"the segments of Slic need {cause.name}, which is not installed",
-                expected="the extra [segments]",
-                fix="pip install 'foveate[segments]'; or use KMeans(), which needs nothing",
-            ) from cause
-        shape = (features.shape[0], features.shape[1])
-        fine = np.clip(_resize_fine(rgb, shape) / 255, 0, 1)
-        return take_commonest(slic(fine, n_segments=self.count, compactness=self.compactness, start_label=0), shape)
-
-
-@dataclass(frozen=True)
-class Seeds:
-    """SEEDS superpixels of OpenCV's contrib wheel, on four samples along a cell's side; colours only."""
-
-    count: int = MOST
-    name: ClassVar[str] = "seeds"
-
-    def __post_init__(self) -> None:
-        check_int("count", self.count, 1, MOST)
-
-    def __call__(self, rgb: Bytes, features: Floats) -> Ids:
-        contrib: Any = getattr(cv2, "ximgproc", None)
-        if contrib is None or not hasattr(contrib, "createSuperpixelSEEDS"):
-            raise MissingExtraError(
-                "the segments of Seeds need cv2.ximgproc, which this OpenCV does not have",
-                expected="the wheel opencv-contrib-python-headless instead of opencv-python-headless (never both)",
-                fix="use KMeans(), which needs nothing; or exchange the wheels in an environment of its own",
-            )
-        shape = (features.shape[0], features.shape[1])
-        fine = np.clip(np.round(_resize_fine(rgb, shape)), 0, 255).astype(np.uint8)
-        method = contrib.createSuperpixelSEEDS(fine.shape[1], fine.shape[0], 3, self.count, 4)
-        method.iterate(cv2.cvtColor(fine, cv2.COLOR_RGB2LAB), 10)
-        return take_commonest(np.asarray(method.getLabels()), shape)
-
-
-def _resize_fine(rgb: Bytes, shape: tuple[int, int]) -> Floats:
-    return resize_map(rgb, (shape[0] * FINE, shape[1] * FINE))
-
-
-def take_commonest(labels: NDArray[Any], shape: tuple[int, int]) -> Ids:
-    """The commonest label of each cell, the lower of two as common: whole numbers [h * f, w * f] -> int64 [h, w]."""
-    h, w = shape
-    values, labels = np.unique(labels, return_inverse=True)
-    blocks = labels.reshape(h, FINE, w, FINE).swapaxes(1, 2).reshape(h * w, -1)
-    cell = np.arange(h * w)[:, None] * len(values)
-    counts = np.bincount((cell + blocks).ravel(), minlength=h * w * len(values)).reshape(h * w, -1)
-    return values[counts.argmax(1)].astype(np.int64).reshape(h, w)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,35 +1,27 @@
-"""Where there is writing: a mask, and who made it. Nothing is read.
+"""Where there is writing: a mask. Nothing is read (reading/ does that, and the words' boxes take this mask's place).
 
-* "pp-ocrv3", built in: the mobile detector of PP-OCRv3 (MODEL_CARD.md) in integers, 0.9 MB, on onnxruntime. It takes
-  images of any size and sees half a million pixels of them, which bounds its time and memory: a long strip is shrunk
-  less than its long side would ask for. Writing may stand any way up.
-* "rapidocr" (extra `[text]`): the detector of PP-OCRv6 small, inside RapidOCR's wheel; its recogniser is not loaded
-  here. It finds more small writing in streets, no more on pages, and takes about eight times as long.
-* "auto": the built-in one, whatever is installed.
-
-`python -m benchmarks text` compares them. Where an image has been read, the words' boxes are the channel, not these.
+The mobile detector of PP-OCRv3 (MODEL_CARD.md) in integers, 0.9 MB, on onnxruntime. It takes images of any size and
+sees half a million pixels of them, which bounds its time and memory: a long strip is shrunk less than its long side
+would ask for. Writing may stand any way up. `python -m benchmarks text` compares it with others.
 """
 
 from __future__ import annotations
 
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.checks import check_choice
-from foveate.core.errors import MissingExtraError, OptionError
 from foveate.core.image import check_rgb
 from foveate.core.threads import once
 from foveate.encoders.nano import load_network
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
-Detector = Literal["auto", "pp-ocrv3", "rapidocr"]
-BUILT_IN = "pp-ocrv3"
+NAME = "pp-ocrv3"
 
 PIXELS = 720 * 720  # that the built-in network sees at most
 LONGEST = 2048  # a side of what it sees
@@ -40,23 +32,14 @@ LARGER = 380  # and so much more for a line as high as the long side: people are
 THIN = 3  # pixels of what it sees: what is thinner is noise
 UNCLIP = 1.6  # it was taught the core of each line; so much of area / perimeter is added all around
 
-OCR_SIDE = 960  # long side that RapidOCR sees at most
 
+def find_text_regions(rgb: Bytes) -> Floats:
+    """uint8 [H, W, 3] -> a mask of writing, float32 [ceil(H/4), ceil(W/4)] of 0 and 1.
 
-def find_text_regions(rgb: Bytes, detector: Detector = "auto") -> tuple[Floats, str]:
-    """uint8 [H, W, 3] -> (mask, name): float32 [ceil(H/4), ceil(W/4)] of 0 and 1; "pp-ocrv3" or "rapidocr".
-
-    Raises:
-        MissingExtraError: "rapidocr" is not installed. ImageArrayError: no image. OptionError: no such detector, or
-            RapidOCR failed. EncoderFilesError: the built-in network cannot be read.
+    Raises ImageArrayError: no image. EncoderFilesError: the built-in network cannot be read.
     """
     check_rgb(rgb)
-    gone = str(detector) == "opencv"
-    fix = "leave it out: the built-in finder took the place of 'opencv'" if gone else "leave it out"
-    check_choice("text", detector, ("auto", BUILT_IN, "rapidocr"), fix=fix)
-    if detector == "rapidocr":
-        return fill_quads(run_ocr(rgb), rgb.shape[:2]), "rapidocr"
-    return fill_quads(find_writing(rgb), rgb.shape[:2]), BUILT_IN
+    return fill_quads(find_writing(rgb), rgb.shape[:2])
 
 
 def fill_quads(quads: Floats, size: tuple[int, int]) -> Floats:
@@ -68,9 +51,6 @@ def fill_quads(quads: Floats, size: tuple[int, int]) -> Floats:
     for quad in np.floor(np.clip(quads, 0, [height, width]) * scale).astype(np.int32):
         cv2.fillConvexPoly(plane, np.minimum(quad, np.array(shape) - 1)[:, ::-1].copy(), [1.0])
     return plane.astype(np.float32)
-
-
-# --- the built-in finder ----------------------------------------------------------------------------------------------
 
 
 def find_writing(rgb: Bytes) -> Floats:
@@ -116,50 +96,3 @@ def _fit(rgb: Bytes, scale: float) -> tuple[Bytes, tuple[int, int]]:
 @once()
 def _load_finder() -> Any:
     return load_network(Path(str(files("foveate") / "channels" / "assets" / "writing.onnx")))
-
-
-# --- RapidOCR ---------------------------------------------------------------------------------------------------------
-
-
-def run_ocr(rgb: Bytes) -> Floats:
-    """Quadrilaterals float32 [n, 4, 2] of (y, x) in pixels around writing, by RapidOCR's detector.
-
-    Raises MissingExtraError without the extra, OptionError where RapidOCR fails: an empty mask would mean no writing.
-    """
-    engine = _load_engine()
-    height, width = rgb.shape[:2]
-    # Left to itself it enlarges the short side to 736 pixels: a strip of 31 x 5000 then takes gigabytes.
-    small, (h, w) = _fit(rgb, min(1.0, OCR_SIDE / max(height, width)))
-    try:
-        boxes = engine(np.ascontiguousarray(small[..., ::-1])).boxes
-        quads = np.zeros((0, 4, 2), np.float32) if boxes is None else np.asarray(boxes, np.float32).reshape(-1, 4, 2)
-        if not np.isfinite(quads).all():
-            raise ValueError("boxes that are not finite")
-    except Exception as cause:  # whatever another library raises on an image
-        raise OptionError(
-            f"RapidOCR failed on an image of {height} x {width} pixels ({type(cause).__name__}: {str(cause)[:100]})",
-            expected="boxes around writing",
-            fix=f"leave it out, or ask for text={BUILT_IN!r}",
-        ) from cause
-    return np.asarray(quads[..., ::-1] * np.array([height / h, width / w]), np.float32)
-
-
-@once()
-def _load_engine() -> Any:
-    try:
-        import rapidocr
-    except ImportError as cause:
-        raise MissingExtraError(
-            f"the text detector 'rapidocr' needs {cause.name}, which is not installed",
-            expected="the extra [text]",
-            fix=f"pip install 'foveate[text]'; or use text={BUILT_IN!r}, which needs nothing",
-        ) from cause
-    return rapidocr.RapidOCR(
-        params={
-            "Global.log_level": "critical",  # it writes to stderr otherwise, each time
-            "Global.use_cls": False,
-            "Global.use_rec": False,
-            "Det.limit_type": "max",
-            "Det.limit_side_len": OCR_SIDE,
-        }
-    )

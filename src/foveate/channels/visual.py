@@ -1,9 +1,10 @@
-"""Edges, frequency split and distance to edges: what is in the pixels whatever is asked.
+"""What is in the pixels whatever is asked: edges, frequencies, distance to edges, saliency, change between frames.
 
-What is notable
 * edge_on and edge_off are one Sobel magnitude, divided by the sign of (luma - surround). The Sobel magnitude of the
   inverted image equals that of the image, so a pair made by inverting would be one channel twice.
-* Each sample stands for 4 x 4 pixels: the maximum of the edges, the mean of the rest.
+* Each sample of these planes stands for 4 x 4 pixels: the maximum of the edges, the mean of the rest.
+* Saliency is the spectral residual (Hou & Zhang, CVPR 2007): the log amplitude spectrum of a natural image is nearly
+  smooth, and what sticks out of it is unusual in the image. It takes over where a question finds nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.grid import reduce_plane
+from foveate.core.grid import Grid, reduce_plane, resize_map
 from foveate.texture.computed import gradients, luma, steepness
 
 Floats = NDArray[np.float32]
@@ -23,6 +24,11 @@ SURROUND_SIGMA = 4.0  # pixels; splits luma into low and high frequencies, and i
 REACH = 20  # rows, a multiple of 4: beyond what the surround reaches, 16
 STRIP = 2**19  # pixels that are worked on at a time: a large image's planes would not stay in the processor's cache
 EDGE = 0.15  # of a full step: where edge_distance is 0
+SIDE = 64  # working size of saliency; the paper's scale of attention
+BLUR_SIGMA = 2.5
+FLAT = 1e-3  # a luma that varies less than this has nothing salient
+DETAIL = 4  # means along a cell's side, for changes: fine enough for a mouth that opens
+CHANGED = 0.03  # of the range of a colour, mean over a cell: above it, something happened there
 
 
 def compute_visual_planes(rgb: NDArray[np.uint8]) -> dict[str, Floats]:
@@ -69,3 +75,37 @@ def edge_distance(edges: NDArray[np.bool_]) -> Floats:
         return np.ones(edges.shape, np.float32)
     distance = cv2.distanceTransform((~edges).astype(np.uint8), cv2.DIST_L2, cv2.DIST_MASK_PRECISE)
     return np.minimum(distance / np.float32(np.hypot(*edges.shape)), 1).astype(np.float32)
+
+
+def compute_saliency(rgb: NDArray[np.uint8], shape: tuple[int, int]) -> NDArray[np.float32]:
+    """uint8 [H, W, 3] -> float32 `shape` in [0, 1]; all 0 for a constant image."""
+    luma = cv2.cvtColor(cv2.resize(rgb, (SIDE, SIDE), interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2GRAY)
+    luma = luma.astype(np.float32) / 255
+    if luma.std() < FLAT:
+        return np.zeros(shape, np.float32)
+    spectrum = np.fft.fft2(luma)
+    amplitude = np.log(np.abs(spectrum) + 1e-8).astype(np.float32)
+    residual = amplitude - cv2.blur(amplitude, (3, 3), borderType=cv2.BORDER_REFLECT)
+    power = np.abs(np.fft.ifft2(np.exp(residual + 1j * np.angle(spectrum)))) ** 2
+    smooth = cv2.GaussianBlur(power.astype(np.float32), (0, 0), BLUR_SIGMA, borderType=cv2.BORDER_REFLECT)
+    low, high = float(smooth.min()), float(smooth.max())
+    if high - low < 1e-12:
+        return np.zeros(shape, np.float32)
+    return np.clip(resize_map((smooth - low) / (high - low), shape), 0, 1)
+
+
+def describe_cells(rgb: NDArray[np.uint8], grid: Grid) -> NDArray[np.uint8]:
+    """A frame uint8 [H, W, 3] -> means of its cells in 4 x 4 parts: uint8 [h, w, 48]."""
+    h, w = grid.shape
+    size = (w * DETAIL, h * DETAIL)
+    shrinks = size[0] <= rgb.shape[1] and size[1] <= rgb.shape[0]
+    small = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+    parts = small.reshape(h, DETAIL, w, DETAIL, 3).transpose(0, 2, 1, 3, 4)
+    return np.ascontiguousarray(parts.reshape(h, w, -1))
+
+
+def measure_change(look: NDArray[np.uint8], before: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Mean difference of each cell, in [0, 1]: float32 [h, w]."""
+    difference = cv2.absdiff(look.reshape(-1, look.shape[-1]), before.reshape(-1, look.shape[-1]))
+    means = cv2.reduce(difference, 1, cv2.REDUCE_AVG, dtype=cv2.CV_32F)
+    return np.asarray(means.reshape(look.shape[:2]) / np.float32(255), np.float32)

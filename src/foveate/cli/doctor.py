@@ -29,7 +29,6 @@ EXTRAS = {
     "vlm": ("torch", "transformers", "jinja2"),
     "train": ("peft",),
     "text": ("rapidocr", "pypdfium2"),
-    "segments": ("scikit-image",),
     "large": ("tifffile", "imagecodecs"),
     "video": ("av",),
     "faiss": ("faiss-cpu",),

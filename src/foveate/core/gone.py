@@ -33,6 +33,8 @@ NAMES: dict[str, str] = {
         f"foveate.vlm.{name}": f"training.judges.projector.model.{name}, in a clone"
         for name in ("TextureProjector", "TextureRows", "encode_texture")
     },
+    "foveate.channels.Slic": "foveate.channels.KMeans, which covers things better",
+    "foveate.channels.Seeds": "foveate.channels.KMeans, which covers things better",
 }  # fmt: skip
 
 ENCODERS = {"nano-fast": "encode the image again with 'nano' and long_side=384: as fast, and better"}
@@ -46,7 +48,7 @@ KEYWORDS: dict[str, dict[str, str]] = {
         "compression": 'rank="full" to keep all; features are always compressed by what queries can ask',
         "value_range": "encode(load_image(array, value_range=(0, 1)))",
         "segments": "channels=Channels(segments=...), from foveate.channels",
-        "text": "channels=Channels(text=...), from foveate.channels",
+        "text": 'read="rapidocr" for the words and their boxes; the channel "text" is made by the built-in finder',
         "depth": "channels=Channels(depth=...), from foveate.channels",
     },
     "stream": {

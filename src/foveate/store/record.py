@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from foveate.channels.saliency import compute_saliency
+from foveate.channels.visual import compute_saliency
 from foveate.core.errors import OptionError
 from foveate.core.grid import resize_map
 from foveate.core.image import Picture, is_one_colour

@@ -22,7 +22,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.channels.saliency import SIDE, compute_saliency
+from foveate.channels.visual import SIDE, compute_saliency
 from foveate.core.errors import OptionError
 from foveate.core.readonly import Frozen
 

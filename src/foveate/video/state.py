@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from foveate.allocation.allocation import Allocation, Budget, Keep
 from foveate.channels.build import VISUAL, Channels
-from foveate.channels.change import CHANGED, describe_cells
 from foveate.channels.segments import mark_borders
-from foveate.channels.visual import compute_visual_planes
+from foveate.channels.visual import CHANGED, compute_visual_planes, describe_cells
 from foveate.core.arrays import to_half, to_single
 from foveate.core.checks import check_number, check_type
 from foveate.core.display import Drawable

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from foveate.allocation.allocation import Allocation, Budget, Keep, resolve_budget
 from foveate.channels.attention import make_gaze_plane
-from foveate.channels.change import CHANGED, measure_change
+from foveate.channels.visual import CHANGED, measure_change
 from foveate.core.grid import Grid, reduce_plane, resize_map
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.pipeline import allocate

@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from foveate.channels.build import CHANNEL_SETS
-from foveate.channels.change import CHANGED, describe_cells, measure_change
+from foveate.channels.visual import CHANGED, describe_cells, measure_change
 from foveate.core.checks import check_number, check_type
 from foveate.core.errors import (
     FoveateError,

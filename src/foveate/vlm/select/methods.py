@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from foveate.allocation.allocation import ABSENT_FLOOR, Allocation, auto_budget, nearest_budget
 from foveate.allocation.policies import Proportional, TopK, apportion, top_cells
-from foveate.channels.change import CHANGED, describe_cells, measure_change
+from foveate.channels.visual import CHANGED, describe_cells, measure_change
 from foveate.core.checks import check_choice, check_int
 from foveate.core.errors import BudgetError, BudgetWarning, OptionError, warn
 from foveate.pipeline import allocate
