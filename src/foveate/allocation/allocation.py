@@ -254,7 +254,7 @@ def resolve_budget(
 
 
 def auto_budget(relevance: Relevance) -> int:
-    """Cells to keep of a relevance, between a 64th and a quarter of its cells, as the module says."""
+    """Cells to keep of a relevance, between a 64th and a quarter of its cells, by the module's formula."""
     lower, upper = math.ceil(relevance.grid.count * LOWEST), math.ceil(relevance.grid.count * HIGHEST)
     number = budget_of_mass(relevance.map, lower, upper)
     return number + round((1 - relevance.trust) * (upper - number))

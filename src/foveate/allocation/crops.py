@@ -87,7 +87,7 @@ class Regions(Frozen):
 def regions(
     relevance: ArrayLike, grid: Grid, total: int, budgets: tuple[int, int] = (64, 400), cell: int = 28
 ) -> Regions:
-    """Regions of a map [h, w] >= 0 whose tokens add up to `total`, each within `budgets`, as the module says.
+    """Regions of a map [h, w] >= 0 whose tokens add up to `total`, each within `budgets`, by the module's rules.
 
     Args:
         relevance: the map, `Relevance.map`.

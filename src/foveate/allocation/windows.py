@@ -94,7 +94,7 @@ class Windows:
     def _counts(
         self, budget: int, orders: list[Indices], scores: Floats, first: tuple[Bools, ...], last: Bools
     ) -> list[int]:
-        """How many windows of each kind to keep: the sum of sizes that is best, as the module says."""
+        """How many windows of each kind to keep: the sum of sizes that is best, in the module's order."""
         ways = _ways(budget, tuple((size, len(windows)) for size, windows in self.kinds))
         if not len(ways):
             raise BudgetError(

@@ -277,8 +277,8 @@ def _score_all(page: ReadWords, question: ReadingQuestion) -> WordScores:
     fits = np.maximum.reduce(planes) if planes else np.zeros(len(page.texts), np.float32)
     score = (0.5 + 0.5 * fits if kinds else np.ones_like(fits)) * page.trust
     words = _by_word(page, score)
-    said = {int(i): "is written" + (f", {_IS[kinds[0]]}" if kinds else "") for i in np.flatnonzero(words > 0.6)}
-    return WordScores(words, float(words.max()), said)
+    why = {int(i): "is written" + (f", {_IS[kinds[0]]}" if kinds else "") for i in np.flatnonzero(words > 0.6)}
+    return WordScores(words, float(words.max()), why)
 
 
 def _score_exact(page: ReadWords, question: ReadingQuestion) -> WordScores:
@@ -295,9 +295,9 @@ def _score_exact(page: ReadWords, question: ReadingQuestion) -> WordScores:
         for k in range(min(len(wanted), units)):
             score[k:] = np.maximum(score[k:], np.where(same[k, k:] > 0, run[: units - k], 0))
         score = np.maximum(score, 0.5 * same.max(0) if len(wanted) > 1 else same[0])
-    said = {int(page.word[i]): f'reads "{question.exact[0]}"' for i in np.flatnonzero(score > 0.5)}
+    why = {int(page.word[i]): f'reads "{question.exact[0]}"' for i in np.flatnonzero(score > 0.5)}
     words = _by_word(page, np.maximum(score, MASK) * (0.7 + 0.3 * page.trust))
-    return WordScores(words, float(words.max()) if float(score.max()) > 0 else 0.0, said)
+    return WordScores(words, float(words.max()) if float(score.max()) > 0 else 0.0, why)
 
 
 # --- why ---------------------------------------------------------------------------------------------------------
@@ -311,15 +311,15 @@ def _explain(
     out: dict[int, str] = {}
     best = float(score.max())
     for i in np.flatnonzero(score >= max(0.12, 0.5 * best)).tolist():
-        said = []
+        parts = []
         if labels is not None and labels.matched[i] > MATCHED:
-            said.append(f'matches "{question.terms[int(labels.matches[:, i].argmax())].text}"')
+            parts.append(f'matches "{question.terms[int(labels.matches[:, i].argmax())].text}"')
         elif labels is not None and own is not None and near is not None and value[i] > 0.1:
-            said.append(_why_value(page, labels, own, near, i))
+            parts.append(_why_value(page, labels, own, near, i))
         kind = next((k for k in kinds if k in page.types and page.types[k][i] > 0.5), None)
         if kind is not None and (labels is None or labels.matched[i] <= MATCHED):
-            said.append(_IS[kind])
-        if why := ", ".join(filter(None, said)):
+            parts.append(_IS[kind])
+        if why := ", ".join(filter(None, parts)):
             out.setdefault(int(page.word[i]), why)
     return out
 

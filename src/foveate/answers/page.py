@@ -219,9 +219,9 @@ def _weigh_label(texts: tuple[str, ...]) -> float:
         return 0.0
     if _ends_label(texts[-1]):
         return 1.0
-    said = [word for text in texts for word in split_words(text)]
-    letters = [word for word in said if not word.isdigit()]
-    if not letters or any(any(c.isdigit() for c in word) for word in said[1:]):
+    words = [word for text in texts for word in split_words(text)]
+    letters = [word for word in words if not word.isdigit()]
+    if not letters or any(any(c.isdigit() for c in word) for word in words[1:]):
         return 0.0
     known = sum(word in LABEL_WORDS for word in letters) / len(letters)
     return 0.8 * known if known >= 0.5 else 0.0

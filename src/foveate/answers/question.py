@@ -24,7 +24,7 @@ from foveate.language.spelling import fold, split_words
 
 REMEMBERED = 1024
 NAME, OTHER_NAME, ASKED, ABBREVIATED = 1.0, 0.9, 0.8, 0.95  # what phrases count as evidence for a term
-PART, WEAK = 0.5, 0.35  # weights of terms: a word of a field's name; a word that says little
+PART, WEAK = 0.5, 0.35  # weights of terms: a word of a field's name; a word that means little
 
 _Phrases = tuple[tuple[str, ...], ...]
 
@@ -167,20 +167,20 @@ class ReadingQuestion:
 @lru_cache(maxsize=REMEMBERED)
 def read_question(text: str) -> ReadingQuestion:
     """A question -> what it asks of the writing. Any text is one; an empty text asks for nothing."""
-    said = " ".join(text.split())
-    bare = said.rstrip(" ?!.")
-    writing = bool(_ASKS_FOR_WRITING.search(said))
-    exact = tuple(a or b for a, b in _QUOTES.findall(said) if (a or b).strip())
+    asked = " ".join(text.split())
+    bare = asked.rstrip(" ?!.")
+    writing = bool(_ASKS_FOR_WRITING.search(asked))
+    exact = tuple(a or b for a, b in _QUOTES.findall(asked) if (a or b).strip())
     if exact:  # quotes alone keep a name as it is: '"parking meter"' may be a thing, too
         return ReadingQuestion(text, exact=exact, writing=writing, form="what")
     if found := _SAYS.search(bare):
         return ReadingQuestion(text, exact=(found["text"].strip(" ,;:'"),), writing=True, form="what")
     on, rest = _find_on(bare)
-    folded = fold(said)
+    folded = fold(asked)
     form = "where" if re.match(r"(?:and |so )?where\b", folded) else "what" if _FORM.match(folded) else "plain"
     if form == "plain" and _YES_OR_NO.match(folded):
         form = "is"
-    if form == "plain" and said.endswith("?"):
+    if form == "plain" and asked.endswith("?"):
         form = "label"
     terms, kinds = _find_terms(split_words(rest), form)
     kinds = [kind for pattern, kind in _TYPES if pattern.search(fold(rest))] + kinds
@@ -194,7 +194,7 @@ def read_question(text: str) -> ReadingQuestion:
 
 
 def _find_on(bare: str) -> tuple[str | None, str]:
-    """-> (the thing whose writing is asked for, what the question says beside it)."""
+    """-> (the thing whose writing is asked for, what else the question asks)."""
     for k, pattern in enumerate(_ON):
         if not (found := pattern.search(bare)) or _WRITES.search(bare[: found.start("on")]):
             continue
@@ -265,9 +265,9 @@ def _find_fields(words: list[str], has_content: bool) -> list[tuple[int, tuple[s
         if not places & taken:
             taken |= places
             out.append((at, phrase, named))
-    said = [each for each in out if each[1] != ("when",)]
-    telling = [each for each in said if not set(each[1]) <= _WEAK]
-    return sorted(telling or said or out, key=lambda each: each[0])
+    named = [each for each in out if each[1] != ("when",)]
+    telling = [each for each in named if not set(each[1]) <= _WEAK]
+    return sorted(telling or named or out, key=lambda each: each[0])
 
 
 def _by_phrase() -> dict[tuple[str, ...], tuple[FieldNames, ...]]:

@@ -9,7 +9,7 @@
 
 * A relation is read from the thing: noun - relation - of. "face part of dog", "cup on table", "held by the man".
 * Where a question asks for something beside its noun ("what is the man holding?"), a frame, the noun is "" and the
-  place says where the answer is: `held` by the man. For "who" the noun is "person".
+  place tells where the answer is: `held` by the man. For "who" the noun is "person".
 * A lone phrase, "where is", "find" and "which" ask for the first thing: what follows is its place. A question for yes
   or no ("is there a dog on the couch?") asks for both, and so does a scene ("a man riding a horse").
 * Words that are in no list are nouns.
@@ -105,7 +105,7 @@ def _by_entry(name: str, *but: str) -> dict[str, Relation]:
 
 
 _PREPOSITIONS = _by_entry("prepositions")
-# What somebody does, and where the answer is: "what is the man holding?". A word after the verb may change it.
+# What a person does, and where the answer is: "what is the man holding?". A word after the verb may change it.
 _DONE = _by_entry("verbs", "posture", "states", "with", "on", "no thing")
 _POSTURE, _AFTER, _THOUGHT = read_set("verbs", "posture"), read_set("verbs", "states"), read_set("verbs", "no thing")
 _HOLDS, _RIDES = read_set("verbs", "with"), read_set("verbs", "on")
@@ -256,7 +256,7 @@ def _read_simple(words: Sequence[str]) -> Phrase:
 
 
 def _describes(word: str) -> bool:
-    """Whether a word before a noun says what it is like: a known one, "long-sleeved", "frosted"."""
+    """Whether a word before a noun describes it: a known one, "long-sleeved", "frosted"."""
     if word in _ATTRIBUTES:
         return True
     if word.endswith("ed"):
@@ -265,7 +265,7 @@ def _describes(word: str) -> bool:
 
 
 def _split(words: Sequence[str], spans: Sequence[Span]) -> tuple[list[list[str]], list[list[str]]]:
-    """-> (the words of each phrase, those at its end that say what the thing does: "bus moving")."""
+    """-> (the words of each phrase, those at its end that tell what the thing does: "bus moving")."""
     cores, tails = [], []
     first = words[0] if words else ""
     asks = "is" if first in _BE else "does" if first in _ASKS and not _DOES.isdisjoint(words) else ""
@@ -279,7 +279,7 @@ def _split(words: Sequence[str], spans: Sequence[Span]) -> tuple[list[list[str]]
 
 
 def _says(word: str, before: str, asks: str) -> bool:
-    """Whether a word at the end of a phrase says what the thing does or is like: "the bus moving"."""
+    """Whether a word at the end of a phrase tells what the thing does or is like: "the bus moving"."""
     if before in _ATTRIBUTES or before in _ARTICLES or before == "of" or before.endswith(("'s", "s'")):
         return False
     if asks == "is" and word in _PREDICATES:
@@ -288,12 +288,12 @@ def _says(word: str, before: str, asks: str) -> bool:
 
 
 def is_state(word: str) -> bool:
-    """Whether a word after "is" says how a thing is there, and names nothing: "parked", "leaning"."""
+    """Whether a word after "is" tells how a thing is there, and names no thing: "parked", "leaning"."""
     return word in _AFTER or is_doing(word)
 
 
 def is_doing(word: str) -> bool:
-    """Whether a word says what something does, "pulling", and names no thing as "building" does."""
+    """Whether a word tells what something does, "pulling", and names no thing as "building" does."""
     return word.endswith("ing") and len(word) > 4 and word not in _NOUNS_ING
 
 
@@ -318,7 +318,7 @@ def _extend(clauses: list[list[_Item]], words: Sequence[str]) -> None:
 
 
 def _place(clause: Sequence[_Item], found: Sequence[Phrase], places: list[Phrase]) -> None:
-    """Writes into `places` what the words between two phrases say of the first: "the cup next to the laptop"."""
+    """Writes into `places` the place of the first of two phrases, from the words between them: "the cup next to the laptop"."""
     at = [k for k, item in enumerate(clause) if isinstance(item, int)]
     states = bool(clause) and clause[0] in _STATES
     for n in range(len(at) - 2, -1, -1):
@@ -349,7 +349,7 @@ def _owns(first: Phrase, gap: Sequence[str], alone: bool) -> bool:
 
 
 def _link(gap: Sequence[str], definite: bool) -> Relation | None:
-    """What the words between two phrases say: ["sitting", "on", "the"] -> "on"."""
+    """The relation that the words between two phrases stand for: ["sitting", "on", "the"] -> "on"."""
     end = len(gap)
     while end and gap[end - 1] in _DETERMINERS and gap[end - 1] != "of":
         end -= 1
@@ -373,9 +373,9 @@ def _passes(word: str) -> bool:
 def _preposition(clause: Sequence[_Item], i: int) -> tuple[Relation, int] | None:
     """The longest preposition that begins at i -> (its relation, where it ends)."""
     for end in range(min(i + 5, len(clause)), i, -1):
-        said = clause[i:end]
-        if all(isinstance(item, str) for item in said):
-            relation = _PREPOSITIONS.get(" ".join(map(str, said)))
+        words = clause[i:end]
+        if all(isinstance(item, str) for item in words):
+            relation = _PREPOSITIONS.get(" ".join(map(str, words)))
             if relation and relation != "part":
                 return relation, end
     return None

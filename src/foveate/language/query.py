@@ -144,7 +144,7 @@ class Query:
 
     @cached_property
     def asked(self) -> tuple[int, ...]:
-        """Phrases whose maps are the question's: without those that only say where another one is."""
+        """Phrases whose maps are the question's: without those that only tell where another one is."""
         if not self.words:
             return tuple(range(len(self.phrases)))
         frames = tuple(i for i, phrase in enumerate(self.structure) if not phrase.noun)
@@ -153,7 +153,7 @@ class Query:
 
     @cached_property
     def asked_groups(self) -> tuple[tuple[str, ...], ...]:
-        """The groups, without phrases that only say where another one is."""
+        """The groups, without phrases that only tell where another one is."""
         if not self.words:
             return self.groups
         asked = {self.phrases[i] for i in self.asked}
@@ -316,7 +316,7 @@ def _find_joined(words: list[str], spans: list[Span]) -> list[bool]:
 
 
 def _words(text: str) -> list[str]:
-    """Lower-case words, and every other visible character as a word of its own."""
+    """Lower-case words, and every other visible character as one word."""
     spaced = []
     for character in text.lower().replace("’", "'"):
         inside = character.isalnum() or character in "'-" or unicodedata.category(character).startswith("M")
@@ -438,20 +438,20 @@ def _prepare(encoder: Encoder, text: str) -> Query:
         raise refused
     groups = tuple(tuple(p for p in group if p in readable) for group in wording.groups)
     read = tuple(s for phrase, s in zip(wording.phrases, wording.structure, strict=True) if phrase in readable)
-    said = find_cues(text, tuple(readable))
-    if not getattr(encoder, "reads_phrases", True):  # then colours are evidence of their own
-        said = tuple(cue for cue in said if not cue.channel.startswith(COLOUR_OF))
+    cues = find_cues(text, tuple(readable))
+    if not getattr(encoder, "reads_phrases", True):  # then colours are seen in the pixels
+        cues = tuple(cue for cue in cues if not cue.channel.startswith(COLOUR_OF))
     else:
         read = tuple(_without_attributes(phrase) for phrase in read)
     if callable(knows := getattr(encoder, "knows", None)):
         read = tuple(_with_names(phrase, knows) for phrase in read)
     unknown = (*wording.unread, *(phrase for phrase in wording.phrases if phrase not in readable))
-    unknown += tuple(word for phrase in read for word in _not_understood(phrase, said, encoder))
+    unknown += tuple(word for phrase in read for word in _not_understood(phrase, cues, encoder))
     place_of = {word: text.lower().find(word) for word in unknown}
     unknown = tuple(sorted(place_of, key=lambda word: place_of[word]))
     read, words, word_vectors = _encode_words(encoder, read)
     return Query(
-        text, tuple(readable), _frozen(vectors), said, tuple(filter(None, groups)), wording.ignored, read, words,
+        text, tuple(readable), _frozen(vectors), cues, tuple(filter(None, groups)), wording.ignored, read, words,
         _frozen(word_vectors) if words else None, wording.unread, unknown,
     )  # fmt: skip
 
@@ -501,14 +501,14 @@ def _with_names(phrase: Phrase, knows: Callable[[str], bool]) -> Phrase:
 def _not_understood(phrase: Phrase, cues: tuple[Cue, ...], encoder: Encoder) -> list[str]:
     """Words of a phrase and its place that the map does not show: unknown nouns, properties that are not measured."""
     out = [words for words in phrase.attributes if not any(map(is_measured, words.split()))]
-    heard = {word for cue in cues for word in WORDS.get(cue.channel, ())}
+    used = {word for cue in cues for word in WORDS.get(cue.channel, ())}
     understands = getattr(encoder, "understands", None)
-    if callable(understands) and phrase.noun and phrase.noun not in heard:
-        *before, _ = said = phrase.noun.split()
+    if callable(understands) and phrase.noun and phrase.noun not in used:
+        *before, _ = words = phrase.noun.split()
         if not _is_understood(phrase.noun, understands):
             out.append(phrase.noun)
-        elif "of" not in said and not getattr(encoder, "knows", understands)(phrase.noun):  # known by its last words
-            out += [word for word in before if word not in heard and not _is_understood(word, understands)]
+        elif "of" not in words and not getattr(encoder, "knows", understands)(phrase.noun):  # known by its last words
+            out += [word for word in before if word not in used and not _is_understood(word, understands)]
     return out if phrase.place is None else out + _not_understood(phrase.place.of, cues, encoder)
 
 

@@ -361,8 +361,8 @@ def combine(
         for cue in followed:
             if known and cue.channel == "text":  # which words are asked for is known; others come before blank paper
                 found = _follow(texture, found, replace(cue, weight=BESIDE_WORDS), reasons, weights)
-    heard = {cue.channel for cue in followed}
-    for cue in (*options.channel_weights, *(cue for cue in options.least if cue.channel not in heard)):
+    used = {cue.channel for cue in followed}
+    for cue in (*options.channel_weights, *(cue for cue in options.least if cue.channel not in used)):
         found = _follow(texture, found, cue, reasons, weights)
     if options.prior is not None:
         reasons["prior"] = options.prior

@@ -75,7 +75,7 @@ def add_word_maps(texture: Texture, relevance: Relevance, encoder: str | Encoder
 
 
 def _words_of(query: Query, encoder: Encoder) -> dict[str, bool]:
-    """The words of a question's phrases, in order, and whether each says what another is like."""
+    """The words of a question's phrases, in order, and whether each describes another."""
     knows = getattr(encoder, "knows", lambda name: False)
     out: dict[str, bool] = {}
     for phrase in query.structure:

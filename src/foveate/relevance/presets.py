@@ -1,9 +1,9 @@
 """Presets: one name for the keywords of `encode` and `score` that suit a use.
 
     texture = encode("invoice.pdf", preset="document")       # reads it; the texture remembers its preset
-    relevance = score(texture, "what is the total?")         # as the preset of the texture says
+    relevance = score(texture, "what is the total?")         # as the preset of the texture has it
 
-What a caller names himself wins over the preset. A preset never does half of what it says: without a reader "document"
+What a caller names wins over the preset. A preset is never applied by half: without a reader "document"
 is an error, and so is "gaze" over a texture without a gaze. `python -m benchmarks presets` measures what each costs and
 gains; docs/presets.md has its table.
 """
@@ -26,12 +26,7 @@ FOUND = (*CHANNEL_SETS["standard"], "text")  # writing is looked for, and not re
 
 @dataclass(frozen=True)
 class Preset:
-    """What a name stands for.
-
-    Attributes:
-        about: in a few words, for messages and tables.
-        encoding, scoring: keywords of `encode` and of `score`.
-    """
+    """What a name stands for: keywords of `encode` and of `score`; about: in a few words, for messages and tables."""
 
     name: PresetName
     about: str
@@ -39,50 +34,30 @@ class Preset:
     scoring: Mapping[str, Any] = field(default_factory=lambda: ReadOnly({}))
 
 
-def _preset(name: PresetName, about: str, **keywords: dict[str, Any]) -> Preset:
-    return Preset(name, about, **{what: ReadOnly(given) for what, given in keywords.items()})
-
-
-PRESETS: Mapping[str, Preset] = ReadOnly(
-    {
-        preset.name: preset
-        for preset in (
-            _preset(
-                "static",
-                "stills: every plane of a picture but depth, none of time",
-                encoding={"channels": FOUND},
-            ),
-            _preset("video", "frames of a clip", encoding={"channels": "standard"}),
-            _preset(
-                "text",
-                "pictures with writing: it is found, not read, and counts in every question",
-                encoding={"channels": FOUND},
-                scoring={"channel_weights": ReadOnly({"text": 0.3})},
-            ),
-            _preset(
-                "gaze",
-                "somebody looks: where he looks counts in every question",
-                scoring={"prior": "gaze", "prior_weight": 0.3},
-            ),
-            _preset(
-                "document",
-                "pages: they are read",
-                encoding={"channels": FOUND, "read": True},
-            ),
-            _preset(
-                "minimum",
-                "the quickest texture that answers",
-                encoding={"channels": ("saliency",), "long_side": 384},
-            ),
-            _preset("medium", "the defaults"),
-            _preset(
-                "maximum",
-                "everything that needs no further model",
-                encoding={"channels": FOUND, "read": True, "rank": 128},
-            ),
-        )
-    }
+_TABLE = (
+    Preset("static", "stills: every plane of a picture but depth, none of time", ReadOnly({"channels": FOUND})),
+    Preset("video", "frames of a clip"),
+    Preset(
+        "text",
+        "pictures with writing: it is found, not read, and counts in every question",
+        ReadOnly({"channels": FOUND}),
+        ReadOnly({"channel_weights": ReadOnly({"text": 0.3})}),
+    ),
+    Preset(
+        "gaze",
+        "where a person looks counts in every question",
+        scoring=ReadOnly({"prior": "gaze", "prior_weight": 0.3}),
+    ),
+    Preset("document", "pages: they are read", ReadOnly({"channels": FOUND, "read": True})),
+    Preset("minimum", "the quickest texture that answers", ReadOnly({"channels": ("saliency",), "long_side": 384})),
+    Preset("medium", "the defaults"),
+    Preset(
+        "maximum",
+        "everything that needs no further model",
+        ReadOnly({"channels": FOUND, "read": True, "rank": 128}),
+    ),
 )
+PRESETS: Mapping[str, Preset] = ReadOnly({preset.name: preset for preset in _TABLE})
 MEDIUM = PRESETS["medium"]
 
 
@@ -96,7 +71,7 @@ def find_preset(name: object) -> Preset:
     raise OptionError(
         f"preset={name!r}",
         expected=(f"perhaps {near[0]!r}; " if near else "") + "one of " + ", ".join(map(repr, PRESETS)),
-        fix="leave it out for the defaults; docs/presets.md says what each is for",
+        fix="leave it out for the defaults; docs/presets.md tells what each is for",
     )
 
 

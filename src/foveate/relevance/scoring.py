@@ -38,7 +38,7 @@ from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
 NO_WEIGHTS: ReadOnly[str, float] = ReadOnly({})
-OF_THE_QUESTION = {"participation", "segment"}  # planes that say nothing but what the phrases' maps do
+OF_THE_QUESTION = {"participation", "segment"}  # planes that add nothing to the phrases' maps
 
 
 def score_query(

@@ -278,8 +278,8 @@ def _combine(
         found = float(1 - np.float32(share)) * found + share * reasons["segment"]
     by_hand = {cue.channel for cue in options.channel_weights}
     followed = [cue for cue in query.cues if options.cues and cue.channel not in by_hand]
-    heard = {cue.channel for cue in followed}
-    for cue in (*followed, *options.channel_weights, *(cue for cue in options.least if cue.channel not in heard)):
+    used = {cue.channel for cue in followed}
+    for cue in (*followed, *options.channel_weights, *(cue for cue in options.least if cue.channel not in used)):
         plane = plane_of(host, cue.channel) if cue.weight else None
         if plane is not None:
             reasons[cue.channel], weights[cue.channel] = _sent(plane, texture), cue.weight
