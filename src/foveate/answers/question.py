@@ -265,9 +265,9 @@ def _find_fields(words: list[str], has_content: bool) -> list[tuple[int, tuple[s
         if not places & taken:
             taken |= places
             out.append((at, phrase, named))
-    named = [each for each in out if each[1] != ("when",)]
-    telling = [each for each in named if not set(each[1]) <= _WEAK]
-    return sorted(telling or named or out, key=lambda each: each[0])
+    every = [each for each in out if each[1] != ("when",)]
+    telling = [each for each in every if not set(each[1]) <= _WEAK]
+    return sorted(telling or every or out, key=lambda each: each[0])
 
 
 def _by_phrase() -> dict[tuple[str, ...], tuple[FieldNames, ...]]:

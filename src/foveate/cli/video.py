@@ -90,6 +90,7 @@ def video(
     for name, value, usual in (("frames", frames, "all"), ("size", size, "the clip's own")):
         if value is not None:
             check_int(f"--{name}", value, fix=f"leave it out for {usual}")
+    named = find_preset(preset).name if preset else None
     lines, picture = choose_outputs(clip, out, not no_video)
     steady: dict[str, Any] = {"smoothing": 0.0, "hysteresis": 0.0} if no_smoothing else {}
     with ExitStack() as before:
@@ -101,7 +102,7 @@ def video(
                 opened,
                 query[0] if len(query) == 1 else query,
                 budget=budget,
-                preset=find_preset(preset).name if preset else None,
+                preset=named,
                 encoder=encoder or "nano",
                 long_side=long_side,
                 read=(read or None) if reader is None else reader,

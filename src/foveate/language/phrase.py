@@ -318,7 +318,7 @@ def _extend(clauses: list[list[_Item]], words: Sequence[str]) -> None:
 
 
 def _place(clause: Sequence[_Item], found: Sequence[Phrase], places: list[Phrase]) -> None:
-    """Writes into `places` the place of the first of two phrases, from the words between them: "the cup next to the laptop"."""
+    """Writes the places of first phrases into `places`, from the words between two: "the cup next to the laptop"."""
     at = [k for k, item in enumerate(clause) if isinstance(item, int)]
     states = bool(clause) and clause[0] in _STATES
     for n in range(len(at) - 2, -1, -1):
