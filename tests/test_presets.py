@@ -106,7 +106,7 @@ def test_a_preset_that_lacks_something_says_so(name: Any, monkeypatch: pytest.Mo
     def absent(rgb: Any, reader: Any) -> None:
         raise MissingExtraError("no reader", expected="one", fix="pip install 'foveate[text]'")
 
-    monkeypatch.setattr("foveate.pipeline.read_words", absent)
+    monkeypatch.setattr("foveate.reading.readers.read_words", absent)
     with pytest.raises(MissingExtraError):
         foveate.encode(BUS, preset=name, long_side=SIDE)
 

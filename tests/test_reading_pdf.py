@@ -123,7 +123,7 @@ def test_a_stamp_on_a_scan_is_kept_but_does_not_keep_from_reading(monkeypatch: p
         seen.append(reader)
         return page.words
 
-    monkeypatch.setattr("foveate.pipeline.read_words", read)
+    monkeypatch.setattr("foveate.reading.readers.read_words", read)
     foveate.encode(stamped, long_side=64, read=True)
     assert len(seen) == 1
     searchable = scan(*[(72, 700 - 20 * i, 10, "several words that are there") for i in range(STAMP)])

@@ -8,8 +8,7 @@ take about a hundred microseconds together; they can be called from any thread, 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, overload
 
@@ -22,33 +21,24 @@ from foveate.channels.build import Channels, ChannelSet, build_planes, select_ch
 from foveate.core.arrays import to_half
 from foveate.core.checks import check_choice, check_int, check_type
 from foveate.core.devices import explain_device
-from foveate.core.errors import (
-    FoveateError,
-    ImageError,
-    OptionError,
-    QueryError,
-    ReadingWarning,
-    ResolutionHint,
-    warn,
-)
+from foveate.core.errors import ImageError, QueryError, ReadingWarning, warn
 from foveate.core.gone import without
-from foveate.core.grid import Grid
-from foveate.core.image import ImageSource, Picture, is_one_colour, load_image
+from foveate.core.image import ImageSource, Picture, is_one_colour
 from foveate.core.threads import attempt, complete, is_several, map_in_order, products_in_one_thread, usual_threads
 from foveate.encoders.load import match_encoder, resolve_encoder
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images
-from foveate.encoders.windows import RANK, encode_native
+from foveate.encoders.windows import RANK, encode_native, hint_at_resolution
 from foveate.language.negatives import negatives_of, query_metric_of
-from foveate.language.query import Query, prepare, without_things
-from foveate.reading.pdf import PdfPage, is_pdf, load_page
-from foveate.reading.readers import ReadBy, choose_reader, read_words
-from foveate.reading.words import WordReader, Words
+from foveate.language.query import prepare
+from foveate.reading.pdf import PdfPage, is_pdf, open_source
+from foveate.reading.readers import ReadBy, choose_reader, read_picture
+from foveate.reading.words import Words
 from foveate.relevance.fusion import DEFAULTS, Scoring, parse_options
 from foveate.relevance.presets import PresetName, fill, find_preset, remember_preset
 from foveate.relevance.scoring import score_query
 from foveate.relevance.torch import DeviceRelevance, DeviceRelevances, check_supported, score_on_device
 from foveate.relevance.value import Relevance, Relevances
-from foveate.relevance.written import asks_for_words, page_of
+from foveate.relevance.written import prepare_question
 from foveate.texture.basis import DEFAULT_RANK, compress, keep_all
 from foveate.texture.texture import EncoderStamp, Texture
 from foveate.texture.torch import ON_THE_CPU, DeviceTexture
@@ -57,7 +47,6 @@ Opened: TypeAlias = tuple[Picture, PdfPage | None]
 Looked: TypeAlias = tuple[Opened, DenseFeatures, int | None]  # and the long side
 Encoded: TypeAlias = tuple[Texture, str]  # and why it has no words
 BATCH = 16  # images that go through an encoder together, if it takes several
-MUCH_LARGER = 4  # times what the encoder sees: a photograph of 12 million pixels is 8 times what nano sees
 
 
 class Encoding(TypedDict, total=False):
@@ -141,9 +130,9 @@ def encode(
         return opened, network.encode_image(opened[0].rgb, long_side=long_side), long_side
 
     def finish(looked: Looked) -> Encoded:
-        (picture, layer), dense, side = looked
+        (picture, page_read), dense, side = looked
         check_features(network, dense, picture.size)
-        words, note = _read(picture, layer, read, reader)
+        words, note = read_picture(picture, page_read, read, reader)
         with products_in_one_thread():
             texture = build_texture(picture, dense, network, names, methods, rank=rank, long_side=side, words=words)
         return remember_preset(texture, preset), note
@@ -164,8 +153,8 @@ def encode(
     for note in filter(None, (note for _, note in done)):
         warn(note, ReadingWarning)
     textures = [texture for texture, _ in done]
-    if long_side is None and any(_is_much_larger(texture.grid, network) for texture in textures):
-        warn(_hint(network), ResolutionHint)
+    if long_side is None:
+        hint_at_resolution(network, (texture.grid for texture in textures))
     return textures if several else textures[0]
 
 
@@ -175,52 +164,6 @@ def _look_together(encoder: Any, opened: Iterator[Opened | ImageError], long_sid
         good = [each for each in batch if not isinstance(each, ImageError)]
         dense = iter(encode_images(encoder, [picture.rgb for picture, _ in good], long_side))
         yield from (each if isinstance(each, ImageError) else (each, next(dense), long_side) for each in batch)
-
-
-def _is_much_larger(grid: Grid, encoder: Any) -> bool:
-    """Whether an image is much larger than what an encoder sees that says how much that is."""
-    return max(grid.height, grid.width) > MUCH_LARGER * getattr(encoder, "long_side", math.inf)
-
-
-def _hint(encoder: Any) -> str:
-    """The same words for every image, so that Python's own filter shows them once for a line of code."""
-    sees = encoder.long_side
-    return (
-        f"an image of more than {MUCH_LARGER * sees} pixels along, of which '{encoder.name}' sees {sees}: small things "
-        "in it may not be found"
-        f"\n  expected: a smaller image, or long_side= named"
-        f"\n  fix: encode(image, long_side={2 * sees}) sees twice as much, 'native' every pixel, and foveate.tiles is "
-        f"for images larger still; long_side={sees} is as now, without this hint"
-    )
-
-
-def open_source(image: ImageSource, page: int | None = None) -> Opened:
-    """An image, or a page of a PDF with its words. Raises what `encode` does for both."""
-    if is_pdf(image):
-        found = load_page(image, page)
-        return found.picture, found
-    if page is not None:
-        raise OptionError(f"page={page!r} of an image", expected="a PDF, by path or bytes", fix="leave it out")
-    return load_image(image), None
-
-
-def _read(
-    picture: Picture, layer: PdfPage | None, read: bool | ReadBy | None, reader: WordReader | None
-) -> tuple[Words | None, str]:
-    """The words of a texture: a PDF's own, where nobody is named to read it again; else what the reader finds.
-
-    And why there are none, where nobody asked to read.
-    """
-    if layer is not None and layer.words is not None and (read is None or (read is True and not layer.scanned)):
-        return layer.words, ""
-    if reader is None:
-        return None, ""
-    try:
-        return read_words(picture.rgb, reader), ""
-    except FoveateError as error:
-        if read is not None:
-            raise
-        return None, f"'{picture.name}' is encoded without its words: {error}"
 
 
 def build_texture(
@@ -283,50 +226,54 @@ def score(
     >>> relevance = score(texture, "where is the red car?")                     # doctest: +SKIP
 
     Args:
-        texture: from `encode` or `Texture.load`; or what `texture.to(device)` gave: then the answer is there too, in
-            tensors (docs/gpu.md).
+        texture: from `encode` or `Texture.load`; or from `texture.to(device)`: then the answer is in tensors there.
         query: a question or noun phrase; a list of them gives Relevances with maps stacked [q, h, w].
-        encoder: the one that made the texture. Needed only for an encoder that does not come with foveate: a
-            checkpoint of your choice, or an object of your own.
-        fusion: "participation" (default: the question alone), "linear", "part28", or an object of your own
-            (relevance/fusion.py): the question against what is in the pixels and what stands out.
-        cues: False keeps words like "red" and "written" from using their channels (language/cues.py).
-        channel_weights: weights by hand, 0 to 1: {"saliency": 0.3} raises the map p where that plane c is high, to
-            1 - (1 - p)(1 - 0.3 c). Each replaces what the question's words give the same channel, so 0 keeps them from
-            using it. Any channel with values from 0 to 1 that the texture holds or derives; "colour:red" and the like;
-            in a frame of a video "own_motion".
-        reading: False leaves out what was read in the image (answers/match.py).
-        smoothing: share of its segment's mean in each cell of the map, 0 to 1; default 0.3.
-        prior: what was relevant before, to be mixed in: a Relevance over an image of this size (another frame's, say:
-            a relevance does not know its texture), the name of a plane (an earlier pass, "history", "gaze"), or
-            a map [h, w] in [0, 1] on its cells.
-        prior_weight: share of the prior, 0 to 1; default 0.3.
-        preset: by whose keywords a question goes, as far as they are not named here, instead of those of the texture's
-            own preset. "medium" is the defaults above.
+        fusion: "participation" (the question alone), "linear", "part28", or a `Fusion`: how the question, what is in
+            the pixels and what stands out are combined.
+        cues: False keeps words like "red" and "written" from using their channels.
+        channel_weights: {"saliency": 0.3} raises the map p where that plane c is high, to 1 - (1 - p)(1 - 0.3 c). 0
+            keeps the question's words from using a channel.
+        reading: False leaves out what was read in the image.
+        smoothing: share of its segment's mean in each cell of the map, 0 to 1; 0.3.
+        prior: a map that is mixed in: a Relevance over an image of this size, the name of a plane (an earlier pass,
+            "history", "gaze"), or an array [h, w] in [0, 1] on the cells.
+        prior_weight: share of the prior, 0 to 1; 0.3.
+        preset: by whose keywords the question goes, instead of those of the texture's own preset.
+        encoder: the one that made the texture; needed only for one that does not come with foveate.
 
     Raises:
         QueryError: empty, too long or unreadable. TextureEncoderError: the texture is from another encoder.
         ChannelError, OptionError: a prior, a fusion or weights that are none.
-        DeviceError: on a device: what works only on the CPU, a prior on another device, tensors that were written into.
+        DeviceError: on a device: what works only on the CPU, a prior on another device.
     """
     if isinstance(texture, DeviceTexture):
-        return _score_on_device(texture, query, how)
-    check_type("texture", texture, Texture, fix="texture = encode(image), or Texture.load(file), comes before score")
+        ask: Callable[[str], Any] = _ask_on_device(texture, how)
+    else:
+        fix = "texture = encode(image), or Texture.load(file), comes before score"
+        ask = _ask(check_type("texture", texture, Texture, fix=fix), how)
+    if isinstance(query, str) or not isinstance(query, Iterable):
+        return cast("Relevance | DeviceRelevance", ask(query))
+    found = [ask(text) for text in query]
+    if not found:
+        raise QueryError("an empty list of queries", expected="at least one", fix='ask ["a dog"], say')
+    return DeviceRelevances(found) if isinstance(texture, DeviceTexture) else Relevances(tuple(found))
+
+
+def _ask(texture: Texture, how: Scoring) -> Callable[[str], Relevance]:
+    """A question -> its relevance, with these keywords of `score`."""
     encoder = match_encoder(texture.encoder, how.get("encoder"))
     negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
     options = parse_options(texture, how) if how or texture.preset is not None else DEFAULTS
-    if isinstance(query, str) or not isinstance(query, Iterable):
-        return score_query(
-            texture, _prepared(texture, encoder, query, options.reading), encoder.calibration, negatives, options
-        )
-    queries = [_prepared(texture, encoder, text, options.reading) for text in query]
-    if not queries:
-        raise QueryError("an empty list of queries", expected="at least one", fix='ask ["a dog"], say')
-    return Relevances(tuple(score_query(texture, each, encoder.calibration, negatives, options) for each in queries))
+
+    def ask(text: str) -> Relevance:
+        query = prepare_question(texture, encoder, text, options.reading)
+        return score_query(texture, query, encoder.calibration, negatives, options)
+
+    return ask
 
 
-def _score_on_device(texture: DeviceTexture, query: Any, how: Scoring) -> DeviceRelevance | DeviceRelevances:
-    """`score` for a texture on a device: the same words, numbers and errors, and tensors there."""
+def _ask_on_device(texture: DeviceTexture, how: Scoring) -> Callable[[str], DeviceRelevance]:
+    """The same with tensors, where the texture is."""
     encoder = match_encoder(texture.texture.encoder, how.get("encoder"))
     negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
     prior: Any = how.get("prior")
@@ -340,23 +287,7 @@ def _score_on_device(texture: DeviceTexture, query: Any, how: Scoring) -> Device
         with explain_device(f"a question of {texture!r}", texture.device, ON_THE_CPU):
             return score_on_device(texture, query, encoder.calibration, negatives, options)
 
-    if isinstance(query, str) or not isinstance(query, Iterable):
-        return ask(cast("str", query))
-    asked = [ask(text) for text in query]
-    if not asked:
-        raise QueryError("an empty list of queries", expected="at least one", fix='ask ["a dog"], say')
-    return DeviceRelevances(asked)
-
-
-def _prepared(texture: Texture, encoder: Encoder, text: str, reading: bool) -> Query:
-    """The question for its encoder. Of a page, or an image that was read, it need not name a thing: "who sent it?"."""
-    try:
-        return prepare(encoder, text)
-    except QueryError:
-        unread = texture.words is None and page_of(texture)[1] is not None
-        if not reading or not (texture.words or unread) or not isinstance(text, str) or not asks_for_words(text):
-            raise
-        return without_things(encoder, text)
+    return ask
 
 
 class Allocating(TypedDict, total=False):
@@ -391,33 +322,27 @@ def allocate(
 
     >>> kept = allocate(relevance, budget=273)                                  # doctest: +SKIP
 
-    A map that reaches 0.5, by the thing asked for or by anything else that entered it (`Relevance.trust`), gets the
-    cells where it is highest. The lower it stays, the more of the budget follows saliency instead, and the more is
-    spread evenly: half of it for a thing that is certainly not there, all of it in a featureless image. Transparent
-    cells come last.
+    A map that reaches 0.5 gets the cells where it is highest. The lower it stays, the more of the budget follows
+    saliency instead, and the more is spread evenly: half of it for a thing that is certainly not there, all of it in a
+    featureless image. Transparent cells come last.
 
     Args:
         relevance: from `score`; of several questions, one allocation each.
-        budget: cells to keep, exactly that many. "auto" takes as many as the map asks for, between a 64th and a quarter
-            of the cells, and a quarter for a thing that is certainly not there. With `window`, "auto" is moved to the
-            nearest sum of whole windows.
+        budget: cells to keep; "auto" takes as many as the map asks for, between a 64th and a quarter of the cells.
         floor: share of the budget that is spread evenly whatever the map says; None is 0.
-        policy: which cells: TopK() (the default), Coverage(), Proportional() of allocation/policies.py.
-        protected: bool [h, w], cells to keep in any case (those with text, say). "auto" makes room for all of them.
+        policy: which cells: TopK() (None), Coverage(), Proportional().
+        protected: bool [h, w], cells to keep in any case (those with text, say).
         window: (rows, columns): keep only whole windows of so many cells; (2, 2) for encoders that merge tokens.
 
     Raises:
-        BudgetError: not a whole number from 1 to the number of cells, no sum of whole windows, or fewer cells than are
-            protected.
-        OptionError: floor outside [0, 1], protected of another shape or type, no policy, no window.
+        BudgetError: not 1 to the number of cells, no sum of whole windows, fewer cells than are protected.
+        OptionError: floor, protected, policy or window.
     """
+    keep = Keep(floor, policy, protected, window)
     if isinstance(relevance, Relevances | DeviceRelevances):
-        return tuple(  # type: ignore[return-value]  # all of one kind
-            allocate(one, budget, floor=floor, policy=policy, protected=protected, window=window) for one in relevance
-        )
+        return tuple(allocate(one, budget, **vars(keep)) for one in relevance)  # type: ignore[return-value]
     if isinstance(relevance, DeviceRelevance):
         with explain_device(f"an allocation of {relevance.texture!r}", relevance.device, ON_THE_CPU):
-            return allocate_on_device(relevance, budget, floor=floor, policy=policy, protected=protected, window=window)
+            return allocate_on_device(relevance, budget, **vars(keep))
     fix = "relevance = score(texture, query) comes before allocate"
-    relevance = check_type("relevance", relevance, Relevance, fix=fix)
-    return allocate_relevance(relevance, budget, Keep(floor, policy, protected, window))
+    return allocate_relevance(check_type("relevance", relevance, Relevance, fix=fix), budget, keep)

@@ -79,7 +79,7 @@ def ask(
     from foveate.core.errors import OptionError
     from foveate.core.files import make_folder
     from foveate.encoders.load import load_encoder
-    from foveate.pipeline import open_source
+    from foveate.reading.pdf import open_source
     from foveate.relevance.fusion import ScoringOptions, find_fusion, parse_options
     from foveate.relevance.presets import find_preset
     from foveate.texture.texture import Texture

@@ -170,7 +170,7 @@ def _encode_timed(path: Path, page: int | None, encoder: str | None, **how: Any)
     import numpy as np
 
     from foveate.pipeline import encode as encode_image
-    from foveate.pipeline import open_source
+    from foveate.reading.pdf import open_source
 
     encoder, start = encoder or "nano", time.perf_counter()
     picture, layer = open_source(path, page)  # a bad image is refused before anything is loaded, or downloaded

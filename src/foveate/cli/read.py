@@ -20,7 +20,7 @@ def read(
 ) -> None:
     """Read what is written in an image: lines with their boxes. A PDF's own text is taken as it is."""
     from foveate.core.errors import OptionError
-    from foveate.pipeline import open_source
+    from foveate.reading.pdf import open_source
     from foveate.reading.readers import read_words
     from foveate.texture.texture import Texture
 

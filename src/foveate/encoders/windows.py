@@ -12,13 +12,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.errors import ImageTooLargeError
+from foveate.core.errors import ImageTooLargeError, ResolutionHint, warn
 from foveate.core.grid import Grid, resize_map
 from foveate.core.image import shrink
 from foveate.encoders.protocol import LEAST_SIDE, PROBE, DenseFeatures, Encoder, Floats, check_features
@@ -29,6 +31,7 @@ OVERLAP = 8  # there windows overlap by 1/8 of their side, at least
 MOST_CELLS = 512 * 512  # nano: a photograph of 4096 x 4096 pixels, 1.7 GB of memory for 4046 x 3096
 CHANNELS = 16  # that are mixed at a time: all would take as much memory as the result
 RANK = 64  # numbers kept a cell: a vase of 114 pixels in 4046 x 3096 reached .15 with 24 of them, .97 with 64
+MUCH_LARGER = 4  # times what the encoder sees: a photograph of 12 million pixels is 8 times what nano sees
 
 
 def encode_native(encoder: Encoder, rgb: NDArray[np.uint8]) -> tuple[DenseFeatures, int]:
@@ -71,6 +74,22 @@ def encode_native(encoder: Encoder, rgb: NDArray[np.uint8]) -> tuple[DenseFeatur
         total[..., some] = np.maximum(part, rest) if evidence else (part + rest) / 2
     total /= np.maximum(1, np.sqrt(np.einsum("yxd,yxd->yx", total, total)))[..., None]
     return DenseFeatures(total, Grid(h, w, height, width)), long_side
+
+
+def hint_at_resolution(encoder: Any, grids: Iterable[Grid]) -> None:
+    """Warn, with a ResolutionHint, where an image is much larger than what an encoder says that it sees.
+
+    The words are the same for every image, so that Python's own filter shows them once for a line of code.
+    """
+    sees = getattr(encoder, "long_side", math.inf)
+    if any(max(grid.height, grid.width) > MUCH_LARGER * sees for grid in grids):
+        warn(
+            f"an image of more than {MUCH_LARGER * sees} pixels along, of which '{encoder.name}' sees {sees}: small "
+            "things in it may not be found\n  expected: a smaller image, or long_side= named\n"
+            f"  fix: encode(image, long_side={2 * sees}) sees twice as much, 'native' every pixel, and foveate.tiles "
+            f"is for images larger still; long_side={sees} is as now, without this hint",
+            ResolutionHint,
+        )
 
 
 def cell_pixels(encoder: Encoder) -> float:

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.checks import check_int
-from foveate.core.errors import ImageDecodeError, ImageTooLargeError, MissingExtraError, PageError
-from foveate.core.image import PDF_START, ImageSource, Picture, read_source
+from foveate.core.errors import ImageDecodeError, ImageTooLargeError, MissingExtraError, OptionError, PageError
+from foveate.core.image import PDF_START, ImageSource, Picture, load_image, read_source
 from foveate.reading.order import GAP, arrange, stand_upright
 from foveate.reading.words import Word, Words
 
@@ -101,6 +101,16 @@ def load_page(source: str | os.PathLike[str] | bytes, page: int | None = None) -
             raise _broken(name, cause) from cause
         finally:
             document.close()
+
+
+def open_source(image: ImageSource, page: int | None = None) -> tuple[Picture, PdfPage | None]:
+    """An image, or a page of a PDF with its words. Raises what `foveate.encode` does for both."""
+    if is_pdf(image):
+        found = load_page(image, page)
+        return found.picture, found
+    if page is not None:
+        raise OptionError(f"page={page!r} of an image", expected="a PDF, by path or bytes", fix="leave it out")
+    return load_image(image), None
 
 
 def _number(page: int | None, pages: int, name: str) -> int:

@@ -22,7 +22,8 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from foveate.core.errors import FoveateError, OptionError
-from foveate.core.image import check_rgb
+from foveate.core.image import Picture, check_rgb
+from foveate.reading.pdf import PdfPage
 from foveate.reading.rapid import RapidReader
 from foveate.reading.tesseract import PROGRAM, TesseractReader
 from foveate.reading.words import Word, WordReader, Words, printable
@@ -120,6 +121,25 @@ def read_words(rgb: NDArray[np.uint8], reader: ReadBy = "auto") -> Words:
         with _lock:
             _kept[key] = read
     return read
+
+
+def read_picture(
+    picture: Picture, page: PdfPage | None, read: bool | ReadBy | None, reader: WordReader | None
+) -> tuple[Words | None, str]:
+    """The words of a picture, and why there are none where nobody asked to read.
+
+    They are a PDF page's own, unless a reader is named, or the page is a scan that is to be read; else the reader's.
+    """
+    if page is not None and page.words is not None and (read is None or (read is True and not page.scanned)):
+        return page.words, ""
+    if reader is None:
+        return None, ""
+    try:
+        return read_words(picture.rgb, reader), ""
+    except FoveateError as error:
+        if read is not None:
+            raise
+        return None, f"'{picture.name}' is encoded without its words: {error}"
 
 
 def _checked(words: Sequence[Any], name: str, rgb: NDArray[np.uint8]) -> list[Word]:

@@ -16,7 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.answers.match import place_words, prepare_words, read_question, score_words
+from foveate.core.errors import QueryError
 from foveate.core.grid import resize_map
+from foveate.encoders.protocol import Encoder
+from foveate.language.query import Query, prepare, without_things
 from foveate.reading.words import Words
 from foveate.relevance.confidence import DETECTED, peak
 from foveate.relevance.value import Found
@@ -61,6 +64,17 @@ def asks_for_words(text: str) -> bool:
     """Whether a question asks for anything that may be written."""
     question = read_question(text)
     return bool(question.terms or question.types or question.exact or question.on or question.writing)
+
+
+def prepare_question(texture: Texture, encoder: Encoder, text: str, reading: bool) -> Query:
+    """The question for its encoder. Of a page, or an image that was read, it need not name a thing: "who sent it?"."""
+    try:
+        return prepare(encoder, text)
+    except QueryError:
+        unread = texture.words is None and page_of(texture)[1] is not None
+        if not reading or not (texture.words or unread) or not isinstance(text, str) or not asks_for_words(text):
+            raise
+        return without_things(encoder, text)
 
 
 def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: float = 0.0) -> Reading | None:

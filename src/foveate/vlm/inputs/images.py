@@ -35,8 +35,8 @@ from foveate.core.image import Picture, load_image
 from foveate.core.layout import COLOURS
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import match_encoder
-from foveate.pipeline import encode, open_source
-from foveate.reading.pdf import PdfPage
+from foveate.pipeline import encode
+from foveate.reading.pdf import PdfPage, open_source
 from foveate.reading.readers import ReadBy, can_read, choose_reader
 from foveate.reading.words import WordReader
 from foveate.relevance.presets import PresetName, find_preset, remember_preset
