@@ -42,13 +42,13 @@ def test_every_value_has_a_picture(values: dict[str, Drawable]) -> None:
 @pytest.mark.parametrize("suffix", [".png", ".JPG", ".webp", ".tif", ".pdf"])
 def test_the_end_of_a_name_says_the_format(values: dict[str, Drawable], tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a picture{suffix}"
-    values["one"].save_image(path)
+    values["one"].save_image(path, side=120)
     if suffix == ".pdf":
         assert path.read_bytes().startswith(b"%PDF")
     else:
         with Image.open(path) as written:
             assert written.format == FORMATS[suffix.lower()][0]
-            assert written.size == values["one"].picture().size
+            assert written.size == values["one"].picture(side=120).size
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
@@ -96,7 +96,7 @@ def test_a_server_gets_a_file_under_a_free_name(
     values: dict[str, Drawable], server: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(3):
-        values["one"].show()
+        values["one"].show(side=120)
     assert {path.name for path in server.iterdir()} == {"relevance.png", "relevance-2.png", "relevance-3.png"}
     assert str(server / "relevance-3.png") in capsys.readouterr().out
     assert free_path(server / "other.png") == server / "other.png"
@@ -107,13 +107,13 @@ def test_a_desktop_opens_its_viewer(
 ) -> None:
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setattr(ImageShow, "_viewers", [])
-    values["kept"].show()  # no viewer is installed
+    values["kept"].show(side=120)  # no viewer is installed
     assert str(server / "allocation.png") in capsys.readouterr().out
     seen: list[Image.Image] = []
     viewer = SimpleNamespace(show=lambda image, **options: not seen.append(image))  # type: ignore[func-returns-value]
     monkeypatch.setattr(ImageShow, "_viewers", [viewer])
-    values["kept"].show()
-    assert [each.size for each in seen] == [values["kept"].picture().size]
+    values["kept"].show(side=120)
+    assert [each.size for each in seen] == [values["kept"].picture(side=120).size]
     assert len(list(server.iterdir())) == 1
 
 

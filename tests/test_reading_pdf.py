@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from typer.testing import CliRunner
 
 import foveate
+from foveate.cli.main import app
 from foveate.core.errors import (
     FoveateError,
     ImageDecodeError,
@@ -139,17 +142,14 @@ def test_chunks_words_and_hyphens() -> None:
     assert all(box[2] - box[0] < 40 for box in page.words.boxes)  # no word reaches over two lines
 
 
-def test_letters_without_a_meaning_are_no_layer() -> None:
+def test_letters_without_a_meaning_and_control_characters_stay_out() -> None:
     names = b"/Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding << /Differences [ 65 %s ] >>"
     font = b"<< " + names % b" ".join(b"/g%d" % i for i in range(26)) + b" >>"
     content = text((72, 700, 12, "ABCDEFGHIJ KLMNOP")).replace(b"/F ", b"/G ")
-    page = load_page(make_pdf(content, more=[font]).replace(b"/F 3 0 R", b"/G 4 0 R"))
-    assert page.words is None or all(word.isprintable() for word in page.words.texts)
-
-
-def test_control_characters_stay_out() -> None:
-    page = load_page(make_pdf(b"BT /F 12 Tf 72 700 Td (a\\033[2Jb \\007bell) Tj ET"))
-    assert page.words is None or all(each.isprintable() for each in page.words.texts)
+    nameless = make_pdf(content, more=[font]).replace(b"/F 3 0 R", b"/G 4 0 R")
+    for pdf in (nameless, make_pdf(b"BT /F 12 Tf 72 700 Td (a\\033[2Jb \\007bell) Tj ET")):
+        page = load_page(pdf)
+        assert page.words is None or all(each.isprintable() for each in page.words.texts)
 
 
 @pytest.mark.parametrize(
@@ -159,11 +159,8 @@ def test_pages_of_any_size(media: Sequence[float]) -> None:
     page = load_page(make_pdf(text((1, 1, 1, "x")), media=media))
     assert 1 <= min(page.picture.size) <= max(page.picture.size) <= LONG_SIDE + 1
     assert max(page.picture.size) <= max(media[2] - media[0], media[3] - media[1]) * FINEST + 1
-
-
-@pytest.mark.parametrize("media", [(0, 0, 0, 0), (5, 5, 5, 500)])
-def test_a_page_without_area_has_the_usual_size(media: Sequence[float]) -> None:
-    assert load_page(make_pdf(LETTER, media=media)).picture.size == pytest.approx((LONG_SIDE, 1314), abs=1)
+    without = load_page(make_pdf(LETTER, media=(5, 5, 5, 500)))  # no area: the usual size
+    assert without.picture.size == pytest.approx((LONG_SIDE, 1314), abs=1)
 
 
 ENCRYPTED = b"<< /Filter /Standard /V 1 /R 2 /O <%s> /U <%s> /P -44 >>" % (b"5a" * 32, b"a5" * 32)
@@ -227,34 +224,21 @@ def test_mutated_pdfs_are_read_or_refused(data: st.DataObject) -> None:
     assert page.picture.rgb.ndim == 3
 
 
-def test_the_command_takes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    import json
-    import sys
+def test_the_command_takes_a_page(tmp_path: Path) -> None:
+    def run(*arguments: str) -> str:
+        result = CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.stdout
 
-    from foveate.cli.main import main
-
-    def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["foveate", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-        said = capsys.readouterr()
-        return int(end.value.code or 0), said.out + said.err
-
-    monkeypatch.chdir(tmp_path)
-    Path("two.pdf").write_bytes(make_pdf(LETTER, text((72, 700, 24, "Second page"))))
-    code, said = run("read", "two.pdf", "--page", "2", "--plain")
-    assert (code, said) == (0, "Second page\n")
-    code, said = run(
-        "look", "two.pdf", "how much is the total?", "--page", "1", "--budget", "20", "--long-side", "128", "--json"
-    )
-    result = json.loads(said.splitlines()[-1])
-    assert (code, result["words"]) == (0, 10)
+    file, out = str(tmp_path / "two.pdf"), str(tmp_path / "out")
+    Path(file).write_bytes(make_pdf(LETTER, text((72, 700, 24, "Second page"))))
+    assert run("read", file, "--page", "2", "--plain") == "Second page\n"
+    how = ("--page", "1", "--budget", "20", "--long-side", "128", "--json", "--out", out)
+    result = json.loads(run("look", file, "how much is the total?", *how).splitlines()[-1])
+    assert result["words"] == 10
     assert "two, page 1--how-much" in result["queries"][0]["png"]
-    code, said = run("encode", "two.pdf", "-o", "t.safetensors", "--page", "2", "--long-side", "128", "--json")
-    assert (code, json.loads(said.splitlines()[-1])["words"]) == (0, 2)
-    code, said = run("look", "two.pdf", "the total")
-    assert code == 1
-    assert "has 2 pages" in said
+    with pytest.raises(OptionError, match="has 2 pages"):
+        run("look", file, "the total")
 
 
 def test_filled_in_forms_and_hidden_layers_are_words() -> None:

@@ -58,8 +58,9 @@ class StoredTexture(Texture):
         return object.__new__(cls)
 
     def __init__(self, stored: Mapping[str, Any], **fields: Any) -> None:
-        for name, value in {"extra": ReadOnly({}), "_derived": {}, **stored, **fields}.items():
-            object.__setattr__(self, name, value)
+        for name, value in {"extra": {}, **stored, **fields}.items():
+            object.__setattr__(self, name, ReadOnly(value) if type(value) is dict else value)
+        object.__setattr__(self, "_derived", {})
         self.embedding.setflags(write=False)
 
     def __setattr__(self, name: str, value: object) -> None:
