@@ -172,7 +172,7 @@ def once(most: int = 1) -> Callable[[Callable[P, B]], Once[P, B]]:
 
 
 class _OneThread:
-    """The limit on the threads of NumPy's products: set by the first thread that wants it, lifted by the last.
+    """The limit on the threads of NumPy's products: set when the first block begins, lifted when the last one ends.
 
     There is one number for the whole process, so there is one of these. threadpoolctl alone would let a block that
     begins within another one and ends later put back the other's 1.
@@ -185,16 +185,16 @@ class _OneThread:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
 
-    def enter(self, who: object) -> None:
+    def enter(self, block: object) -> None:
         with self._lock:
             if not self._within:
                 OpenBLASController.clear_controlling_thread(force=True)  # else another thread's limit is ignored
                 self._limit = self._controller().limit(limits=1)
-            self._within.add(who)
+            self._within.add(block)
 
-    def leave(self, who: object) -> None:
+    def leave(self, block: object) -> None:
         with self._lock:
-            self._within.discard(who)
+            self._within.discard(block)
             if not self._within:
                 self._lift()
 
@@ -223,12 +223,12 @@ def products_in_one_thread() -> Generator[None]:
     take the cores from that work. Meanwhile products elsewhere in the process take one thread, too. Blocks may be
     nested, and overlap in any number of threads. Entering and leaving takes about 20 microseconds.
     """
-    who = object()
+    block = object()
     try:
-        _one_thread.enter(who)
+        _one_thread.enter(block)
         yield
     finally:
-        _one_thread.leave(who)
+        _one_thread.leave(block)
 
 
 def is_several(image: Any) -> bool:

@@ -89,7 +89,7 @@ class Texture(Frozen, Drawable):
         name: of the image, for messages.
         made_by: how channels were computed, by name, where there is more than one way.
         extra: descriptions of planes that are not in the table, by name.
-        words: what was read in the image (`read`), with boxes; None where nobody read it.
+        words: the words in the image (`read`), with boxes; None if it was not read.
     """
 
     grid: Grid
