@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 
 import foveate
 from benchmarks.boxes import box_iou, compare
-from foveate import Grid, Relevance, Texture
+from foveate import Grid, Texture
 from foveate.core.errors import OptionError
 from foveate.relevance.boxes import cells_of, find_boxes, overlap, score_boxes
 
@@ -116,30 +116,6 @@ def test_what_is_detected_has_a_box(texture: Texture) -> None:
     assert len(low.boxes(0.3)) == len(replace(low, confidence=0.4).boxes(0.3))
 
 
-@pytest.mark.parametrize("threshold", [-0.1, 1.5, float("nan"), "high", None, True])
-def test_a_threshold_is_a_share(texture: Texture, threshold: Any) -> None:
-    with pytest.raises(OptionError, match="a number from 0 to 1"):
-        foveate.score(texture, "a child").boxes(threshold)
-
-
-@pytest.mark.parametrize(
-    "boxes",
-    [
-        [[10, 10, 10, 30]],
-        [[50, 10, 20, 30]],
-        [[-20, -20, -1, -1]],
-        [[1, 2, 3]],
-        [1, 2, 3, 4],
-        "all",
-        [[0, 0, 5, np.nan]],
-    ],
-)
-def test_boxes_that_are_none(texture: Texture, boxes: Any) -> None:
-    relevance: Relevance = foveate.score(texture, "a child")
-    with pytest.raises(OptionError, match="y0"):
-        relevance.score_boxes(boxes)
-
-
 def test_how_boxes_are_measured() -> None:
     true = np.array([[0, 0, 10, 10], [20, 20, 30, 40]], float)
     assert np.allclose(box_iou(true, true), np.eye(2))
@@ -188,13 +164,29 @@ def test_overlap_is_counted() -> None:
     assert overlap(kept, ~(kept | cells)) == (0, 0, 0)
 
 
-@pytest.mark.parametrize(
-    "boxes",
-    [[], [[1, 2, 3]], [1, 2, 3, 4], "box", [[0, 0, float("nan"), 4]], [[5, 5, 5, 9]], [[50, 0, 70, 9]], [[9, 9, 2, 2]]],
-)
-def test_boxes_without_cells(boxes: Any) -> None:
-    with pytest.raises(OptionError, match="box"):
-        cells_of(boxes, GRID)
+# --- wrong input ------------------------------------------------------------------------------------------------------
+
+NO_BOXES: list[Any] = [
+    [[1, 2, 3]], [1, 2, 3, 4], "box", [[0, 0, float("nan"), 4]], [[5, 5, 5, 9]], [[-20, -20, -1, -1]], [[9, 9, 2, 2]],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("boxes", NO_BOXES)
+def test_boxes_that_are_none(boxes: Any) -> None:
+    for use in (lambda: cells_of(boxes, GRID), lambda: score_boxes(np.ones((4, 6), np.float32), GRID, boxes)):
+        with pytest.raises(OptionError, match="y0"):
+            use()
+
+
+def test_cells_need_a_box() -> None:
+    with pytest.raises(OptionError, match="no box"):
+        cells_of(np.zeros((0, 4)), GRID)
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.5, float("nan"), "high", None, True])
+def test_a_threshold_is_a_share(threshold: Any) -> None:
+    with pytest.raises(OptionError, match="a number from 0 to 1"):
+        find_boxes(np.ones((4, 6), np.float32), GRID, threshold)
 
 
 @pytest.mark.parametrize("other", [np.zeros((4, 6), bool), np.ones((4, 5), bool), np.ones((4, 6)), None])

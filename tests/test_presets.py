@@ -89,13 +89,10 @@ def test_what_a_caller_names_wins() -> None:
     assert PRESETS["gaze"].scoring["prior_weight"] != 0.5
 
 
-def test_minimum_is_small_and_answers() -> None:
-    texture = foveate.encode(BUS, preset="minimum")
-    assert set(texture.planes) == {"saliency"}
-    assert foveate.score(texture, "a bus").detected
-
-
-def test_document_reads() -> None:
+def test_document_reads_and_minimum_is_small() -> None:
+    small = foveate.encode(BUS, preset="minimum")
+    assert set(small.planes) == {"saliency"}
+    assert foveate.score(small, "a bus").detected
     texture = foveate.encode(BUS, preset="document", read=read, long_side=SIDE)
     assert texture.words is not None
     assert foveate.score(texture, "what is the total?").words[0].text == "34.50"

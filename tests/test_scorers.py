@@ -29,9 +29,6 @@ def test_the_formulas_word_for_word(texture: Texture) -> None:
     persp = (0.6 * c["saliency"] + 0.4 * c["motion"]) * (1.0 - 0.5 * c["eccentricity"])
     assert np.allclose(information(texture), info, atol=1e-6)
     assert np.allclose(perspective(texture), persp, atol=1e-6)
-
-
-def test_motion_counts_where_it_is_known(texture: Texture) -> None:
     moving = np.zeros(texture.grid.shape)
     moving[10, 20] = 1
     more = perspective(texture.with_channel("motion", moving)) - perspective(texture)
