@@ -47,7 +47,7 @@ from foveate.encoders.load import load_encoder
 from foveate.language.negatives import query_metric_of
 from foveate.pipeline import encode
 from foveate.texture.basis import compress
-from foveate.texture.computed import positions
+from foveate.texture.sampling import positions
 from foveate.texture.texture import Texture
 
 SIDE, LINE = 1024, 64  # pixels; bytes of a line of the cache

@@ -15,7 +15,7 @@ from foveate.channels.segments import segment_image
 from foveate.channels.visual import compute_saliency, compute_visual_planes, edge_distance
 from foveate.core.grid import reduce_plane
 from foveate.core.image import is_one_colour, load_image
-from foveate.texture.computed import luma
+from foveate.texture.sampling import luma
 from tests.conftest import PHOTOS
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.grid import Grid, reduce_plane, resize_map
-from foveate.texture.computed import gradients, luma, steepness
+from foveate.texture.sampling import gradients, luma, steepness
 
 Floats = NDArray[np.float32]
 

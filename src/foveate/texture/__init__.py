@@ -1,8 +1,9 @@
 """The texture: an encoded image as named channels, and what belongs to that value.
 
 * `texture`: the value. Begin here.
-* `sampling`: one channel at any position and level. `computed`: channels that follow from coordinates or pixels.
+* `sampling`: one channel at any position and level; channels that follow from coordinates or pixels.
 * `basis`: compression of the embedding that keeps scores, and the sums from which a basis is fitted.
+* `torch`: a texture as tensors on a device.
 * `cache`: textures in memory, bounded by bytes.
 * `file`: the bytes of a texture (docs/format.md).
 """

@@ -44,9 +44,8 @@ from foveate.reading.readers import ReadBy, read_words
 from foveate.reading.words import Words
 from foveate.texture import sampling
 from foveate.texture.basis import Basis
-from foveate.texture.computed import derived_plane, positions
 from foveate.texture.file import load_parts, save_parts
-from foveate.texture.sampling import MAX_LEVEL, FilterMode
+from foveate.texture.sampling import MAX_LEVEL, FilterMode, derived_plane, positions
 
 if TYPE_CHECKING:
     import torch
