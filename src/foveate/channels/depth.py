@@ -30,12 +30,9 @@ SIDE = 518  # pixels that one side is brought to: the size it was trained at
 LONGEST = 2 * SIDE  # pixels of the long side at most
 KIND = ModelKind(
     "depth model",
+    instead="leave depth out, as all other channels need neither torch nor a download; or pass a local folder",
     classes={"depth_anything": "AutoModelForDepthEstimation"},
     default=DEFAULT,
-    needed_by="depth",
-    instead="leave depth out, or pass a local folder with config.json and model.safetensors",
-    without_torch="all other channels need neither",
-    error=ModelFilesError,
 )
 EVEN = 1e-5  # of the largest value: a map that varies less has no depth in it
 

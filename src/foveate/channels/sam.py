@@ -28,7 +28,7 @@ from PIL.Image import Resampling
 
 from foveate.channels.segments import Bytes, Floats, Ids
 from foveate.core.checks import check_int, check_number, check_type
-from foveate.core.errors import ModelFilesError, OptionError
+from foveate.core.errors import OptionError
 from foveate.core.threads import once
 from foveate.encoders.checkpoint import (
     Checkpoint,
@@ -48,12 +48,9 @@ MOST_POINTS = 64  # along a side
 FINE = 4  # samples along a cell's side, on which masks are painted
 KIND = ModelKind(
     "SAM model",
+    instead="use KMeans(), which needs nothing, or a local folder: Sam('/path/to/folder')",
     classes={"sam": "SamModel", "sam2": "Sam2Model", "sam2_video": "Sam2Model"},  # published SAM 2 says sam2_video
     default=DEFAULT,
-    needed_by="Sam()",
-    instead="use KMeans(), which needs nothing, or a local folder: Sam('/path/to/folder')",
-    without_torch="KMeans() needs neither",
-    error=ModelFilesError,
 )
 
 

@@ -1,9 +1,8 @@
 """Checkpoints in transformers format (extra `[torch]`): found, read whole, and named, for every model that needs one.
 
-* A checkpoint is data: weights are read as safetensors only, code that comes with it never runs, and weights that are
-  missing are an error (the library would fill them with random numbers and only warn).
-* With a Hub name and nothing in the cache the checkpoint is downloaded, once; a local folder downloads nothing. Without
-  a network that is an error at once.
+A checkpoint is data: weights are read as safetensors only, code that comes with it never runs, and weights that are
+missing are an error (the library would fill them with random numbers and only warn). A Hub name is downloaded once; a
+local folder downloads nothing.
 """
 
 from __future__ import annotations
@@ -21,8 +20,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from safetensors import SafetensorError
 
-from foveate.core.devices import find_device, first_line
+from foveate.core.devices import find_device
 from foveate.core.errors import EncoderOutputError, FoveateError, MissingExtraError, ModelFilesError
+from foveate.core.failures import first_line
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CODE = {"trust_remote_code": False}  # and never ask: a checkpoint is data
@@ -30,29 +30,22 @@ CODE = {"trust_remote_code": False}  # and never ask: a checkpoint is data
 
 @dataclass(frozen=True)
 class ModelKind:
-    """How errors speak of the models of one kind.
+    """What errors say of the models of one kind.
 
     Attributes:
-        what: "depth model", say.
-        needed_by: begins the sentence about a missing extra: "depth".
-        instead: what to do without a download.
-        without_torch: what needs neither torch nor a download.
-        error: raised for files that are missing, damaged or not to be had. type_error: for another kind of model.
+        what: "depth model", say. instead: what to do without torch or a download.
         classes: model_type in config.json -> name of the library's class; `load_checkpoint` needs it.
-        default: a checkpoint of this kind.
-        files: what a folder must hold. saved_by: how to save it so that it does.
+        default: a checkpoint of this kind. files: what a folder must hold.
+        error: raised for files that are missing, damaged or not to be had. type_error: for another kind of model.
     """
 
     what: str
-    needed_by: str
     instead: str
-    without_torch: str
-    error: type[FoveateError]
-    type_error: type[FoveateError] = ModelFilesError
     classes: dict[str, str] = field(default_factory=dict, hash=False)
     default: str = ""
     files: str = "config.json and model.safetensors"
-    saved_by: str = "model.save_pretrained(folder)"
+    error: type[FoveateError] = ModelFilesError
+    type_error: type[FoveateError] = ModelFilesError
 
 
 @dataclass(frozen=True)
@@ -60,10 +53,8 @@ class Checkpoint:
     """Where a checkpoint's files are.
 
     Attributes:
-        name: as the caller wrote it.
-        where: a folder's full path, or a name on the Hub.
-        pinned: the revision asked for, or nothing.
-        folder: the folder, or None for the Hub.
+        name: as the caller wrote it. where: a folder's full path, or a name on the Hub.
+        pinned: the revision asked for, or nothing. folder: the folder, or None for the Hub.
     """
 
     name: str
@@ -90,12 +81,9 @@ class Checkpoint:
 
 @dataclass(frozen=True, eq=False)
 class LoadedCheckpoint:
-    """A model of the library in evaluation mode on its device, and what came with it.
+    """A model of the library in evaluation mode on its device, its revision, and what came with it.
 
-    Attributes:
-        revision: changes whenever the numbers change.
-        mean, std: of pixels in [0, 1], three numbers each.
-        tokenizer: the library's, where it was asked for.
+    mean, std: of pixels in [0, 1], three numbers each. tokenizer: the library's, where it was asked for.
     """
 
     model: Any
@@ -133,9 +121,7 @@ def load_checkpoint(
         normalisation: mean and standard deviation of pixels where preprocessor_config.json does not name them.
         tokenizer: whether to read that, too.
 
-    Raises:
-        MissingExtraError: torch or transformers is not installed.
-        The kind's errors: files that are missing, damaged or not to be had; another kind of model.
+    Raises MissingExtraError without torch or transformers, and the kind's errors.
     """
     place = choose_device(device, checkpoint.kind)
     _, transformers = _import_libraries(checkpoint.kind)
@@ -202,7 +188,7 @@ def check_finite(who: str, *outputs: NDArray[np.floating]) -> None:
 def check_reachable(name: str, revision: str | None) -> None:
     """Raises ConnectionError for a Hub name of which nothing is cached, if the Hub does not answer.
 
-    The library would ask six times, for half a minute. What else may be wrong, it says better itself.
+    The library would ask six times, for half a minute. All else that may be wrong it explains better itself.
     """
     from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError
@@ -229,6 +215,30 @@ def hide_progress(transformers: Any) -> Iterator[None]:
             switch.enable_progress_bar()
 
 
+@contextmanager
+def explain_errors(checkpoint: Checkpoint) -> Iterator[None]:
+    """Turn what the library raises while it reads a checkpoint into the kind's error, with a fix."""
+    kind = checkpoint.kind
+    try:
+        yield
+    except FoveateError:
+        raise
+    except (OSError, ValueError, RuntimeError, SafetensorError) as cause:
+        reason = first_line(cause, 200)
+        if checkpoint.folder:
+            raise kind.error(
+                f"the folder '{checkpoint.name}' does not hold a whole {kind.what} ({reason})",
+                expected=f"{kind.files}, in transformers format",
+                fix="save it again, each part with its save_pretrained(folder)",
+            ) from cause
+        raise kind.error(
+            f"the {kind.what} '{checkpoint.name}' is neither a folder nor in the local cache, and cannot be downloaded "
+            f"({reason})",
+            expected="a network and a right name, or a checkpoint in the cache (HF_HUB_OFFLINE=1 forbids the network)",
+            fix=kind.instead,
+        ) from cause
+
+
 def _choose_class(checkpoint: Checkpoint, model_type: str) -> str:
     kind = checkpoint.kind
     if model_type not in kind.classes:
@@ -246,36 +256,12 @@ def _import_libraries(kind: ModelKind) -> tuple[Any, Any]:
         import transformers
     except ImportError as cause:
         raise MissingExtraError(
-            f"{kind.needed_by} needs {cause.name}, which is not installed",
+            f"a {kind.what} needs {cause.name}, which is not installed",
             expected="the extra [torch] (on Linux, PyPI's torch brings 5 GB of CUDA packages)",
             fix="pip install 'foveate[torch]'; for a CPU-only machine first: "
-            f"pip install torch --index-url https://download.pytorch.org/whl/cpu; {kind.without_torch}",
+            f"pip install torch --index-url https://download.pytorch.org/whl/cpu; or {kind.instead}",
         ) from cause
     return torch, transformers
-
-
-@contextmanager
-def explain_errors(checkpoint: Checkpoint) -> Iterator[None]:
-    """Turn what the library raises while it reads a checkpoint into the kind's error, with a fix."""
-    kind = checkpoint.kind
-    try:
-        yield
-    except (OSError, ValueError, RuntimeError, SafetensorError) as cause:
-        if isinstance(cause, FoveateError):
-            raise
-        reason = first_line(cause, 200)
-        if checkpoint.folder:
-            raise kind.error(
-                f"the folder '{checkpoint.name}' does not hold a whole {kind.what} ({reason})",
-                expected=f"{kind.files}, in transformers format",
-                fix=f"save it again with {kind.saved_by}",
-            ) from cause
-        raise kind.error(
-            f"the {kind.what} '{checkpoint.name}' is neither a folder nor in the local cache, and cannot be downloaded "
-            f"({reason})",
-            expected="a network and a right name, or a checkpoint in the cache (HF_HUB_OFFLINE=1 forbids the network)",
-            fix=kind.instead,
-        ) from cause
 
 
 def _digest(folder: Path) -> str:

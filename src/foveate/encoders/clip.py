@@ -1,16 +1,14 @@
 """CLIP checkpoints in transformers format as dense encoders (extra `[torch]`); OpenCLIP's too, once converted.
 
-What is notable
 * The raw patch tokens of CLIP's last layer are nearly useless for "where", and can be inverted. The last block is
   replaced, with the same weights: `naclip` (default; Hajimiri et al., "Pay Attention to Your Neighbours", 2024) attends
   from keys to keys with a Gaussian neighbourhood and drops the residual and the MLP; `maskclip` (Zhou et al. 2022)
   keeps each patch's own value; `raw` is the block as it was, for comparison.
-* Tokens that the network uses as scratch paper (norms far above the others') are repaired before the replaced block:
-  each becomes the mean of its ordinary neighbours.
-* Larger networks are *worse* here: B/16 beats L/14 beats H/14 in every published training-free comparison.
+* Tokens with norms far above the others' hold global facts instead of what is at their place (Darcet et al. 2024); each
+  becomes the mean of its ordinary neighbours.
+* B/16 beats L/14 beats H/14 in every published training-free comparison.
 
-Not covered: the calibration was set by hand from published margins, since no trained CLIP weights could be run where
-this was written. Rank by `relevance.logits` until you have measured it on your data.
+The calibration was set by hand from published margins: rank by `relevance.logits` until you have measured it.
 """
 
 from __future__ import annotations
@@ -95,8 +93,7 @@ def attend_neighbours(
 ) -> torch.Tensor:
     """softmax(k k^T / sqrt(d) + bias) v for each head: NACLIP's attention. k, v [n, tokens, width] -> the same.
 
-    The bias is that of `make_bias`. `fused`: by torch's own kernel, which never writes the [tokens, tokens] scores to
-    memory; None is on a GPU only, as sums in another order differ in the last digits.
+    `fused`: by torch's own kernel, in less memory; None is on a GPU only, as the last digits differ.
     """
     n, tokens, width = v.shape
     k, v = (t.reshape(n, tokens, heads, width // heads).transpose(1, 2) for t in (k, v))  # [n, heads, tokens, d]
@@ -134,8 +131,7 @@ def make_bias(shape: tuple[int, int], sigma: float = SIGMA, extra: int = 1) -> t
 def repair_tokens(x: torch.Tensor, shape: tuple[int, int], extra: int) -> torch.Tensor:
     """Patch tokens with a norm above ANOMALOUS medians become the mean of the ordinary ones among their 8 neighbours.
 
-    Large-norm tokens in the background hold global facts instead of what is at their place (Darcet et al. 2024, "Vision
-    Transformers Need Registers"). x [n, extra + h w, width] -> the same; a token without ordinary neighbours stays.
+    x [n, extra + h w, width] -> the same; a token without ordinary neighbours stays.
     """
     import torch
     from torch.nn.functional import pad

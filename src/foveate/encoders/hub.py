@@ -1,8 +1,7 @@
 """What all encoders from the Hub share: images, texts, loading (extra `[torch]`).
 
-A family (clip.py, siglip.py, tips.py) is a subclass of `HubEncoder` that names the checkpoints it takes, makes patch
-features and tokenises texts. One pass at any height and width while the long side stays below three times the size the
-network was trained at; beyond that overlapping windows (windows.py). checkpoint.py finds and reads the files.
+A family (clip.py, siglip.py, tips.py) is a subclass of `HubEncoder`: checkpoints, patch features, tokens of texts. An
+image goes through in one pass up to three times the size that the network was trained at, beyond that in windows.
 """
 
 from __future__ import annotations
@@ -44,10 +43,8 @@ class HubEncoder:
     """A text-image model in transformers format with a dense head. It never changes after it is made.
 
     Attributes:
-        kind: the first part of the encoder's name.
-        default: the checkpoint meant by the kind alone.
-        model_types: what config.json may say.
-        heads: dense heads that `dense` may name, the default first.
+        kind: the first part of the encoder's name. default: the checkpoint meant by the kind alone.
+        model_types: what config.json may say. heads: dense heads that `dense` may name, the default first.
         normalisation: mean and standard deviation of pixels, for a checkpoint that has no preprocessor_config.json.
         padding: of texts: to the whole context, or True to the longest text.
     """
@@ -105,15 +102,10 @@ class HubEncoder:
     ) -> Self:
         """A checkpoint by Hub name, `name@revision`, or local folder; empty strings mean the family's defaults.
 
-        dtype: of the image network; "auto" is bfloat16 on a GPU and float32 elsewhere. Features are normalised in
-            float32 and returned so, and texts are always encoded in float32: a texture is asked with the same vectors
-            wherever it was made.
+        dtype: of the image network; "auto" is bfloat16 on a GPU and float32 elsewhere. Features come back in float32,
+            and texts are always encoded in float32: vectors are the same wherever a texture was made.
 
-        Raises:
-            MissingExtraError: torch or transformers is not installed.
-            EncoderNameError: an unknown dense head, or a checkpoint of another family.
-            EncoderFilesError: not in the folder, or not to be downloaded.
-            OptionError: a device that is not there, or another dtype.
+        Raises EncoderNameError (an unknown head, another family), EncoderFilesError, MissingExtraError, OptionError.
         """
         check_choice("dtype", dtype, get_args(Precision))
         checkpoint, dense = checkpoint or cls.default, dense or cls.heads[0]
@@ -142,15 +134,12 @@ class HubEncoder:
         """How errors speak of this family's checkpoints."""
         return ModelKind(
             f"{cls.kind.upper()} checkpoint",
+            instead=f"use the built-in encoder 'nano', which is offline, or a folder: '{cls.kind}:/path/to/folder'",
             classes=dict.fromkeys(cls.model_types, "AutoModel"),
             default=cls.default,
-            needed_by=f"the encoder '{cls.kind}'",
-            instead=f"use the built-in encoder 'nano', which is offline, or a folder: '{cls.kind}:/path/to/folder'",
-            without_torch="the built-in 'nano' needs neither",
+            files="config.json, model.safetensors and the tokenizer's files",
             error=EncoderFilesError,
             type_error=EncoderNameError,
-            files="config.json, model.safetensors and the tokenizer's files",
-            saved_by="model.save_pretrained(folder) and tokenizer.save_pretrained(folder)",
         )
 
     # --- images -------------------------------------------------------------------------------------------------------

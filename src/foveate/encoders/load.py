@@ -1,4 +1,4 @@
-"""Which encoder is meant: by name, as an object, or by the stamp of a texture."""
+"""An encoder by its name, as an object, or by the stamp of a texture."""
 
 from __future__ import annotations
 

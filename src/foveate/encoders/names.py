@@ -1,16 +1,14 @@
 """A text as a unit vector over the names that an image encoder has evidence for.
 
-nano's features are planes of evidence, one a name. What a text asks of them is decided here, in four steps:
+nano's features are planes of evidence, one a name. Which of them a text asks for is decided in four steps:
 
 1. The text, or its last words, is in the table of words: it asks for the names that this word means ("couch" for couch,
-   "pavement" for sidewalk, "cobblestones" for sidewalk and road).
-2. Else its words are compared with the table's, as vectors: names of words that are near count by how near they are.
+   "cobblestones" for sidewalk and road).
+2. Else its words are compared with the table's, as vectors: names of near words count by how near they are.
 3. Else it is asked of the detector's 80 names alone, by the ridge regression that taught them ("tricycle" is somewhat a
-   bicycle). So a word that nobody taught still points somewhere, weakly.
-4. What no name covers goes into one last number, for which no image has evidence: a text that is hardly known is a
-   vector that hardly meets any feature. Its map is low, and so is its confidence.
-
-Everything is a table or a product, so it can be read; `NameSpace.known` says how much of a text was understood.
+   bicycle).
+4. What no name covers goes into one last number, for which no image has evidence. So the map of a text that is hardly
+   known is low, and so is its confidence.
 """
 
 from __future__ import annotations
@@ -78,17 +76,17 @@ class NameSpace:
 
     def knows(self, text: str) -> bool:
         """Whether a text as a whole is in the table of words: "license plate" is, "blue plate" is not."""
-        said = _read_words(text)
-        return 0 < len(said) <= self._longest and any(form in self.words for form in _forms(said))
+        words = _read_words(text)
+        return 0 < len(words) <= self._longest and any(form in self.words for form in _forms(words))
 
     def understands(self, text: str) -> bool:
         """Whether a text is in the table of words, or something like it is."""
         return self.knows(text) or self.known(text) >= STRENGTH
 
     def _look_up(self, text: str) -> Floats | None:
-        said = _read_words(text)
-        for start in range(max(0, len(said) - self._longest), len(said)):
-            for form in _forms(said[start:]):
+        words = _read_words(text)
+        for start in range(max(0, len(words) - self._longest), len(words)):
+            for form in _forms(words[start:]):
                 if form in self.words:
                     found = np.zeros(len(self.names), np.float32)
                     found[list(self.words[form])] = 1
@@ -97,9 +95,9 @@ class NameSpace:
 
     def _compare(self, text: str) -> Floats:
         whole = self.vectors([text])[0]
-        said = _read_words(text)
+        words = _read_words(text)
         vector = whole
-        if len(said) > 1 and len(last := self._read(said[-1])):
+        if len(words) > 1 and len(last := self._read(words[-1])):
             vector = (1 - LAST) * whole + LAST * last
             vector /= max(float(np.linalg.norm(vector)), 1e-9)
         table, owner = self._table
@@ -148,13 +146,13 @@ def read_names(file: Path, carried: Floats, vectors: Callable[[Sequence[str]], F
 
 def _read_words(text: str) -> list[str]:
     """Words of a text, lower case, without articles and the sign of possession at their ends."""
-    said = _WORD.findall(text.lower().replace("’", "'"))
-    return [word.removesuffix("'s") for word in said if word not in _ARTICLES]
+    found = _WORD.findall(text.lower().replace("’", "'"))
+    return [word.removesuffix("'s") for word in found if word not in _ARTICLES]
 
 
-def _forms(said: Sequence[str]) -> list[str]:
+def _forms(words: Sequence[str]) -> list[str]:
     """A phrase as it is, and with its last word in the singular: the table holds the irregular ones."""
-    phrase, last = " ".join(said), said[-1]
+    phrase, last = " ".join(words), words[-1]
     head = phrase[: len(phrase) - len(last)]
     forms = [phrase]
     if last.endswith("ies"):

@@ -1,4 +1,4 @@
-"""What an encoder is, what it owes its callers, and the checks of what it returns.
+"""What an encoder is, what it must return, and the checks of that.
 
 An encoder is any hashable object with the members of `Encoder`; it needs no base class. It owes:
 
@@ -67,18 +67,17 @@ class Encoder(Protocol):
         width: D of the shared space.
         templates: prompts with `{}` for the noun; their unit vectors are averaged.
         calibration: see Calibration.
-        reads_phrases: optional; False for a text side that takes the mean of its words. Then "red car" is asked as a
+        reads_phrases: optional; False for a text side that takes the mean of its words: then "red car" is asked as a
             car, and the colour is taken from the pixels (relevance/composition.py).
-        names: optional; what it was taught to see, where that can be listed. A texture's basis is fitted to questions
-            for these instead of the nouns (language/negatives.py), so they may change with the revision only. Where
-            no feature is below 0, and no number of these names' text vectors is, each number counts as evidence, and a
-            store keeps its peak (store/record.py).
-        long_side: optional; its default working size in pixels. An image of more than four times that is hinted at.
-        device: optional; where it works. On "cuda:0" the planes of channels="fast" are computed there, too.
+        names: optional; what it was taught to see. A texture's basis is fitted to questions for these instead of the
+            nouns (language/negatives.py), so they may change with the revision only. Where no feature and no number of
+            their text vectors is below 0, a store keeps each number's peak (store/record.py).
+        long_side: optional; its default working size in pixels. A warning tells of an image four times as large.
+        device: optional; where it works.
         encode_images: optional; as `encode_image`, for a list of images, as a list. `encode` then gives it several.
-        knows: optional; text -> whether it has a name for the whole of it. Then "clock face" is asked as one thing.
-        understands: optional; text -> whether it has a name for it, or for something like it. Nouns that it does not
-            understand are listed in `Relevance.unknown`. Left out, every noun counts as understood.
+        knows: optional; text -> whether it has a name for the whole of it: "clock face" is then asked as one thing.
+        understands: optional; text -> whether it has a name for it, or for something like it. Other nouns are listed in
+            `Relevance.unknown`. Left out, every noun counts as understood.
     """
 
     @property

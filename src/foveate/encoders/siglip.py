@@ -1,23 +1,16 @@
 """SigLIP and SigLIP 2 checkpoints in transformers format as dense encoders (extra `[torch]`).
 
-What is notable
 * Their last hidden state is *not* in the space of texts: a pooling head attends over all tokens, then applies an MLP.
-  `value` (default) sends each token alone through that head: value and output projection, then the MLP. That is what
-  the head would return if its attention saw this token only. `naclip` also replaces the network's last block by
-  attention from keys to keys among neighbours (see clip.py); `raw` is the hidden state, for comparison.
+  `value` (default) sends each token alone through that head, which is what it would return if it saw this token only;
+  `raw` is the hidden state, for comparison. No training-free numbers are published for these heads, or measured here.
 * SigLIP 2 comes in two shapes: fixed size (model type `siglip`) and NaFlex (`siglip2`), which takes patches and a grid.
-  Both are fed any height and width here.
-* Texts are lower-cased and padded to the full context without a mask: that is how these networks were trained, and
-  anything else gives slightly wrong vectors without an error.
-
-Not covered: no published training-free numbers are known for these heads, and none could be measured here.
+* Texts are lower-cased and padded to the full context without a mask, as in training.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from foveate.encoders.clip import attend_neighbours, repair_tokens
 from foveate.encoders.hub import HubEncoder
 
 if TYPE_CHECKING:
@@ -30,7 +23,7 @@ class SiglipEncoder(HubEncoder):
     kind: ClassVar[str] = "siglip"
     default: ClassVar[str] = "google/siglip2-base-patch16-naflex"
     model_types: ClassVar[tuple[str, ...]] = ("siglip", "siglip2")
-    heads: ClassVar[tuple[str, ...]] = ("value", "naclip", "raw")
+    heads: ClassVar[tuple[str, ...]] = ("value", "raw")
 
     @property
     def width(self) -> int:
@@ -54,8 +47,8 @@ class SiglipEncoder(HubEncoder):
 
         h, w = pixels.shape[2] // self.patch, pixels.shape[3] // self.patch
         vision = self._model.vision_model
-        x = self.last_block(self.before_last_block(pixels), (h, w))
-        x = vision.post_layernorm(x)
+        x = self.before_last_block(pixels)
+        x = vision.post_layernorm(vision.encoder.layers[-1](x, None))
         if self.dense != "raw":
             x = apply_head(vision.head, x)
         return normalize(x.float(), dim=-1).reshape(len(pixels), h, w, -1)
@@ -71,15 +64,6 @@ class SiglipEncoder(HubEncoder):
         for block in vision.encoder.layers[:-1]:
             x = block(x, None)
         return x
-
-    def last_block(self, x: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
-        """The last block as it was, or for `naclip` the one that replaces it: [n, h w, width] -> the same shape."""
-        block = self._model.vision_model.encoder.layers[-1]
-        if self.dense != "naclip":
-            return block(x, None)
-        attention, z = block.self_attn, block.layer_norm1(repair_tokens(x, shape, extra=0))
-        k, v = attention.k_proj(z), attention.v_proj(z)
-        return attention.out_proj(attend_neighbours(k, v, attention.num_heads, shape, 0))
 
     def tokenize(self, texts: list[str]) -> dict[str, Any]:
         """Token ids of lower-cased texts, without a mask."""

@@ -1,6 +1,5 @@
 """TIPSv2 checkpoints in transformers format as dense encoders (extra `[torch]`).
 
-What is notable
 * Patches and texts of TIPSv2 share one space without a projection, by training; of published weights
   `google/tipsv2-l14` has the best training-free segmentation (ADE20K: 24.7 mIoU).
 * `value` (default) is its authors' recipe: in the last block each token keeps its own value instead of attending;

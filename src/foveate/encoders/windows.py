@@ -103,11 +103,8 @@ def blend_windows(
 ) -> Floats:
     """Features of windows and of the whole -> unit features [h, w, D].
 
-    Args:
-        look: (top, left, height, width) in cells -> unit features [height, width, D] of that part of the image.
-        overview: unit features of the whole image on a coarser grid.
-        shape: (h, w) of the result.
-        size: cells along a side of a window; windows are smaller only where the image is.
+    look: (top, left, height, width) in cells -> unit features of that part. overview: unit features of the whole image
+    on a coarser grid. shape: (h, w). size: cells along a side of a window; smaller only where the image is.
     """
     h, w = shape
     tall, wide = min(size, h), min(size, w)
@@ -125,11 +122,8 @@ def average_windows(
 ) -> Floats:
     """Weighted means of the features of windows that cover a grid: float32 [h, w, D].
 
-    Args:
-        look: as in `blend_windows`; D of any length.
-        starts: the first rows, and the first columns, of windows.
-        weight: of the cells of each window, above 0, [height, width].
-        shape: (h, w, D).
+    look: as in `blend_windows`. starts: the first rows, and the first columns, of windows. weight: of the cells of each
+    window, above 0, [height, width]. shape: (h, w, D).
     """
     (tall, wide), weight = weight.shape, weight[..., None]
     total, sure = np.zeros(shape, np.float32), np.zeros((*shape[:2], 1), np.float32)

@@ -19,7 +19,7 @@ from typing import Any
 
 from foveate.core.checks import check_choice
 from foveate.core.devices import find_device, first_line
-from foveate.core.errors import MissingExtraError, ModelError, ModelFilesError
+from foveate.core.errors import MissingExtraError, ModelError
 from foveate.encoders.checkpoint import (
     Checkpoint,
     ModelKind,
@@ -50,16 +50,10 @@ FAMILIES: dict[str, Family] = {
 }
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 KIND = ModelKind(
-    what="vision-language model",
-    classes={},  # foveate.vlm.attach knows its families
-    default="",
-    needed_by="a vision-language model",
+    "vision-language model",  # of which foveate.vlm.attach knows the families
     instead="check the name, or pass a local folder in transformers format",
-    without_torch="",
-    error=ModelFilesError,
-    type_error=ModelError,
     files="config.json, model.safetensors, and the files of tokenizer and processor",
-    saved_by="model.save_pretrained(folder) and processor.save_pretrained(folder)",
+    type_error=ModelError,
 )
 
 
