@@ -23,9 +23,14 @@ IMAGES = [np.random.default_rng(i).integers(0, 256, shape, np.uint8) for i, shap
 IMAGES += [IMAGES[0].transpose(1, 0, 2)]
 
 
+def forget() -> None:
+    load._load_from_hub.cache_clear()
+    load._places.clear()
+
+
 @pytest.fixture
 def names(checkpoints: Callable[[str], Path]) -> list[str]:
-    load._loaded.clear()
+    forget()
     return [f"clip:{checkpoints('clip')}", f"siglip:{checkpoints('siglip')}"]
 
 
@@ -45,7 +50,7 @@ def test_a_device_is_passed_on_and_remembered(names: list[str], monkeypatch: pyt
     assert load_encoder(names[0]) is there
     assert load_encoder(names[0], "cpu") is here
     assert load_encoder(names[0]) is here
-    load._loaded.clear()
+    forget()
     load_encoder(names[0])
     assert asked == ["cpu", "cuda:1", "cuda:0"]
 
@@ -65,7 +70,7 @@ def test_threads_that_ask_together_load_once(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setitem(load.FAMILIES, "clip", Slow)
     monkeypatch.setattr(load, "choose_device", lambda device, kind: device or "cuda:0")
-    load._loaded.clear()
+    forget()
     found = list(map_in_order(load_encoder, ["clip:x"] * 8, 4))
     assert (len(set(map(id, found))), made) == (1, ["cuda:0"])
     here = load_encoder("clip:x", "cpu")
@@ -75,22 +80,23 @@ def test_threads_that_ask_together_load_once(monkeypatch: pytest.MonkeyPatch) ->
         assert {id(each) for each in map_in_order(load_encoder, ["clip:x"] * 2000, 4)} == {id(here)}
     finally:
         sys.setswitchinterval(switch)
-        load._loaded.clear()
+        forget()
     assert made == ["cuda:0", "cpu"]
 
 
-def test_few_stay_loaded(names: list[str]) -> None:
-    first = load_encoder(names[0])
-    load._loaded |= {("clip", str(i), "cpu"): first for i in range(load.MOST_LOADED)}
-    load_encoder(names[1])
-    assert len(load._loaded) == load.MOST_LOADED
-    assert next(reversed(load._loaded))[0] == "siglip"
+def test_few_stay_loaded(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(ClipEncoder, "from_pretrained", lambda source, **how: made.append(source))
+    for source in (*"abcd", "a", "e", "b"):
+        load_encoder(f"clip:{source}", "cpu")
+    assert made == [*"abcd", "e", "b"]  # the last four used stay
+    forget()
 
 
 def test_a_texture_is_asked_where_it_was_encoded(names: list[str]) -> None:
     texture = foveate.encode(IMAGES[0], encoder=names[0], device="cpu", long_side=64)
     assert foveate.score(texture, "a dog", encoder=names[0]).map.shape == texture.grid.shape
-    assert len(load._loaded) == 1
+    assert load._places == {("clip", names[0].partition(":")[2]): "cpu"}
 
 
 @pytest.mark.parametrize("name", [0, 1])

@@ -162,12 +162,14 @@ def test_the_device_goes_to_where_the_encoder_is_loaded(tmp_path: Path, monkeypa
     monkeypatch.setitem(load.FAMILIES, "clip", Family)
     monkeypatch.setattr(load, "choose_device", lambda device, kind: f"{device}:0")
     monkeypatch.setattr(load, "find_device", lambda device, kinds: None)
-    load._loaded.clear()
+    load._load_from_hub.cache_clear()
+    load._places.clear()
     store = Store(tmp_path / "a.fov", encoder="clip:x")
     assert store.add(pictures(tmp_path / "photos", 2), device="cuda").added == 2
     replace(store.work, device="cuda").resolve()  # as a worker of an engine does
     assert asked == ["cuda:0"]
-    load._loaded.clear()
+    load._load_from_hub.cache_clear()
+    load._places.clear()
 
 
 def test_a_device_that_is_not_there(tmp_path: Path) -> None:

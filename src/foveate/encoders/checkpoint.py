@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from safetensors import SafetensorError
 
-from foveate.core.devices import find_device
+from foveate.core.devices import find_device, first_line
 from foveate.core.errors import EncoderOutputError, FoveateError, MissingExtraError, ModelFilesError
-from foveate.core.failures import first_line
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CODE = {"trust_remote_code": False}  # and never ask: a checkpoint is data

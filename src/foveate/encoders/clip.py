@@ -46,14 +46,10 @@ class ClipEncoder(HubEncoder):
     def dense_features(self, pixels: torch.Tensor) -> torch.Tensor:
         """Normalised pixels [n, 3, h * patch, w * patch] -> unit features [n, h, w, D]; differentiable."""
         shape = pixels.shape[2] // self.patch, pixels.shape[3] // self.patch
-        return self.dense_head(self.before_last_block(pixels), shape)
-
-    def dense_head(self, x: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
-        """Input of the network's last block [n, 1 + h w, width] -> unit features [n, h, w, D]."""
         from torch.nn.functional import normalize
 
         vision = self._model.vision_model
-        x = self.last_block(x.to(vision.post_layernorm.weight.dtype), shape)
+        x = self.last_block(self.before_last_block(pixels), shape)
         x = self._model.visual_projection(vision.post_layernorm(x))[:, 1:]  # no class token
         return normalize(x.float(), dim=-1).reshape(len(x), *shape, -1)
 
@@ -64,17 +60,6 @@ class ClipEncoder(HubEncoder):
         for block in vision.encoder.layers[:-1]:
             x = block(x, None)
         return x
-
-    def has_weights_of(self, network: Any) -> bool:
-        """Whether another model's image network has this one's weights, to the precision of bfloat16."""
-        ours, theirs = self._model.vision_model, getattr(network, "vision_model", network)
-        pairs = (
-            (a.encoder.layers[-1].self_attn.k_proj.weight, a.embeddings.patch_embedding.weight) for a in (ours, theirs)
-        )
-        return all(
-            a.shape == b.shape and bool(((a.float().cpu() - b.float().cpu()).abs() <= 0.01 * a.abs().max().cpu()).all())
-            for a, b in zip(*pairs, strict=True)
-        )
 
     def last_block(self, x: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
         """The last block as it was (`raw`), or the head that replaces it: [n, 1 + h w, width] -> the same shape."""

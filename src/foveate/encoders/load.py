@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from foveate.core.checks import check_int
 from foveate.core.devices import find_device
 from foveate.core.errors import EncoderNameError, OptionError, TextureEncoderError
 from foveate.core.gone import ENCODERS
+from foveate.core.threads import once
 from foveate.encoders.checkpoint import choose_device
 from foveate.encoders.clip import ClipEncoder
 from foveate.encoders.hub import HubEncoder
@@ -25,9 +25,7 @@ BUILT_IN: dict[str, type[NanoEncoder]] = {"nano": NanoEncoder}
 # Names that a file may choose: any other would let it decide what is downloaded and read.
 DEFAULTS = frozenset([*BUILT_IN, *ENCODERS, *(f"{kind}:{family.default}" for kind, family in FAMILIES.items())])
 MOST_LOADED = 4  # encoders from the Hub, the last ones used
-_loaded: dict[tuple[str, str, str], Encoder] = {}  # kind, checkpoint, device
-_guard = threading.Lock()  # of that table, held for a moment
-_loading = threading.Lock()  # one at a time: transformers changes what holds for the whole process while it loads
+_places: dict[tuple[str, str], str] = {}  # where each of them was used last
 MEMBERS = "an object with all members of foveate.encoders.protocol.Encoder"
 
 
@@ -64,30 +62,17 @@ def load_encoder(name: str, device: str | None = None) -> Encoder:
     if kind in BUILT_IN:
         _refuse_device(kind, device)
         return _load_built_in(kind)
-    with _guard:
-        last = next((key[2] for key in reversed(_loaded) if key[:2] == (kind, checkpoint)), None)
-    place = last if device is None and last is not None else choose_device(device, FAMILIES[kind].model_kind())
-    key = kind, checkpoint, place
-    if (found := _find_loaded(key)) is not None:
-        return found
-    with _loading:  # of threads that ask together one loads, and the others find it loaded
-        if (found := _find_loaded(key)) is not None:
-            return found
-        source, _, dense = (checkpoint, "", "") if Path(checkpoint).is_dir() else checkpoint.partition("#")
-        found = FAMILIES[kind].from_pretrained(source, dense=dense, device=place)
-        with _guard:
-            _loaded[key] = found
-            while len(_loaded) > MOST_LOADED:
-                del _loaded[next(iter(_loaded))]
+    place = _places.get((kind, checkpoint), "") if device is None else ""
+    place = place or choose_device(device, FAMILIES[kind].model_kind())
+    found = _load_from_hub(kind, checkpoint, place)
+    _places[kind, checkpoint] = place
     return found
 
 
-def _find_loaded(key: tuple[str, str, str]) -> Encoder | None:
-    """An encoder that is loaded, from now on the one that was used last."""
-    with _guard:
-        if (found := _loaded.pop(key, None)) is not None:
-            _loaded[key] = found
-        return found
+@once(MOST_LOADED)  # one at a time, too: transformers changes settings of the whole process while it loads
+def _load_from_hub(kind: str, checkpoint: str, device: str) -> Encoder:
+    source, _, dense = (checkpoint, "", "") if Path(checkpoint).is_dir() else checkpoint.partition("#")
+    return FAMILIES[kind].from_pretrained(source, dense=dense, device=device)
 
 
 @cache
