@@ -7,7 +7,7 @@ for fewer, those with the most mass are kept.
 How many tokens: in proportion to mass, by largest remainder within the bounds (`apportion`), then moved to near numbers
 that are rows x columns with an aspect near the box's, 4 at most, without changing the total. A few small totals cannot
 be met (67, say); the error names those next to them that can. A box grows to the aspect of its tokens and is never
-squeezed. Not covered: crops finer than the photograph.
+squeezed. Constants were chosen by hand. Not covered: crops finer than the photograph.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ FLOORS = {
     "date": 0.35, "time": 0.35, "amount": 0.3, "count": 0.12, "number": 0.15, "measure": 0.25, "phone": 0.5,
     "email": 0.8, "url": 0.8, "person": 0.15, "company": 0.2, "address": 0.5,
 }  # fmt: skip
-TRUSTS = {  # confidence that a question is answered by what is only of the right type
+SURE_BY_TYPE = {  # confidence that a question is answered by what is only of the right type
     "date": 0.6, "time": 0.55, "amount": 0.55, "count": 0.1, "number": 0.3, "measure": 0.25, "phone": 0.65,
     "email": 0.9, "url": 0.9, "person": 0.15, "company": 0.3, "address": 0.6,
 }  # fmt: skip
@@ -159,7 +159,7 @@ class _Labels(NamedTuple):
 
 
 def _find_labels(page: ReadWords, wanted: _Wanted) -> _Labels:
-    same = _compare(page, wanted.words) * np.where(page.trust < 0.7, np.float32(0.8), np.float32(1))
+    same = _compare(page, wanted.words) * np.where(page.keeps < 0.7, np.float32(0.8), np.float32(1))
     inside = np.maximum.reduceat(same, page.starts, axis=1)  # [w, p]
     terms, pieces, units = len(wanted.weights), len(page.starts), len(page.texts)
     cover, matches = np.zeros((terms, pieces), np.float32), np.zeros((terms, units), np.float32)
@@ -205,7 +205,7 @@ def _score_values(page: ReadWords, question: ReadingQuestion) -> WordScores:
         part = (labels.matched > MATCHED) & ~(question.heading & (fits > 0.5))  # "restaurant" may be a part of the name
         score = np.where(part, np.minimum(score, LABEL * label[piece]), score)
     score = np.maximum(score, LABEL * label[piece])
-    score = np.maximum(score, MASK) * page.trust
+    score = np.maximum(score, MASK) * page.keeps
     because = _explain(page, question, labels, own, near, value, fits, score, kinds)
     return WordScores(_by_word(page, score), _be_sure(page, question, value, fits, kinds), because)
 
@@ -216,9 +216,9 @@ def _be_sure(page: ReadWords, question: ReadingQuestion, value: Floats, fits: Fl
     alone = np.zeros_like(fits)
     for kind in kinds:
         if kind in page.types:
-            trust = 1.0 if question.heading else TRUSTS[kind]
-            alone = np.maximum(alone, page.types[kind] * np.float32(trust * (0.5 + 0.5 * page.full)))
-    return min(1.0, float(((1 - (1 - form * value) * (1 - alone)) * page.trust).max()))
+            sure = 1.0 if question.heading else SURE_BY_TYPE[kind]
+            alone = np.maximum(alone, page.types[kind] * np.float32(sure * (0.5 + 0.5 * page.full)))
+    return min(1.0, float(((1 - (1 - form * value) * (1 - alone)) * page.keeps).max()))
 
 
 def _whole(page: ReadWords, fits: Floats) -> Floats:
@@ -275,7 +275,7 @@ def _score_all(page: ReadWords, question: ReadingQuestion) -> WordScores:
     kinds = tuple(dict.fromkeys(_OF_TYPE.get(k, k) for k in question.types))
     planes = [page.types[kind] for kind in kinds if kind in page.types]
     fits = np.maximum.reduce(planes) if planes else np.zeros(len(page.texts), np.float32)
-    score = (0.5 + 0.5 * fits if kinds else np.ones_like(fits)) * page.trust
+    score = (0.5 + 0.5 * fits if kinds else np.ones_like(fits)) * page.keeps
     words = _by_word(page, score)
     why = {int(i): "is written" + (f", {_IS[kinds[0]]}" if kinds else "") for i in np.flatnonzero(words > 0.6)}
     return WordScores(words, float(words.max()), why)
@@ -296,7 +296,7 @@ def _score_exact(page: ReadWords, question: ReadingQuestion) -> WordScores:
             score[k:] = np.maximum(score[k:], np.where(same[k, k:] > 0, run[: units - k], 0))
         score = np.maximum(score, 0.5 * same.max(0) if len(wanted) > 1 else same[0])
     why = {int(page.word[i]): f'reads "{question.exact[0]}"' for i in np.flatnonzero(score > 0.5)}
-    words = _by_word(page, np.maximum(score, MASK) * (0.7 + 0.3 * page.trust))
+    words = _by_word(page, np.maximum(score, MASK) * (0.7 + 0.3 * page.keeps))
     return WordScores(words, float(words.max()) if float(score.max()) > 0 else 0.0, why)
 
 

@@ -4,6 +4,8 @@
 * **Pieces**: units without a wide gap or a colon between: a label, a value, a line of running text.
 * **Neighbours**: from each piece to those that may hold its value: right of it, below it, wrapped under its right one.
 * **Types**: which units look like a date, an amount, a name, an address, a heading (types.py).
+
+Weights and distances were chosen by hand, on half of the pages of `python -m benchmarks reading`.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ class ReadWords(Frozen):
     Attributes:
         words: as read.
         texts, word: text of each unit, and the word it is (a part of).
-        boxes, trust: of the units, float32 [u, 4] and [u]: what a score keeps of it.
+        boxes, keeps: of the units, float32 [u, 4]; what a score keeps of itself by how surely it was read [u].
         vocabulary, skeletons, index: the tokens; the same with letters that look alike as one; token -> its number.
         token, token_starts: tokens of all units one after another, and where each unit's begin.
         piece, starts: piece of each unit, and the first unit of each piece.
@@ -73,7 +75,7 @@ class ReadWords(Frozen):
     texts: tuple[str, ...]
     word: Ints
     boxes: Floats
-    trust: Floats
+    keeps: Floats
     index: Mapping[str, int]
     vocabulary: tuple[str, ...]
     skeletons: tuple[str, ...]
@@ -148,7 +150,7 @@ def prepare_words(words: Words) -> ReadWords:
     counts = np.array([len(own) for own in several], np.int64)
     return ReadWords(
         words=words, texts=texts, word=word, boxes=boxes,
-        trust=np.asarray(0.4 + 0.6 * np.clip(words.confidences[word], 0, 1), np.float32),
+        keeps=np.asarray(0.4 + 0.6 * np.clip(words.confidences[word], 0, 1), np.float32),
         index=index, vocabulary=vocabulary, skeletons=tuple(map(skeleton, vocabulary)),
         token=np.array([index[token] for own in several for token in own], np.int64),
         token_starts=np.cumsum(counts) - counts,

@@ -3,7 +3,8 @@
     >>> find_types("Invoice date: 3 May 2024")["date"]  # from, to, how well the shape fits
     [(14, 24, 1.0), (16, 24, 0.9), (20, 24, 0.4)]
 
-By shapes that hold in many countries. A type is a guess with a weight in [0, 1]: a label beside the value counts more.
+By shapes that hold in many countries. A type is a guess with a weight in [0, 1], set by hand: a label beside the value
+counts more.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from foveate.relevance.value import Floats, Relevance
 from foveate.texture.texture import Texture
 
 HISTORY = "history"
-DECAY = 0.3  # how much of it stays a question later
+DECAY = 0.3  # how much of it stays a question later; by hand
 FLOOR = 0.02  # of a phrase in the mean of all: lower, and one phrase that is nowhere takes all others with it
 
 
