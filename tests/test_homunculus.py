@@ -40,7 +40,7 @@ def ramp(height: int = 480, width: int = 640) -> np.ndarray:
     return np.stack([*np.meshgrid(y, x, indexing="ij"), np.full((height, width), 128)], -1).astype(np.uint8)
 
 
-@pytest.mark.parametrize("rest", [0.05, 0.3, 0.7])
+@pytest.mark.parametrize("rest", [0.05, 0.7])
 @pytest.mark.parametrize("name", ["block", "corner", "checks", "one", "noise"])
 def test_nothing_is_folded_and_the_borders_stay(name: str, rest: float) -> None:
     checks = np.add.outer(np.arange(24), np.arange(32)) % 2 == 0
@@ -117,32 +117,20 @@ def test_extreme_shapes(size: tuple[int, int]) -> None:
         assert redrawn.draw(ramp(*size)).shape == (*size, 3)
 
 
-@pytest.mark.parametrize("rest", [0, 0.01, 1.5, -1, "a", None, True, float("nan")])
-def test_a_rest_that_cannot_be(rest: Any) -> None:
-    with pytest.raises(OptionError, match="rest="):
-        redraw(keep(block(0, 0, 2, 2)), rest)
-
-
-@pytest.mark.parametrize("kept", [None, 5, np.ones((24, 32), bool), "kept"])
-def test_what_is_no_allocation(kept: Any) -> None:
-    with pytest.raises(OptionError, match="allocate"):
-        redraw(kept)
-
-
-@pytest.mark.parametrize(
-    "rgb",
-    [
-        None,
-        "a.jpg",
-        np.zeros((4, 4)),
-        np.zeros((4, 4, 3)),
-        np.zeros((4, 4, 4), np.uint8),
-        np.zeros((0, 4, 3), np.uint8),
-    ],
-)
-def test_what_is_no_image(rgb: Any) -> None:
-    with pytest.raises(ImageArrayError):
-        redraw(keep(block(0, 0, 2, 2))).draw(rgb)
+def test_what_cannot_be_redrawn() -> None:
+    rests: list[Any] = [0, 0.01, 1.5, -1, "a", None, True, float("nan")]
+    for rest in rests:
+        with pytest.raises(OptionError, match="rest="):
+            redraw(keep(block(0, 0, 2, 2)), rest)
+    others: list[Any] = [None, 5, np.ones((24, 32), bool), "kept"]
+    for kept in others:
+        with pytest.raises(OptionError, match="allocate"):
+            redraw(kept)
+    redrawn = redraw(keep(block(0, 0, 2, 2)))
+    shapes: list[Any] = [np.zeros((4, 4)), np.zeros((4, 4, 3)), np.zeros((4, 4, 4), np.uint8)]
+    for rgb in (None, "a.jpg", *shapes, np.zeros((0, 4, 3), np.uint8)):
+        with pytest.raises(ImageArrayError):
+            redrawn.draw(rgb)
 
 
 def test_sides_that_opencv_can_draw() -> None:

@@ -62,7 +62,7 @@ def service(request: pytest.FixtureRequest) -> Service:
     return Service(late_model(vlm), vlm)
 
 
-@pytest.mark.parametrize("budget", [9, None, "auto", 10**6])
+@pytest.mark.parametrize("budget", [9, None, 10**6])
 def test_an_answer_is_that_of_python(service: Any, budget: Any) -> None:
     vlm = service.vlm
     encoded = vlm.see(foveate.encode(BUS), read=False)
@@ -117,18 +117,16 @@ def test_it_can_be_stopped() -> None:
     assert len(answer(vlm, encoded, question, stop)[1].ids) == 1 < len(whole.ids)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_what_is_no_question_is_refused() -> None:
+    service = Service(late_model(talking("llava")))
+    for body in (
         {"budget": 0}, {"budget": -1}, {"budget": "many"}, {"budget": 2.5}, {"budget": True}, {"query": ""},
         {"query": 3}, {"query": "x" * 1001}, {"rounds": "x"}, {"rounds": [["a"]]}, {"rounds": [["a", 1]]},
         {"rounds": [["a", "b"]] * 21}, {"gaze": "x"}, {"image": "none"}, {"image": 3},
-    ],
-)  # fmt: skip
-def test_what_is_no_question_is_refused(body: dict[str, Any]) -> None:
-    answer = Service(late_model(talking("llava"))).post("answers", **{"query": "the bus", **body})
-    assert answer.status_code in (404, 422)
-    assert all(answer.json()["error"][part] for part in ("received", "expected", "fix"))
+    ):  # fmt: skip
+        answer = service.post("answers", **{"query": "the bus", **body})
+        assert answer.status_code in (404, 422), body
+        assert all(answer.json()["error"][part] for part in ("received", "expected", "fix"))
 
 
 def test_a_model_that_is_not_there_says_why() -> None:

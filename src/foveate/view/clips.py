@@ -1,8 +1,7 @@
-"""A clip: its pictures by number, and what `foveate.video.stream` says of each for the questions of the page.
+"""A clip: its pictures by number, and the answers of `foveate.video.stream` for each frame.
 
-Nothing runs by itself. A request for frames takes the stream on for a moment and answers with what came of it; the
-page asks again for as long as it wants more. So a run that nobody asks for any more has stopped, and waits until newer
-ones take its place. Pictures and answers are kept up to a number of bytes.
+Nothing runs by itself: a request for frames advances the stream for a moment and answers with the frames made, and the
+page asks again for more. Pictures and answers are kept up to a number of bytes.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ SUFFIXES = frozenset(
 
 
 def is_clip(path: Path) -> bool:
-    """Whether a path is named as a video file is. A folder of frames is a clip only where somebody says so."""
+    """Whether a path has the name of a video file. (A folder of frames is a clip only with --clip.)"""
     return path.suffix.lower() in SUFFIXES and path.is_file()
 
 
 class ClipPictures:
-    """Pictures of a clip by number. They are decoded in their order; to go back is to begin anew.
+    """Pictures of a clip by number, decoded in order; for an earlier one decoding begins again.
 
     Attributes:
         id: of the clip, 24 hexadecimal digits.
@@ -79,14 +78,14 @@ class ClipPictures:
             return {"id": self.id, "frames": clip.frames, "rate": clip.rate, "longSide": LONG_SIDE}
 
     def jpeg(self, number: int) -> bytes:
-        """A picture as a JPEG. Raises ImageNotFoundError behind the last."""
+        """A picture as a JPEG. Raises ImageNotFoundError for a number after the last."""
         with self._lock:
             if number not in self._jpegs:
                 self._read(number)
             return self._jpegs[number]
 
     def rgb(self, number: int) -> NDArray[np.uint8]:
-        """A picture as it was decoded, uint8 [H, W, 3]. Raises ImageNotFoundError behind the last."""
+        """A picture as it was decoded, uint8 [H, W, 3]. Raises ImageNotFoundError."""
         with self._lock:
             return self._read(number)
 
@@ -189,7 +188,7 @@ class ClipRuns:
         self._answers: LRUCache[tuple[ClipQuestions, int], Message] = LRUCache(ANSWERS, _count_bytes)
 
     def frames(self, asked: ClipQuestions, first: int, most: int = MOST) -> Message:
-        """Frames from a number on: those that are known, and else what can be made in a moment. May be none yet.
+        """Frames from a number on: the known ones, and what can be made in MOMENT seconds; perhaps none.
 
         Header: frames, a list (`describe_frame`); reached, the number of the frame that the run makes next; count, how
         many the clip has, or None where the end was not reached. Raises QueryError, BudgetError.

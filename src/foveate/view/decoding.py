@@ -1,6 +1,6 @@
-"""Uploads are decoded in a process of their own: image decoders are large programs in C, and an upload may be made to
-break one. That process has limits of memory and time, and can open no files; if it dies, it was the image's fault, and
-the next image gets another. `python -m foveate.view.decoding` is that process.
+"""Uploads are decoded in a separate process (`python -m foveate.view.decoding`), as a hostile image may break decoders.
+
+That process has limits of memory and time, and can open no files. If it dies, the next image gets a new one.
 
 Both sides send 8 bytes of length, little-endian, and so many bytes: the file, and a message (wire.py).
 """
@@ -28,7 +28,7 @@ COMMAND = (sys.executable, "-P", "-m", "foveate.view.decoding")  # -P: no module
 
 
 class Decoder:
-    """`load_image` of untrusted bytes. Safe from many threads, which wait for one another.
+    """`load_image` of untrusted bytes, one image at a time; safe from many threads.
 
     Args:
         seconds: that one image may take.
@@ -80,7 +80,7 @@ class Decoder:
 
 
 def _environment() -> dict[str, str]:
-    """As here, with one thread: the stacks and heaps of more would count as memory."""
+    """This process's, with one thread: the stacks of more would count as memory."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -91,7 +91,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _picture(message: bytes, name: str) -> Picture:
-    """What the process answered. Nothing of it is believed before it was looked at: an image may have taken it over."""
+    """The picture in an answer, which is checked first: an image may have taken the process over."""
     header, arrays = unpack(message)
     if "error" in header:
         kind, received, expected, fix = map(str, header["error"])
@@ -108,7 +108,7 @@ def _picture(message: bytes, name: str) -> Picture:
 
 
 def call_by_name(received: str, name: str) -> str:
-    """What `load_image` says of bytes, which have no name of their own."""
+    """An error of `load_image` about bytes, with the name of the file."""
     return received.replace("'bytes'", f"'{name}'", 1)
 
 

@@ -1,7 +1,6 @@
-"""A list of images: its routes, for a folder as for a store (stores.py); and a folder as a target.
+"""A list of images: its operations, for a folder and for a store (stores.py); and a folder as a target.
 
-A folder is listed without reading a file; small pictures are made when somebody sees them. Names of files are sent,
-and never their paths.
+A folder is listed without reading a file; small pictures are made on request. Names of files are sent, never paths.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class AskedPage(Asked):
 
 
 def gallery_routes(list_page: Callable[[AskedPage], Listing], thumbnail: Callable[[str], bytes]) -> list[Operation]:
-    """Routes of a list.
+    """The operations of a list.
 
     Args:
         list_page: without a part, offset 0 looks again for what is there.
@@ -83,7 +82,7 @@ class FolderListing:
     files: Mapping[str, Source]
 
     def page(self, asked: AskedPage) -> Listing:
-        """Upper and lower case are one."""
+        """A page; letters match in either case."""
         names = ((id, shown_name(source.name)) for id, source in self.files.items())
         found = [(id, name) for id, name in names if asked.part.casefold() in name.casefold()]
         place = next((i for i, (id, _) in enumerate(found) if id == asked.of), None)
@@ -127,7 +126,7 @@ def open_folder(path: Path) -> Target:
 
 
 def list_folder(path: Path) -> FolderListing:
-    """What is in a folder now; nothing where it is gone. Files that go away meanwhile are left out."""
+    """The images in a folder now; none where it is gone."""
     files = {}
     for source in find_sources(path).files if path.is_dir() else ():
         try:
@@ -163,7 +162,7 @@ def make_thumbnail(source: Source) -> bytes:
 
 
 def _load_bytes(content: bytes, name: str) -> Picture:
-    """The picture in a file's bytes. Raises ImageError, which calls it by its name."""
+    """The picture in a file's bytes. Raises ImageError, with the file's name in it."""
     try:
         return load_image(content)
     except ImageError as error:

@@ -1,14 +1,12 @@
-"""What stands before every route: who may ask, how much, and for how long; and what the browser may do with answers.
+"""Checks before every operation: who may ask, how much, and for how long; and security headers of answers.
 
-* **Who.** On this machine alone: the Host header must name it, so that a page elsewhere whose name was bound to this
-  address is refused (DNS rebinding). Requests that another site's page makes are refused, and no answer allows them
-  (no CORS). Bound wider: a random token, in a cookie that only this page's requests carry, or in a header.
-* **How much.** Bodies are counted while they come, each and all of them together; requests beyond a number wait.
-* **How long.** A body that does not come and an answer that does not end are given up. Heads of requests and readers
-  that are too slow are dropped in server.py, where connections are.
-* **The browser** runs scripts of this server alone, makes no markup of text, and shows the page in no frame.
+* Who: the Host header must name this machine, against DNS rebinding. Requests of other sites' pages are refused, and no
+  answer allows them (no CORS). Where other machines can connect, a random token is needed, in a cookie or a header.
+* How much: bodies are counted while they come, each and all together; requests beyond a number wait.
+* How long: late bodies and answers are given up. Slow heads of requests and slow readers are dropped in server.py.
+* The browser runs scripts of this server alone, makes no markup of text, and shows the page in no frame.
 
-An error that nobody expected is one line for the page, and a traceback in the terminal.
+An unexpected error is one line for the page, and a traceback in the terminal.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ log = logging.getLogger("foveate.view")
 
 @dataclass(frozen=True)
 class RequestLimits:
-    """Bytes and seconds of requests."""
+    """Bytes and seconds of requests; chosen by hand."""
 
     upload: int = 64 * 2**20  # bytes of an image
     body: int = 2**20  # bytes of any other request
@@ -96,7 +94,7 @@ class Guard:
         self._turn = asyncio.Semaphore(limits.working)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """ASGI."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         outgoing = _Outgoing(send)
@@ -139,7 +137,7 @@ class Guard:
             self._held -= len(body)
 
     async def _read(self, receive: Receive, headers: Headers, body: bytearray, most: int) -> None:
-        """A body, as far as the limits allow: by what it says of its length, and by what comes."""
+        """Read a body within the limits, by the length it declares and by the bytes that come."""
         said = headers.get("content-length", "0")
         if not said.isdecimal() or int(said) > most:
             raise _too_large(most)
@@ -187,7 +185,7 @@ class _Outgoing:
         await self._send(message)
 
     async def instead(self, answer: Response, scope: Scope, receive: Receive) -> None:
-        """An answer of the guard, unless another has begun: that one stays unfinished, and the connection ends."""
+        """Send an answer of the guard; if another has begun already, end the connection."""
         if self._begun:
             raise ConnectionAbortedError("an answer that could not be finished")
         await answer(scope, receive, self)
@@ -228,7 +226,7 @@ def _same(given: str, token: str) -> bool:
 
 
 def _cookie(token: str) -> str:
-    """A name for each token: cookies do not know ports, and two viewers on a machine must not take each other's."""
+    """A name for each token: cookies ignore ports, and a machine may have two viewers."""
     return f"foveate_{hashlib.sha256(token.encode()).hexdigest()[:8]}"
 
 

@@ -1,6 +1,6 @@
 """Operations on an image: take one, describe it, its pixels, its channels; and photographs to begin with.
 
-Channels are made anew when somebody looks, and not kept with the texture: planes of pixels are large.
+Channels are computed for each request and not kept with the texture: planes of pixels are large.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def image_routes(pictures: Pictures) -> list[Operation]:
 
 
 def file_name(header: str) -> str:
-    """A name for people out of a header in percent-encoding: without folders, of what can be printed, not long."""
+    """The name in a percent-encoded header: without folders, printable, at most NAME characters."""
     name = re.split(r"[/\\]", unquote(header, errors="replace"))[-1]
     return "".join(each for each in name if each.isprintable())[:NAME].strip() or "image"
 

@@ -1,7 +1,7 @@
 """A vision-language model's answers, beside the visual tokens that it saw.
 
-The model is loaded in a thread, so that the page is there at once. It answers one question at a time; who goes away
-stops his answer. What it looks at is what the map shows: the model gets the relevance that /api/score would send.
+The model is loaded in a thread. It answers one question at a time, and stops where the request is given up. Its tokens
+are chosen by the relevance that /api/score would send.
 """
 
 from __future__ import annotations
@@ -123,9 +123,9 @@ def model_routes(pictures: Pictures, model: LateModel | None) -> list[Operation]
 def answer(
     vlm: VLM, encoded: EncodedImage, question: AskedAnswer, stop: threading.Event, encoder: str | None = None
 ) -> tuple[Prepared, Answer]:
-    """Ask a model, until `stop` is set: then the answer is what it had said. encoder: of the texture, as for `score`.
+    """Ask a model, until `stop` is set: then the answer is what it has so far. encoder: as for `score`.
 
-    A question that names nothing is asked, too: its tokens are kept by what it goes by, or by saliency and evenly.
+    For a question that names no thing the tokens are chosen by its context, or by saliency and evenly.
     """
     from transformers import StoppingCriteriaList
 

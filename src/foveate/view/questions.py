@@ -1,7 +1,7 @@
 """Questions about an image: the map of one on every grid that the page offers, and what entered it.
 
 The browser allocates by itself, so it gets the map in float32 as `allocate` has it; "auto" is a number for each grid.
-A request has all that a question goes by (a gaze, a dialogue: vlm/context.py), as the server keeps no state of a page.
+A request brings its context (a gaze, a dialogue: vlm/context.py), as the server keeps no state of a page.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ GridName = Annotated[str, Field(json_schema_extra={"enum": GRIDS})]  # checked b
 
 
 class AskedContext(Asked):
-    """An image, and what questions about it go by beside their words: fixations [y, x, seconds] in pixels of the image,
-    the share of that gaze in a map, the questions of earlier rounds, the oldest first."""
+    """An image and the context of questions about it: fixations [y, x, seconds] in pixels of the image, the share of
+    that gaze in a map, and the questions of earlier rounds, the oldest first."""
 
     image: ImageId
     gaze: Annotated[tuple[tuple[Seen, Seen, Seen], ...], Field(max_length=FIXATIONS)] = ()
@@ -83,7 +83,7 @@ class AskedContext(Asked):
 
     @property
     def context(self) -> Context:
-        """What they go by."""
+        """The same for foveate.vlm.context."""
         gaze, earlier = list(map(list, self.gaze)), list(self.earlier)
         return read_context({"gaze": gaze, "gaze_weight": self.gaze_weight, "earlier": earlier})
 
@@ -95,7 +95,7 @@ class AskedQuestion(AskedContext):
 
 
 class AskedReasons(AskedQuestion):
-    """Reasons are of one grid, as only a person who looks at a cell needs them."""
+    """A question whose reasons are wanted, on one grid."""
 
     grid: GridName = "cells"
 
@@ -174,7 +174,7 @@ def describe_relevance(relevance: Relevance) -> Message:
 
 
 def describe_answer(relevance: Relevance, auto: dict[str, int]) -> dict[str, Any]:
-    """What is said of an answer beside its map. auto: cells that its map asks for, by the name of the grid."""
+    """An answer without its map. auto: the automatic budget on each grid."""
     return {
         "query": relevance.query,
         "confidence": relevance.confidence,
@@ -198,7 +198,7 @@ def is_unread(relevance: Relevance) -> bool:
 
 
 def describe_reasons(relevance: Relevance, grid: Grid) -> Message:
-    """What entered the map, on a grid: float32 [h, w] each, so that four digits are those of `Allocation.why`.
+    """What entered the map, on a grid: float32 [h, w] each, as exact as `Allocation.why`.
 
     `reason:NAME` are the planes of `Relevance.reasons`, in their order; `phrase:TEXT` those of `Relevance.parts`;
     `logits` the raw score.

@@ -15,6 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from foveate.core.checks import check_int
 from foveate.core.errors import OptionError
 
+# Chosen by hand, and named in docs/viewer.md.
 HEAD_SECONDS = 10.0  # until the head of a request is there
 READ_SECONDS = 60.0  # until a client has read what waits for it
 CONNECTIONS = 512
@@ -22,7 +23,7 @@ HEAD_BYTES = 32 * 2**10  # of a request's head: cookies of other services of thi
 
 
 class Watched(H11Protocol):
-    """A connection that is dropped where its client sends or reads too slowly, so that few of them cannot take all."""
+    """A connection that is dropped where its client sends or reads too slowly."""
 
     head: asyncio.TimerHandle | None = None
     reader: asyncio.TimerHandle | None = None
@@ -107,7 +108,7 @@ def is_local(host: str) -> bool:
 
 
 def name_of(listening: socket.socket) -> str:
-    """The host and port of an address that a browser can open; of all networks, that which leads out of the machine."""
+    """Host and port that a browser can open; for 0.0.0.0 those of the network that leads out of the machine."""
     host, port = listening.getsockname()[:2]
     if ipaddress.ip_address(host).is_unspecified:
         host = _own_address(listening.family) or socket.gethostname()
@@ -115,7 +116,7 @@ def name_of(listening: socket.socket) -> str:
 
 
 def _own_address(family: int) -> str | None:
-    """The address that packets leave with. None is sent: the other end is one of documentation (RFC 5737, 3849)."""
+    """The address that packets leave with; none is sent (the other end is reserved by RFC 5737, 3849)."""
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as out:
         out.connect(("2001:db8::1" if family == socket.AF_INET6 else "192.0.2.1", 9))
         return str(out.getsockname()[0])
@@ -123,7 +124,7 @@ def _own_address(family: int) -> str | None:
 
 
 def configure(app: Any) -> uvicorn.Config:
-    """uvicorn for an application: its own defaults have no limits, and believe headers of proxies."""
+    """uvicorn for an application: with limits, and without trust in headers of proxies."""
     return uvicorn.Config(
         app,
         http=Watched,

@@ -4,7 +4,7 @@
     pages.py       pages of results: a question with its cells, a model's answer, a large image, a search
     values.py      picture_of: how each value shows itself
     planes.py      channel_sheet: all channels of a texture
-    charts.py      curve: quality or time over budgets, from a report; the page of a check of a basis
+    charts.py      curve: what is kept over budgets, from a report; the page of a check of a basis
     layers.py      heat, kept cells and frames over a photograph, as arrays
     cartogram.py   how an image is redrawn with area in proportion to tokens
     paper.py       blocks of text and pictures that never cover each other; fonts

@@ -1,5 +1,4 @@
-"""Curves of a report: how much is kept, or how fast it is, over what is spent, beside baselines; and the page of HTML
-that `foveate basis check` writes."""
+"""Curves: how much of a thing is kept, beside baselines; and the page of HTML that `foveate basis check` writes."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ import io
 import itertools
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -53,108 +52,29 @@ class Series(NamedTuple):
 
 
 def curve(report: Report) -> Image.Image:
-    """The curves of a report of `foveate evaluate`, each with its baselines.
+    """How much of a thing is kept, over the share of cells kept: the curve of a report of `foveate evaluate relevance`.
 
-    Of `evaluate relevance`: how much of a thing is kept, over the cells kept; and what compression loses. Of
-    `evaluate vlm`: time over visual tokens, as a share of the unchanged model's.
+    Beside it stand what the thing's own mask would keep, and maps that know no question.
 
     Args:
         report: the report, or the path of its report.json.
 
-    Raises OptionError for a report without any of these, or with others than are written, or a file that is none.
+    Raises OptionError for a file or report that has no such curve.
     """
-    known = read_report(report)
-    charts = [chart for draw in (_kept_chart, _time_chart, _rank_chart) if (chart := _try(draw, known)) is not None]
-    if not charts:
-        raise OptionError(
-            f"a report with {', '.join(map(str, list(known)[:8])) or 'nothing in it'}",
-            expected="a report with budgets, compression or times in it",
-            fix="pass report.json of 'foveate evaluate relevance' or what 'foveate evaluate vlm --json' prints",
-        )
-    title = str(known.get("title", ""))
-    whole = max(chart.width for chart in charts)
-    return paper.paint(paper.above([paper.text(title, whole, TEXT, QUIET), *charts], 2 * GAP))
-
-
-def read_report(report: Report) -> Mapping[str, Any]:
-    """The report as a dictionary. Raises OptionError."""
-    expected, fix = (
-        "a report: a dictionary, or the path of a report.json",
-        "pass the path that 'foveate evaluate' names",
-    )
-    if isinstance(report, str | os.PathLike):
-        try:
-            report = json.loads(Path(report).read_text("utf-8"))
-        except (OSError, ValueError) as cause:
-            raise OptionError(f"report='{report}' ({cause})", expected=expected, fix=fix) from None
-    if not isinstance(report, Mapping):
-        raise OptionError(f"report of type {type(report).__name__}", expected=expected, fix=fix)
-    return report
-
-
-def _try(draw: Callable[[Mapping[str, Any]], Block | None], report: Mapping[str, Any]) -> Block | None:
-    """A chart; None where its block is not in the report. Raises OptionError where the block is none."""
+    fix = "pass report.json of 'foveate evaluate relevance', as it is"
     try:
-        return draw(report)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as cause:
-        raise OptionError(
-            f"a report with {', '.join(map(str, list(report)[:8]))} that cannot be drawn ({cause!r})"[:300],
-            expected="budgets, compression or rows as 'foveate evaluate' writes them",
-            fix="pass its report.json as it is",
-        ) from cause
-
-
-def _kept_chart(report: Mapping[str, Any]) -> Block | None:
-    budgets = report.get("budgets")
-    if not isinstance(budgets, Mapping) or not budgets.get("covered"):
-        return None
-    ours = next(iter(budgets["covered"]))
-    series = []
-    for name, points in budgets["covered"].items():
-        mean, low, high = ([float(point[key] or 0) for point in points] for key in ("mean", "low", "high"))
-        series.append(Series(name, budgets["percent"], mean, low, high, name == ours, "mask" in name))
-    return draw_chart(series, "share of the thing that is kept", "cells kept, percent of all", ends=(0.0, 1.0))
-
-
-def _time_chart(report: Mapping[str, Any]) -> Block | None:
-    rows = [row for row in report.get("rows", ()) if isinstance(row, Mapping) and "way" in row and "tokens" in row]
-    ours = [row for row in rows if row["way"] != "stock" and "whole_of_stock" in row]
-    ours = [row for row in ours if "batch" in row]
-    batches = sorted({row["batch"] for row in ours})
-    series = list[Series]()
-    for key, name in (("whole_of_stock", "image seen before"), ("fresh_of_stock", "new image")):
-        for batch in batches:
-            timed = [row for row in ours if row["batch"] == batch and row["way"] != "all" and key in row]
-            some = sorted((row["tokens"], row[key]) for row in timed)
-            said = f"{name}, {batch} question{'s' * (batch > 1)}"
-            if some:
-                tokens, times = zip(*some, strict=True)
-                series.append(Series(said, tokens, times, bold=not series))
-    if not series:
-        return None
-    most = max(1.0, *(max(one.y) for one in series))
-    every = [x for one in series for x in one.x]
-    stock = Series("the stock model", [min(every), max(every)], [1.0, 1.0], dashed=True)
-    axis = "time of an answer, of the stock model's"
-    return draw_chart([*series, stock], axis, "visual tokens", ends=(0.0, 0.25 * np.ceil(4 * most)))
-
-
-def _rank_chart(report: Mapping[str, Any]) -> Block | None:
-    rows = report.get("compression") or [row for row in report.get("rows", ()) if "rank" in row]
-    if not rows:
-        return None
-    ranks = [row["rank"] for row in rows]
-    ways = [key for key, value in rows[0].items() if isinstance(value, list | tuple) and key != "cells"]
-    if not ways:
-        return None
-    names = [way.replace("_", " ") for way in ways]
-    series = [
-        Series(name, ranks, [float(row[way][0]) for row in rows], bold=way == ways[0])
-        for way, name in zip(ways, names, strict=True)
-    ]
-    low = min(min(one.y) for one in series)
-    axis = "likeness of scores (Spearman)"
-    return draw_chart(series, axis, "numbers kept of each cell", ends=(min(0.0, np.floor(5 * low) / 5), 1.0))
+        if isinstance(report, str | os.PathLike):
+            report = json.loads(Path(report).read_text("utf-8"))
+        assert isinstance(report, Mapping)
+        budgets, series = report["budgets"], list[Series]()
+        for name, points in budgets["covered"].items():
+            mean, low, high = ([float(point[key] or 0) for point in points] for key in ("mean", "low", "high"))
+            series.append(Series(name, budgets["percent"], mean, low, high, not series, "mask" in name))
+        chart = draw_chart(series, "share of the thing that is kept", "cells kept, percent of all", ends=(0.0, 1.0))
+        title = str(report.get("title", ""))
+    except (AssertionError, OSError, LookupError, TypeError, ValueError, AttributeError) as cause:
+        raise OptionError(f"a report with no budgets in it ({cause!r})"[:300], expected="one", fix=fix) from cause
+    return paper.paint(paper.above([paper.text(title, chart.width, TEXT, QUIET), chart], 2 * GAP))
 
 
 def draw_chart(series: Sequence[Series], y_name: str, x_name: str, *, ends: tuple[float, float]) -> Block:

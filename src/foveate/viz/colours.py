@@ -1,9 +1,7 @@
 """Colours: a scale of heat, and one colour for each of several questions.
 
-* Heat gets lighter in equal steps (CIELAB) from black over purple and orange to pale yellow, so that it reads the same
-  with any kind of colour vision and on a grey printer.
-* The colours of questions are those of Okabe and Ito, made for all kinds of colour vision; neighbours differ in
-  lightness as well.
+Heat gets lighter in equal steps (CIELAB), so that it reads the same with any kind of colour vision and in grey. The
+colours of questions are those of Okabe and Ito (2008), made for all kinds of colour vision.
 """
 
 from __future__ import annotations

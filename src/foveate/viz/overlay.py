@@ -86,8 +86,8 @@ class History:
 
 @dataclass(frozen=True)
 class Page:
-    """Where everything is, in pixels: frames in `picture` (h, w), lines of text `unit` high, `columns` questions beside
-    one another in `rows` lines. Made once a clip, as a clip has one size."""
+    """The layout of a clip's frames, in pixels: `picture` (h, w), lines of text `unit` high, `rows` x `columns` of
+    questions."""
 
     picture: tuple[int, int]
     unit: int

@@ -207,7 +207,7 @@ def look_page(found: Look) -> Image.Image:
 def search_sheet(hits: Sequence[Hit], query: str, columns: int = 4) -> Image.Image:
     """What a search found, best first: small pictures with the question's heat, at most MOST_HITS, `columns` in a row.
 
-    What is written there of the question's words is framed, and said. A page that says so, where nothing was found.
+    Words of the question that were read in an image are framed.
     """
     if not hits:
         nothing = paper.text("nothing found", PAGE, 24, QUIET)

@@ -1,7 +1,7 @@
 """Pictures of one image: what a question found, what was kept, several questions beside one another.
 
-Each function takes values and returns a Pillow image: a page with its title, its colour bar and its legend around the
-photograph, never on it. `labels=False` gives the photograph alone. Pages of results are in pages.py.
+Each returns a Pillow image: the photograph with title, colour bar and legend around it; `labels=False` gives the
+photograph alone. Pages of results are in pages.py.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from foveate.viz.paper import GAP, TEXT, Block
 
 Bytes = NDArray[np.uint8]
 Map = Relevance | ArrayLike
+# Sizes: chosen by hand.
 SIDE = 1080  # pixels of the long side of a photograph that is a picture by itself
 PANEL = 720  # of one of several
 SMALLEST, LARGEST = 64, 8192
@@ -247,7 +248,7 @@ def badge(confidence: float, size: int) -> Block:
 
 
 def is_found(confidence: float | None) -> bool:
-    """Whether it counts as detected; what has no confidence is not doubted."""
+    """Whether it counts as detected; also where there is no confidence."""
     return confidence is None or confidence >= DETECTED
 
 
@@ -300,7 +301,7 @@ def describe_kept(found: Allocation | Regions) -> str:
 
 
 def tell_spread(found: Allocation | Regions, relevance: Relevance | None = None) -> tuple[str, ...]:
-    """Why cells lie scattered: what was asked was not found, or a share of them was spread; of others nothing."""
+    """Why kept cells lie scattered, as a note: the thing was not found, or a share was spread evenly."""
     if relevance is not None:
         return () if is_followed(relevance) else ("not found: what stands out, and an even spread",)
     even = 0 if isinstance(found, Regions) else np.count_nonzero(found.reasons.get("floor", 0))
@@ -333,12 +334,12 @@ def found_tile(rgb: Bytes, name: str, relevance: Map, notes: tuple[str, ...] | N
 
 
 def is_followed(relevance: Relevance | None) -> bool:
-    """Whether the map is drawn as found: the thing was detected, or a channel or a prior led the map so far."""
+    """Whether the map is drawn as found: the thing was detected, or a channel or a prior made the map."""
     return relevance is None or relevance.trust >= 1
 
 
 def confidence_shown(relevance: Relevance) -> float | None:
-    """The confidence for the badge; None where no thing was detected and something else led the map."""
+    """The confidence for the badge; None where a channel or a prior made the map, and no thing was detected."""
     return relevance.confidence if relevance.detected or not is_followed(relevance) else None
 
 
