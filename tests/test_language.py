@@ -1,4 +1,4 @@
-"""How questions are read: phrases and their structure, channels, languages, dialogue; and what holds of any text.
+"""How questions are read: phrases, their structure, channels, languages, dialogue, answers; and what holds of any text.
 
 tests/data/questions.tsv has a check, a question and what must come of it in a line. phrases.tsv has a text and its
 structure: noun, attributes in brackets, and the place in angles, for each phrase: "the woman's white hair" is
@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import foveate
 from foveate import Texture
 from foveate.answers.question import read_question
+from foveate.answers.types import find_types
 from foveate.core.errors import FoveateError, QueryError, QueryLanguageWarning
 from foveate.language.cues import FAVOUR, RAISE, find_cues
 from foveate.language.dialogue import goes_back, refers_back
@@ -79,13 +80,18 @@ CHECKS: dict[str, Callable[[str], str]] = {
     "back": goes_back,
     "exact": lambda text: " ".join(read_question(text).exact),
     "on": lambda text: read_question(text).on or "",
+    "types": lambda text: " ".join(sorted(read_question(text).types)),
 }
 
 
 @pytest.mark.parametrize("line", lines("questions.tsv"), ids=lambda line: f"{line[0]}: {line[1]}")
 def test_what_a_question_is_read_as(line: list[str]) -> None:
     check, text, *expected = line
-    if check in ("error", "warning"):
+    if check == "shape":
+        kind, span = expected
+        place = (text.index(span), text.index(span) + len(span))
+        assert any((a, b) == place and weight >= 0.8 for a, b, weight in find_types(text)[kind])
+    elif check in ("error", "warning"):
         assert expected[0] in (error if check == "error" else warning)(text)
     else:
         assert CHECKS[check](text) == "\t".join(expected)
