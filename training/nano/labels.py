@@ -22,70 +22,20 @@ import cv2
 import numpy as np
 from PIL import Image
 
-ADE = (
-    "other wall building sky floor tree ceiling road bed window grass cabinet sidewalk person earth door table "
-    "mountain plant curtain chair car water painting sofa shelf house sea mirror rug field armchair"
-).split()
-BODY = {  # parts of BodyPix's 24
-    "face": (0, 1), "arm": range(2, 10), "hand": (10, 11), "torso": (12, 13), "leg": range(14, 22), "foot": (22, 23),
-}  # fmt: skip
-POINTS = {
-    "nose": (0,), "eye": (1, 2), "ear": (3, 4), "shoulder": (5, 6), "elbow": (7, 8), "wrist": (9, 10), "knee": (13, 14),
-    "ankle": (15, 16),
-}  # fmt: skip
-ROUND = frozenset(  # their boxes are filled as ellipses
-    "eye,nose,ear,mouth,head,face,hand,wheel,headlight,knob,clock face,faucet,button,paw,hoof,foot,beak,horn,lamp,"
-    "ceiling light,helmet,hat,watch,stove knob,door knob,logo,tail light,plate,light bulb,flower".split(",")
-)
+_KNOWN = json.loads(Path(__file__).with_name("sources.json").read_text())
+ADE: list[str] = _KNOWN["ade"]  # its 32 answers, in order
+BODY: dict[str, list[int]] = _KNOWN["body"]  # parts of BodyPix's 24
+POINTS: dict[str, list[int]] = _KNOWN["points"]  # of its 17
+ROUND = frozenset(_KNOWN["round"])  # their boxes are filled as ellipses
+CANNOT = {  # names that some folders cannot hold, or hardly ever do
+    folder: [name for group in groups for name in _KNOWN["groups"][group]]
+    for folder, groups in _KNOWN["cannot"].items()
+}
+HUMAN = frozenset(_KNOWN["human"])  # folders that show people
 VOID = 0.3  # weight of cells that a pixel label leaves out: mostly background, now and then another of the kind
 PARTIAL = 0.3  # the same for boxes, which do not cover every instance
 ELSEWHERE = 0.3  # weight of names that a folder cannot hold
 HELD_OUT = 10  # one photograph in so many is never trained on
-
-# Names that some folders cannot hold, or hardly ever do.
-ANIMAL = "paw,hoof,tail,mane,beak,horn,trunk,tusk,wing,collar,body,front leg,back leg".split(",")
-SHARED = "eye,nose,mouth,ear,head,leg,foot,neck,face".split(",")
-PEOPLE = "face,hand,arm,torso,hair,beard,shoulder,elbow,wrist,knee,ankle,skin".split(",")
-VEHICLE = (
-    "wheel,headlight,tail light,windshield,side mirror,license plate,grille,bumper,vehicle door,vehicle window,"
-    "car hood,car trunk,handlebar,pedal,exhaust pipe,engine,propeller,tail fin,cockpit,landing gear,airplane nose,"
-    "mast,sail,hull,destination sign"
-).split(",")
-ROOM = (
-    "lamp,ceiling light,chandelier,ceiling fan,pillow,blanket,curtain,window blind,painting,drawer,knob,cabinet handle,"
-    "faucet,counter,towel,electrical outlet,range hood,fireplace,headboard,cabinet door,mirror,rug,cushion"
-).split(",")
-CLOTHING = (
-    "shoe,boots,sandals,sock,stockings,glove,scarf,shirt,jacket,sweater,vest,pants,jeans,shorts,skirt,dress,suit,tie,belt,"
-    "bag,bracelet,necklace,watch,ring,hat,glasses,sunglasses"
-).split(",")
-BUILT = "balcony,awning,shop,cornice,chimney,column,arch,roof,tower,window sill".split(",")
-WET = "snow,sand,sea,mountain,railroad track,puddle".split(",")
-_STILL = [*ANIMAL, *VEHICLE, *CLOTHING, *SHARED, *ROOM, *BUILT, *WET]
-_HOME = [*ANIMAL, *VEHICLE, *CLOTHING, *SHARED, *PEOPLE]
-CANNOT = {
-    "clothes": [*ANIMAL, *VEHICLE, *ROOM, *WET],
-    "hair": [*VEHICLE, *WET],
-    "faces": [*VEHICLE, *ANIMAL, *WET],
-    "cars": [*ANIMAL, *ROOM, *CLOTHING, *SHARED, *PEOPLE],
-    "facades": [*ANIMAL, *ROOM, *SHARED, *VEHICLE, *PEOPLE],
-    "artdeco": [*ANIMAL, *ROOM, *SHARED, *PEOPLE],
-    "doors": [*ANIMAL, *VEHICLE, *WET],
-    "rooms": [*ANIMAL, *VEHICLE, *WET, *BUILT],
-    "houses": _HOME,
-    "houses2": _HOME,
-    "food": [*_STILL, *PEOPLE],
-    "food2": [*_STILL, *PEOPLE],
-    "fruit": _STILL,
-    "grocery": _STILL,
-    "pets": [*VEHICLE, *BUILT, *WET],
-    "kangaroo": [*VEHICLE, *ROOM, *BUILT, *CLOTHING],
-    "raccoon": [*VEHICLE, *CLOTHING],
-    "clothing": [*ANIMAL, *VEHICLE, *SHARED, *BUILT, *WET],
-    "people": [*ANIMAL, *VEHICLE],
-    "fashion": [*ANIMAL, *VEHICLE, *ROOM, *WET],
-}
-HUMAN = frozenset("clothes hair faces doors rooms people fashion houses houses2 stanford40 u2net facades cars".split())
 
 
 @dataclass(frozen=True)

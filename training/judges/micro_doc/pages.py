@@ -12,6 +12,7 @@ What is notable
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -39,48 +40,13 @@ LABEL, VALUE = 1, 2  # roles of a run; 0: neither
 # --- fonts: files of Debian packages ----------------------------------------------------------------------------------
 
 FOLDER = Path("/usr/share/fonts")
-FONTS = {  # package -> (regular, bold)
-    "fonts-dejavu-core": (
-        ("truetype/dejavu/DejaVuSans.ttf", "truetype/dejavu/DejaVuSans-Bold.ttf"),
-        ("truetype/dejavu/DejaVuSerif.ttf", "truetype/dejavu/DejaVuSerif-Bold.ttf"),
-        ("truetype/dejavu/DejaVuSansMono.ttf", "truetype/dejavu/DejaVuSansMono-Bold.ttf"),
-    ),
-    "fonts-liberation": (
-        ("truetype/liberation/LiberationSans-Regular.ttf", "truetype/liberation/LiberationSans-Bold.ttf"),
-        ("truetype/liberation/LiberationSerif-Regular.ttf", "truetype/liberation/LiberationSerif-Bold.ttf"),
-        ("truetype/liberation/LiberationMono-Regular.ttf", "truetype/liberation/LiberationMono-Bold.ttf"),
-    ),
-    "fonts-lato": (("truetype/lato/Lato-Regular.ttf", "truetype/lato/Lato-Bold.ttf"),),
-    "fonts-open-sans": (("truetype/open-sans/OpenSans-Regular.ttf", "truetype/open-sans/OpenSans-Bold.ttf"),),
-    "fonts-roboto-unhinted": (
-        ("truetype/roboto/unhinted/RobotoTTF/Roboto-Regular.ttf", "truetype/roboto/unhinted/RobotoTTF/Roboto-Bold.ttf"),
-    ),
-    "fonts-cantarell": (("opentype/cantarell/Cantarell-Regular.otf", "opentype/cantarell/Cantarell-Bold.otf"),),
-    "fonts-inconsolata": (("truetype/inconsolata/Inconsolata.otf", "truetype/inconsolata/Inconsolata.otf"),),
-    "fonts-crosextra-carlito": (("truetype/crosextra/Carlito-Regular.ttf", "truetype/crosextra/Carlito-Bold.ttf"),),
-    "fonts-crosextra-caladea": (("truetype/crosextra/Caladea-Regular.ttf", "truetype/crosextra/Caladea-Bold.ttf"),),
-    "fonts-paratype": (
-        ("truetype/paratype/PTS55F.ttf", "truetype/paratype/PTS75F.ttf"),
-        ("truetype/paratype/PTF55F.ttf", "truetype/paratype/PTF75F.ttf"),
-    ),
-    "fonts-freefont-ttf": (("truetype/freefont/FreeSans.ttf", "truetype/freefont/FreeSansBold.ttf"),),
-}
-FONTS_HELD_BACK = {
-    "fonts-cabin": (("opentype/cabin/Cabin-Regular.otf", "opentype/cabin/Cabin-Bold.otf"),),
-    "fonts-b612": (("opentype/b612/B612-Regular.otf", "opentype/b612/B612-Bold.otf"),),
-    "fonts-roboto-slab": (("opentype/roboto/slab/RobotoSlab-Regular.otf", "opentype/roboto/slab/RobotoSlab-Bold.otf"),),
-    "fonts-courier-prime": (
-        ("opentype/courier-prime/Courier Prime.otf", "opentype/courier-prime/Courier Prime Bold.otf"),
-    ),
-}
-PACKAGES = {
-    file: package for table in (FONTS, FONTS_HELD_BACK) for package, pairs in table.items() for p in pairs for file in p
-}
+_FILES: dict[str, dict[str, list[list[str]]]] = json.loads(Path(__file__).with_name("fonts.json").read_text())
+PACKAGES = {file: package for table in _FILES.values() for package, faces in table.items() for f in faces for file in f}
 
 
-def faces(held_back: bool) -> tuple[tuple[str, str], ...]:
+def faces(held_back: bool) -> list[list[str]]:
     """(regular, bold) of each face."""
-    return tuple(pair for pairs in (FONTS_HELD_BACK if held_back else FONTS).values() for pair in pairs)
+    return [pair for pairs in _FILES["held back" if held_back else "trained"].values() for pair in pairs]
 
 
 @lru_cache(maxsize=512)
@@ -433,7 +399,7 @@ def page_of(seed: int, index: int, *, held_back: bool = False, plain: bool = Fal
     rng = np.random.default_rng([seed, index, held_back])
     layouts = HELD_BACK if held_back else TRAINED
     name = list(layouts)[int(rng.integers(len(layouts)))]
-    every = (("", ""),) if plain else faces(held_back)
+    every = [["", ""]] if plain else faces(held_back)
     regular, bold = every[int(rng.integers(len(every)))]
     other = every[int(rng.integers(len(every)))]
     if rng.random() < 0.15:

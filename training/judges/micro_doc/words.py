@@ -2,51 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 from numpy.random import Generator
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789.-/: "  # of answers; case does not count
 LONGEST = 12  # characters of an answer
 
-KEYS = {  # key -> kind of its values
-    **dict.fromkeys("total,subtotal,tax,cash,change,discount,deposit,balance,tip,fee".split(","), "amount"),
-    **dict.fromkeys("date,due date,order date,birth date,expiry date".split(","), "date"),
-    **dict.fromkeys("arrival time,departure time,time".split(","), "time"),
-    **dict.fromkeys("phone,fax,mobile".split(","), "phone"),
-    **dict.fromkeys(
-        "invoice number,order number,account number,ticket number,reference,serial number,batch".split(","), "code"
-    ),
-    **dict.fromkeys("table,room,gate,seat,platform,exit,floor,track,desk,box".split(","), "place"),
-    **dict.fromkeys("name,cashier,customer,manager,contact,driver,doctor".split(","), "name"),
-    **dict.fromkeys("city,country,street".split(","), "town"),
-    **dict.fromkeys("guests,pages,copies,nights,age".split(","), "count"),
-}
-SIGNS = ("room", "gate", "platform", "exit", "floor", "track", "desk", "time", "phone", "date", "table", "street")
-THINGS = (
-    "apples bread milk butter cheese coffee tea rice sugar flour onions lemons paper pencils folders lamps chairs "
-    "cables screws paint soap towels plates candles"
-).split()
-COLUMNS = {"price": "amount", "quantity": "count", "code": "code", "weight": "weight"}
-FIRST = (
-    "anna ben carla david emma felix grace henry ines jack karen liam maria nina oscar paula ravi sara tom uma victor "
-    "wanda yusuf zoe olga peter quinn rosa simon tara"
-).split()
-LAST = (
-    "berg cole dale ellis ford gray hill irwin jones khan lang moss nash owen pratt reed shaw tate vega wood young "
-    "zeller adler blum cruz diaz engel fox"
-).split()
-TOWNS = (
-    "leeds oslo porto turin lyon ghent basel malmo cadiz graz bergen dublin york exeter bath derby kiel bonn ulm riga "
-    "split zagreb delft aarhus spain norway france italy malta kenya chile peru japan india"
-).split()
-FILLER = (
-    "the of and to in for we you that with our this your be are as on it please thank from will have at order "
-    "payment receipt service welcome again copy goods returned within days contact office street road house send "
-    "letter dear sincerely regards about terms paid new old open store market north south hotel station company "
-    "limited group page information visit members only staff keep clear all rights note subject enclosed"
-).split()
-MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_LISTS = json.loads(Path(__file__).with_name("words.json").read_text())
+KEYS: dict[str, str] = {key: kind for kind, keys in _LISTS["keys"].items() for key in keys}  # key -> kind of its values
+SIGNS: tuple[str, ...] = tuple(_LISTS["signs"])
+THINGS: list[str] = _LISTS["things"]
+COLUMNS: dict[str, str] = _LISTS["columns"]  # of tables -> kind of their values
+FIRST, LAST, TOWNS, FILLER, MONTHS = (_LISTS[name] for name in ("first", "last", "towns", "filler", "months"))
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -60,7 +30,7 @@ def _date(rng: Generator) -> str:
         f"{day:02d}/{month:02d}/{year}",
         f"{year}-{month:02d}-{day:02d}",
         f"{day:02d}.{month:02d}.{year % 100:02d}",
-        f"{day} {MONTHS[month - 1].title()} {year}",
+        f"{day} {_LISTS['months'][month - 1].title()} {year}",
     )[int(rng.integers(4))]
 
 
@@ -88,7 +58,9 @@ def _choice(rng: Generator, words: list[str]) -> str:
 
 
 def _name(rng: Generator) -> str:
-    name = f"{_choice(rng, FIRST)} {_choice(rng, LAST)}" if rng.random() < 0.7 else _choice(rng, LAST)
+    name = (
+        f"{_choice(rng, _LISTS['first'])} {_choice(rng, _LISTS['last'])}" if rng.random() < 0.7 else _choice(rng, LAST)
+    )
     return name.upper() if rng.random() < 0.3 else name.title()
 
 
