@@ -2,7 +2,7 @@
 
     python -m training.experiments.balance --data DATA --cache CACHE [--out FOLDER]     after judges.collage.features
 
-What: three forms of a balance of information, perspective and participation, learned through a soft top-K by the
+What: two forms of a balance of information, perspective and participation, learned through a soft top-K by the
 overlap of kept cells with masks (of photographs that nano's head has not seen, and of scenes of judges/collage), and
 by the answers of a reader of those scenes (scene_reader.py), for which each cell counts as the soft top-K has it.
 Why: the seed documents fix the formula and say that its weights should be learned; the default here is the question
@@ -82,26 +82,8 @@ class Tensed(nn.Module):
         return b * p**a * s**c + (1 - b) * i**e
 
 
-class Adaptive(nn.Module):
-    """The question's map and what a net of 16 hidden units adds to it; nothing at first."""
-
-    def __init__(self, hidden: int = 16) -> None:
-        super().__init__()
-        self.net = nn.Sequential(nn.Linear(9, hidden), nn.GELU(), nn.Linear(hidden, 1))
-        last = self.net[-1]
-        assert isinstance(last, nn.Linear)
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
-
-    def forward(self, planes: Tensor) -> Tensor:
-        """float [..., 3, n] -> [..., n]."""
-        about = torch.cat([planes.mean(-1), planes.amax(-1)], -1)[..., None].expand(*planes.shape[:-2], 6, -1)
-        inputs = torch.cat([planes, about.expand(*about.shape[:-1], planes.shape[-1])], -2)
-        return planes[..., 2, :] + self.net(inputs.transpose(-1, -2)).squeeze(-1)
-
-
-FORMS: dict[str, Callable[[], nn.Module]] = {"weights": Weighted, "tensions": Tensed, "net": Adaptive}
-RATES = {"weights": 0.1, "tensions": 0.05, "net": 0.01}
+FORMS: dict[str, Callable[[], nn.Module]] = {"weights": Weighted, "tensions": Tensed}
+RATES = {"weights": 0.1, "tensions": 0.05}
 
 
 class Learned:
@@ -297,8 +279,8 @@ def small(examples: Sequence[Example]) -> dict[str, Floats]:
 
 
 def numbers(form: nn.Module) -> dict[str, list[float]]:
-    """What a form of a few numbers has learned; nothing of the net."""
-    values = {name: value.detach() for name, value in form.named_parameters() if not name.startswith("net")}
+    """What a form has learned."""
+    values = {name: value.detach() for name, value in form.named_parameters()}
     shown = {"logits": lambda v: v.softmax(0), "powers": lambda v: v.exp()}
     return {name: np.round(shown.get(name, lambda v: v)(v).numpy(), 4).tolist() for name, v in values.items()}
 

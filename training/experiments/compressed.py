@@ -2,8 +2,8 @@
 
     python -m training.experiments.compressed --data DATA --cache CACHE [--out FOLDER]
 
-What: thirteen planes on the quarter grid as float16, bytes, BC4 blocks, and k numbers a sample by PCA or by an
-autoencoder of 3 x 3 convolutions. The features of a cell as numbers of its own image's basis, of a basis that all
+What: thirteen planes on the quarter grid as float16, BC4 blocks, and k numbers a sample by an autoencoder of
+3 x 3 convolutions that starts from PCA. The features of a cell as numbers of its own image's basis, of a basis that all
 share, and of an autoencoder whose loss is the error of scores.
 Why: the seed documents expect much of BC6H/BC7 and of learned channels.
 Verdict: out. Planes in BC4 blocks (6.5 bytes a sample of thirteen) are 8.8 dB better than eight learned numbers
@@ -235,10 +235,6 @@ def whitening(stacks: Sequence[Floats]) -> Whitening:
     return Whitening(*(np.asarray(a, np.float32) for a in (mean, spread, rows, reach)))
 
 
-def as_bytes(planes: Floats) -> Floats:
-    return np.rint(np.clip(planes, 0, 1) * 255).astype(np.float32) / np.float32(255)
-
-
 def as_blocks(planes: Floats) -> Floats:
     return np.stack([decode_blocks(encode_blocks(plane), plane.shape) for plane in planes])
 
@@ -261,23 +257,13 @@ def train_planes(stacks: Sequence[Floats], white: Whitening, folder: Path, steps
 def plane_coders(white: Whitening, models: dict[int, Autoencoder]) -> dict[str, tuple[float, Coder]]:
     """Name -> bytes a sample, and the coder. The first is what textures hold."""
 
-    def pca(k: int) -> Coder:
-        def through(planes: Floats) -> Floats:
-            reach = white.reach[:k, None, None]
-            z = np.einsum("kn,nhw->khw", white.rows[:k], white.white(planes)) / reach
-            return white.colour(np.einsum("kn,khw->nhw", white.rows[:k], (2 * as_bytes((z + 1) / 2) - 1) * reach))
-
-        return through
-
     def learned(model: Autoencoder) -> Coder:
         return lambda planes: white.colour(from_integers(model, to_integers(model, white.white(planes)[None]))[0])
 
     n = len(NAMES)
     return {
         "float16": (2 * n, lambda planes: planes.astype(np.float16).astype(np.float32)),
-        "bytes": (n, as_bytes),
         "BC4": (n / 2, as_blocks),
-        **{f"PCA to {k}": (k, pca(k)) for k in COUNTS},
         **{f"autoencoder to {k}": (k, learned(model)) for k, model in models.items()},
     }
 

@@ -3,12 +3,13 @@
     python -m training.experiments.saliency --data DATA --cache CACHE [--out FOLDER]    OUT/names.json: a weight a name
 
 What: a photograph's target is the union of its named things as they were drawn by eye; what surrounds things (sky,
-wall, road: `STUFF`) is no target. Logistic readers of planes and of nano's names, and 4 dilated 3 x 3 convolutions.
+wall, road: `STUFF`) is no target. Logistic readers of planes made from pixels, of nano's names, and of both.
 Then what it changes for those who ask: kept cells of questions that name nothing, and of those that name something.
 Why: spectral residual (the channel "saliency") knows nothing of things. No public set of gaze is at hand.
 Verdict: out as a default; by hand where nothing is named (`plane_of_names`). 292 numbers over nano's names order cells
 better than spectral residual on both sets (AUC .90 for .69, .75 for .65), but keep no more where a question names
-something. nano's objectness, which learns nothing, is as good on COCO's things. All: docs/log.md.
+something. nano's objectness, which learns nothing, is as good on COCO's things; dilated convolutions of everything add
+.01 at most. All: docs/log.md.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from tqdm import tqdm
 
-from foveate.core.grid import Grid, reduce_plane, resize_map
+from foveate.core.grid import Grid, resize_map
 from foveate.core.layout import Layout
 from foveate.encoders.nano import NanoEncoder
 from foveate.pipeline import allocate, score
@@ -46,35 +47,26 @@ STUFF = frozenset(  # what surrounds things: COCO's stuff, and what photographs 
 )
 COLOUR = ("red", "green", "blue")
 EDGES = ("edge_on", "edge_off", "high_pass", "low_pass", "edge_distance", "saliency")
-PARTS = ("cluster_distance", "cluster_size", "boundary", "text")
-PLACE = ("y", "x", "eccentricity")
 CONTRAST = ("from_mean", "from_border")  # distance of a colour to the image's mean colour, and to that of its border
-OBJECTS = ("object_share", "object_at_border")  # the object's share of the image; its share of the image's border
 NAMED = ("detector", "things", "stuff")  # nano's evidence: the highest of COCO's 80 names, of other things, of stuff
-PLANES = (*COLOUR, *EDGES, *CONTRAST, *PARTS, *OBJECTS, *PLACE, *NAMED)
 PIXELS = (*COLOUR, *EDGES, *CONTRAST)
+PLANES = (*PIXELS, "eccentricity", *NAMED)
+BATCH, EPOCHS = 16, 6
+NAMES_SCALE = 10  # evidence is a few hundredths
+BUDGET = 0.1  # of the cells
 
 
 def planes_of(texture: Texture) -> Floats:
     """The planes of a texture in the order of PLANES, float32 [planes, SIDE, SIDE], each about in [0, 1]."""
-    grid = Grid(SIDE, SIDE, texture.grid.height, texture.grid.width)
-    table = texture.tokens(grid, Layout("saliency", (*COLOUR, *EDGES, *PARTS, *PLACE)))
-    known = dict(zip((*COLOUR, *EDGES, *PARTS, *PLACE), table.T.reshape(-1, SIDE, SIDE), strict=True))
+    grid, read = Grid(SIDE, SIDE, texture.grid.height, texture.grid.width), (*COLOUR, *EDGES, "eccentricity")
+    table = texture.tokens(grid, Layout("saliency", read))
+    known = dict(zip(read, table.T.reshape(-1, SIDE, SIDE), strict=True))
     colour = table[:, :3].reshape(SIDE, SIDE, 3)
     edge = np.concatenate([colour[0], colour[-1], colour[:, 0], colour[:, -1]]).mean(0)
     for name, mean in zip(CONTRAST, (colour.mean((0, 1)), edge), strict=True):
         known[name] = np.linalg.norm(colour - mean, axis=-1)
-    known |= dict(zip(OBJECTS, _objects(texture), strict=True))
     known |= dict(zip(NAMED, _named(texture), strict=True))
     return np.stack([known[name] for name in PLANES]).astype(np.float32)
-
-
-def _objects(texture: Texture) -> tuple[Floats, Floats]:
-    """Each sample's object: its share of the image, and the share of the image's border that is its own."""
-    ids = reduce_plane(texture.channel("object_id"), (SIDE, SIDE), "mode").astype(int)
-    border = np.concatenate([ids[0], ids[-1], ids[:, 0], ids[:, -1]])
-    sizes, at_border = (np.bincount(some.ravel(), minlength=ids.max() + 1) for some in (ids, border))
-    return (sizes / ids.size).astype(np.float32)[ids], (at_border / border.size).astype(np.float32)[ids]
 
 
 def _named(texture: Texture) -> list[Floats]:
@@ -145,68 +137,29 @@ def _one(texture: Texture) -> dict[str, NDArray[np.float16]]:
 
 # --- models -----------------------------------------------------------------------------------------------------------
 
-DILATIONS = (1, 2, 4, 8)
-BATCH, EPOCHS = 16, 6
-NAMES_SCALE = 10  # evidence is a few hundredths
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Of a model: planes that it sees, numbers read from the names (0: none), width of its layers (0: logistic)."""
-
-    planes: int
-    names: int = 0
-    reads: int = 0
-    width: int = 16
-
 
 class Saliency(nn.Module):
-    """Planes [n, C, h, w] (and z [n, r, h, w] with basis [n, 1 + r, names]) -> logits [n, h, w].
-
-    Convolutions repeat the border: padding with zeros would tell the place of a sample.
-    """
+    """Planes [n, C, h, w] (and z [n, r, h, w] with basis [n, 1 + r, names]) -> logits [n, h, w]: one number each."""
 
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, shape: Shape, mean: Tensor, scale: Tensor) -> None:
+    def __init__(self, mean: Tensor, scale: Tensor, names: int = 0) -> None:
         super().__init__()
-        self.shape = shape
         self.register_buffer("mean", mean)
         self.register_buffer("scale", scale)
-        if shape.reads:
-            self.read = nn.Parameter(torch.randn(shape.reads, shape.names) / shape.names**0.5)
-        inside = shape.planes + shape.reads
-        if shape.width:
-            self.enter = nn.Conv2d(inside, shape.width, 1)
-            self.steps = nn.ModuleList(
-                nn.Conv2d(shape.width, shape.width, 3, padding=d, dilation=d, padding_mode="replicate")
-                for d in DILATIONS
-            )
-            self.leave = nn.Conv2d(2 * shape.width, 1, 1)
-        else:
-            self.leave = nn.Conv2d(inside, 1, 1)
-        nn.init.zeros_(self.leave.weight)
+        self.planes, self.names = nn.Parameter(torch.zeros(len(mean))), nn.Parameter(torch.zeros(names))
 
-    def forward(self, planes: Tensor, z: Tensor | None = None, basis: Tensor | None = None) -> Tensor:
+    def forward(self, planes: Tensor, z: Tensor, basis: Tensor) -> Tensor:
         x = (planes - self.mean[:, None, None]) / self.scale[:, None, None]
-        if self.shape.reads:
-            assert z is not None
-            assert basis is not None
-            x = torch.cat([x, read_names(z, basis, self.read)], 1)
-        if self.shape.width:
-            x = functional.relu(self.enter(x))
-            for step in self.steps:
-                x = x + functional.relu(step(x))
-            x = torch.cat([x, x.mean((2, 3), keepdim=True).expand_as(x)], 1)
-        out: Tensor = self.leave(x)[:, 0]
-        return out
+        found = torch.einsum("nchw,c->nhw", x, self.planes)
+        return found + read_names(z, basis, self.names) if len(self.names) else found
 
 
 def read_names(z: Tensor, basis: Tensor, read: Tensor) -> Tensor:
-    """(mean + z rows) read^T without decompressing: [n, r, h, w], [n, 1 + r, D], [k, D] -> [n, k, h, w]."""
-    weights = basis @ read.T  # [n, 1 + r, k]
-    return NAMES_SCALE * (torch.einsum("nrhw,nrk->nkhw", z, weights[:, 1:]) + weights[:, 0, :, None, None])
+    """(mean + z rows) read without decompressing: [n, r, h, w], [n, 1 + r, D], [D] -> [n, h, w]."""
+    weights = basis @ read  # [n, 1 + r]
+    return NAMES_SCALE * (torch.einsum("nrhw,nr->nhw", z, weights[:, 1:]) + weights[:, 0, None, None])
 
 
 def divergence(logits: Tensor, target: Tensor) -> Tensor:
@@ -216,45 +169,24 @@ def divergence(logits: Tensor, target: Tensor) -> Tensor:
     return own.sum(1).mean()
 
 
-@dataclass(frozen=True, eq=False)
-class Taught:
-    """What a model learns from, by photograph: planes [n, C, h, w], z and basis where it reads names, target."""
-
-    planes: NDArray[np.float16]
-    target: Floats
-    z: NDArray[np.float16] | None = None
-    basis: NDArray[np.float16] | None = None
-
-    def batch(self, rows: NDArray[np.int64], flipped: bool = False) -> tuple[list[Tensor | None], Tensor]:
-        def take(array: NDArray[Any] | None, spatial: bool = True) -> Tensor | None:
-            if array is None:
-                return None
-            some = array[rows].astype(np.float32)
-            return torch.from_numpy(np.ascontiguousarray(some[..., ::-1]) if flipped and spatial else some)
-
-        target = take(self.target)
-        assert target is not None
-        return [take(self.planes), take(self.z), take(self.basis, False)], target
+def inputs(arrays: Arrays, planes: tuple[str, ...], rows: Any) -> list[Tensor]:
+    """Of some photographs, as a model takes them."""
+    some = arrays.planes[rows][:, [PLANES.index(name) for name in planes]]
+    return [torch.from_numpy(x.astype(np.float32)) for x in (some, arrays.z[rows], arrays.basis[rows])]
 
 
-def train(data: Taught, reads: int, width: int, file: Path, *, epochs: int, x_plane: int | None = None) -> Saliency:
-    """A trained model. x_plane: the plane of positions from left to right, which mirrored photographs do not mirror."""
-    torch.manual_seed(0)
-    every = data.planes.astype(np.float32)
-    mean, scale = every.mean((0, 2, 3)), every.std((0, 2, 3)) + 1e-3
-    names = 0 if data.basis is None else data.basis.shape[2]
-    model = Saliency(Shape(every.shape[1], names, reads, width), torch.from_numpy(mean), torch.from_numpy(scale))
-    steps = -(-len(every) // BATCH)
+def train(
+    arrays: Arrays, target: Floats, rows: NDArray[np.int64], variant: Variant, file: Path, epochs: int
+) -> Saliency:
+    """A model, trained on the photographs of these rows."""
+    every = arrays.planes[rows][:, [PLANES.index(name) for name in variant[0]]].astype(np.float32)
+    mean, scale = torch.from_numpy(every.mean((0, 2, 3))), torch.from_numpy(every.std((0, 2, 3)) + 1e-3)
+    model = Saliency(mean, scale, arrays.basis.shape[2] if variant[1] else 0)
+    steps = -(-len(rows) // BATCH)
 
     def loss(step: int) -> Tensor:
-        random = np.random.default_rng((0, step // steps))
-        order = random.permutation(len(every))[step % steps * BATCH :][:BATCH]
-        flipped = bool(np.random.default_rng((1, step)).random() < 0.5)
-        (planes, z, basis), target = data.batch(order, flipped)
-        if flipped and x_plane is not None:
-            assert planes is not None
-            planes[:, x_plane] = planes[:, x_plane].flip(-1)
-        return divergence(model(planes, z, basis), target)
+        some = np.random.default_rng((0, step // steps)).permutation(rows)[step % steps * BATCH :][:BATCH]
+        return divergence(model(*inputs(arrays, variant[0], some)), torch.from_numpy(target[some]))
 
     optimiser = torch.optim.AdamW(model.parameters(), weight_decay=1e-3)
     fit(loss, steps * epochs, file, optimiser, rate=falling(3e-3, steps * epochs), every=steps, model=model)
@@ -262,39 +194,36 @@ def train(data: Taught, reads: int, width: int, file: Path, *, epochs: int, x_pl
 
 
 @torch.no_grad()
-def maps_of(model: Saliency, data: Taught) -> Floats:
-    """Of every photograph, in [0, 1] with 1 at its highest sample: [n, h, w]."""
-    found = []
-    for i in range(0, len(data.planes), 64):
-        inputs, _ = data.batch(np.arange(i, min(i + 64, len(data.planes))))
-        found.append(model(*inputs).numpy())
-    logits = np.concatenate(found)
-    return np.asarray(np.exp(logits - logits.max((1, 2), keepdims=True)), np.float32)
+def maps_of(model: Saliency, arrays: Arrays, variant: Variant) -> list[Floats]:
+    """Of every photograph, in [0, 1] with 1 at its highest sample: [h, w]."""
+    logits = model(*inputs(arrays, variant[0], slice(None))).numpy()
+    return list(np.exp(logits - logits.max((1, 2), keepdims=True)))
 
 
 # --- judging ----------------------------------------------------------------------------------------------------------
 
-MEASURES = ("auc", "nss", "coverage_10", "kl", "kept")
+MEASURES = ("auc", "coverage_10", "kept")
 BASELINE, CENTRE, OBJECTNESS = "spectral residual", "centre, mean target", "objectness of nano"
-BUDGET = 0.1  # of the cells
+Variant = tuple[tuple[str, ...], bool]  # names of the planes that are read; whether nano's names are read
+VARIANTS: dict[str, Variant] = {
+    "pixels": (PIXELS, False),
+    "names": ((), True),
+    "names, objectness": (NAMED, True),
+    "all": (PLANES, True),
+}
+IN_USE = (BASELINE, CENTRE, OBJECTNESS, "names", "all")
 
 
 def measure(plane: Floats, target: Floats) -> list[float]:
-    """How a map [h, w] (not negative) agrees with a target [h, w] of weights, by MEASURES.
+    """How a map [h, w] (not negative) agrees with a target [h, w] of weights.
 
-    auc: a sample of the target, drawn by weight, ranks above one off it. nss: the map's standard score, mean over the
-    target by weight. coverage_10: share of the weight in the highest tenth. kl: of the target's distribution from the
-    map's, in nats; the less the better.
+    auc: a sample of the target, drawn by weight, ranks above one off it. coverage_10: share of the weight in the
+    highest tenth.
     """
     flat, weight = plane.ravel().astype(np.float64), target.ravel().astype(np.float64)
-    share = weight / weight.sum()
-    area = auroc(flat, weight > 0, np.where(weight > 0, weight, 1))
-    nss = float(share @ (flat - flat.mean()) / max(flat.std(), 1e-9))
     best = np.argsort(-flat, kind="stable")[: max(1, round(0.1 * len(flat)))]
-    density = (flat + 1e-9) / (flat + 1e-9).sum()
-    there = share > 0
-    kl = float((share[there] * np.log(share[there] / np.maximum(density[there], 1e-7))).sum())
-    return [area, nss, float(share[best].sum()), kl]
+    area = auroc(flat, weight > 0, np.where(weight > 0, weight, 1))
+    return [area, float(weight[best].sum() / weight.sum())]
 
 
 def asked_by_people(asked: Sequence[Asked]) -> Floats:
@@ -302,32 +231,6 @@ def asked_by_people(asked: Sequence[Asked]) -> Floats:
     kinds = ("object", "attribute", "question")
     masks = [one.mask for one in asked if one.kind in kinds and is_thing(one)]
     return np.sum(masks, 0, dtype=np.float32) if masks else np.zeros(asked[0].mask.shape, np.float32)
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A model: names of its planes, numbers read from nano's names, width of its layers (0: logistic)."""
-
-    planes: tuple[str, ...]
-    reads: int = 0
-    width: int = 16
-
-
-VARIANTS = {
-    "place alone": Variant(PLACE),
-    "pixels": Variant(PIXELS),
-    "pixels, segments": Variant((*PIXELS, *PARTS, *OBJECTS)),
-    "names, logistic": Variant((), reads=1, width=0),
-    "names, objectness, logistic": Variant(NAMED, reads=1, width=0),
-    "all": Variant(PLANES, reads=8),
-}
-IN_USE = (BASELINE, CENTRE, OBJECTNESS, "names, logistic", "all")
-
-
-def taught(arrays: Arrays, variant: Variant, target: Floats, rows: NDArray[np.int64]) -> Taught:
-    planes = arrays.planes[rows][:, [PLANES.index(name) for name in variant.planes]]
-    z, basis = (arrays.z[rows], arrays.basis[rows]) if variant.reads else (None, None)
-    return Taught(planes, target[rows], z, basis)
 
 
 def plain_maps(examples: Sequence[Example], arrays: Arrays, centre: Floats) -> dict[str, list[Floats]]:
@@ -416,18 +319,16 @@ def main() -> None:
     held = np.array([i for i, e in enumerate(examples) if e.held_out and any(q.kind in ordinary for q in e.asked)])
     models = {}
     for name, variant in VARIANTS.items():
-        x, data = variant.planes.index("x") if "x" in variant.planes else None, taught(arrays, variant, target, seen)
-        file = args.out / f"{name.replace(', ', '-').replace(' ', '_')}-{args.epochs}.pt"
-        models[name] = train(data, variant.reads, variant.width, file, epochs=args.epochs, x_plane=x)
-    read = (NAMES_SCALE * models["names, logistic"].read * models["names, logistic"].leave.weight[0, 0]).detach()
+        file = args.out / f"{name.replace(', ', '-')}-{args.epochs}.pt"
+        models[name] = train(arrays, target, seen, variant, file, args.epochs)
+    read = NAMES_SCALE * models["names"].names.detach().numpy()
     names = NanoEncoder.built_in().space.names
-    weights = {name: round(float(v), 3) for name, v in zip(names, read.numpy()[0, : len(names)], strict=True)}
+    weights = {name: round(float(v), 3) for name, v in zip(names, read[: len(names)], strict=True)}
     (args.out / "names.json").write_text(json.dumps(weights, indent=0))
     centre = target[seen].mean(0)
 
     def maps(some: Sequence[Example], of: Arrays) -> dict[str, list[Floats]]:
-        rows, none = np.arange(len(some)), np.zeros((len(some), SIDE, SIDE), np.float32)
-        learned = {name: list(maps_of(m, taught(of, VARIANTS[name], none, rows))) for name, m in models.items()}
+        learned = {name: maps_of(model, of, VARIANTS[name]) for name, model in models.items()}
         return plain_maps(some, of, centre) | learned
 
     both = harness.held_back(args.data, args.cache)
@@ -442,7 +343,7 @@ def main() -> None:
         found = maps(some, of)
         by_way = judged(some, found, [wanted(e.asked) for e in some])
         print(f"\n{name}, {len(by_way['photograph'])} photographs")
-        print(f"\n{harness.table(by_way, MEASURES, BASELINE, ('auc', 'coverage_10', 'kept'))}", flush=True)
+        print(f"\n{harness.table(by_way, MEASURES, BASELINE, MEASURES)}", flush=True)
         report[name] = harness.record(by_way, MEASURES, BASELINE)
         if name != "held out":
             asked = of_questions(some, {way: found[way] for way in IN_USE})

@@ -1,4 +1,4 @@
-"""A scorer of channels: the published recipe, and weights, 1x1, 3x3 and pyramid that are learned instead.
+"""A scorer of channels: the published recipe, and weights, 1x1 and 3x3 that are learned instead.
 
     python -m training.experiments.scorer --data DATA --cache CACHE [--out FOLDER]
 
@@ -217,20 +217,17 @@ class TextureScorer(nn.Module):
     Attributes:
         channel_weights: of each plane, 1 at first. combiner: 1x1, or 3x3 of every plane for context.
         mean, spread: of each plane over the lessons; planes are moved and scaled by them first.
-        levels: sides of a pyramid whose planes, brought back to [h, w], are planes of their own.
         reach: cells from the middle of a 3x3 to its rim; more than 1 where cells are smaller than those learned from.
     """
 
     mean: Tensor
     spread: Tensor
 
-    def __init__(self, planes: int, *, context: bool = False, levels: Sequence[int] = ()) -> None:
+    def __init__(self, planes: int, *, context: bool = False) -> None:
         super().__init__()
-        wide = planes * (1 + len(levels))
-        self.levels = tuple(levels)
         self.reach = 1
-        self.channel_weights = nn.Parameter(torch.ones(wide))
-        self.combiner = nn.Conv2d(wide, 1, 3 if context else 1, padding=1 if context else 0)
+        self.channel_weights = nn.Parameter(torch.ones(planes))
+        self.combiner = nn.Conv2d(planes, 1, 3 if context else 1, padding=1 if context else 0)
         self.register_buffer("mean", torch.zeros(planes))
         self.register_buffer("spread", torch.ones(planes))
 
@@ -246,11 +243,7 @@ class TextureScorer(nn.Module):
         """Weight, combine."""
         planes = (planes - self.mean[:, None, None]) / self.spread[:, None, None]
         weights = self.combiner.weight * self.channel_weights[:, None, None]
-        first, *others = torch.split(weights, planes.shape[1], 1)
-        score = functional.conv2d(planes, first, self.combiner.bias, padding="same", dilation=self.reach)
-        for side, kernel in zip(self.levels, others, strict=True):  # combined before it grows: the same, and faster
-            small = functional.conv2d(functional.adaptive_avg_pool2d(planes, side), kernel, padding="same")
-            score = score + functional.interpolate(small, planes.shape[-2:], mode="bilinear")
+        score = functional.conv2d(planes, weights, self.combiner.bias, padding="same", dilation=self.reach)
         return score[:, 0]
 
 
@@ -299,12 +292,11 @@ def hard_loss(score: Tensor, truth: Tensor, kept: int = KEPT) -> Tensor:
 
 @dataclass(frozen=True)
 class Way:
-    """A scorer: its planes, and whether it has context or a pyramid."""
+    """A scorer: its planes, and whether it has context."""
 
     name: str
     planes: tuple[str, ...]
     context: bool = False
-    levels: tuple[int, ...] = ()
 
     @property
     def hears(self) -> bool:
@@ -312,7 +304,7 @@ class Way:
 
     def model(self, known: Lessons | None = None) -> TextureScorer:
         torch.manual_seed(SEED)
-        made = TextureScorer(len(self.planes), context=self.context, levels=self.levels)
+        made = TextureScorer(len(self.planes), context=self.context)
         if known is not None:
             made.mean, made.spread = statistics(known, self.rows)
         if self.hears:
@@ -329,7 +321,6 @@ WAYS = (
     Way("40 channels", FULL40.names),
     Way("everything", NAMES),
     Way("everything, 3x3", NAMES, context=True),
-    Way("everything, pyramid", NAMES, levels=(8, 16, 32)),
 )
 
 
@@ -462,7 +453,7 @@ def main() -> None:
     trained, said = learn_published(known, args.out / "published.pt", PUBLISHED_STEPS)
     print(f"The published recipe on its own lessons: {json.dumps(said)}\n")
     from_ = np.flatnonzero(~known.held_out[known.photograph])
-    models = {"13 channels, untrained": (WAYS[0], WAYS[0].model(known))}
+    models = {}
     for i, way in enumerate(WAYS):
         models[f"learned: {way.name}"] = way, learn(way, known, from_, STEPS, args.out / f"way-{i}.pt")
     published = {"published, untrained": Published(), "published, 1,000 steps": trained}

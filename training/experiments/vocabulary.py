@@ -3,7 +3,7 @@
     python -m training.experiments.vocabulary --data DATA --cache CACHE [--out FOLDER]
 
 What: k-means in the metric of questions (64 shared numbers) on cells of the learning photographs, into 256 to 16,384
-entries, beside int8 in the image's own basis and in a shared one; questions judged on what can be read from each.
+entries, beside int8 in the image's own basis; questions judged on what can be read from each.
 Why: the seed documents expect that 1,000 entries "amortize texture computation".
 Verdict: out. 1,024 entries take 1/14 of the bytes of int8 and lose .219 and .049 of precision; the encoder runs all the
 same. Tables, and what else was tried (residual and product codebooks, blocks, directions, an index of entries, which
@@ -244,18 +244,6 @@ def own_int8(rank: int) -> Way:
     return keep
 
 
-def shared_int8(common: Common, rank: int, scale: Floats) -> Way:
-    """int8 in the directions that all images share; `scale` [r] is what a step of each stands for."""
-
-    def keep(texture: Texture) -> tuple[Floats, int]:
-        y = common.coordinates(features_of(texture))[:, :rank] / scale[:rank]
-        small = np.clip(np.rint(y), -STEPS, STEPS).astype(np.int8)
-        found = common.mean + (small * scale[:rank]) @ common.outward[:rank]
-        return found.astype(np.float32), small.nbytes
-
-    return keep
-
-
 def entries(common: Common, book: Codebook) -> Way:
     """An id a cell, of one byte or two."""
 
@@ -297,10 +285,8 @@ def main() -> None:
         count: Codebook(**once(args.out / f"{count}.npz", lambda count=count: fit_codebook(y, x, count)._asdict()))  # type: ignore[misc]
         for count in tqdm(ENTRIES, desc="codebooks")
     }
-    scale = np.asarray(np.quantile(np.abs(y), 0.9999, axis=0) / STEPS, np.float32)
     ways: dict[str, Way] = {BASELINE: as_encoded}
     ways |= {f"own basis, {rank} x int8" + " (store)" * (rank == 24): own_int8(rank) for rank in (24, 8, 2)}
-    ways["shared basis, 64 x int8"] = shared_int8(common, 64, scale)
     ways |= {f"{count:,} entries": entries(common, book) for count, book in books.items()}
     both, report = harness.held_back(args.data, args.cache), dict[str, Any]()
     measures = (*harness.MEASURES, "bytes")

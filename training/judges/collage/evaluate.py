@@ -5,14 +5,11 @@
 * The choice is the library's own (`foveate.vlm.select`), on its own texture of the picture (`foveate.encode`): nano's
   map of the question, and for max-min distance and DPP the features that the language model gets, as in their papers.
 * The answer is computed without foveate: what is dropped leaves the prompt, with its place (`llava.first_words`).
-* `oracle` knows the cells of the things of a question; it is the upper bound. "question only" is no model: the most
-  common answer of the training to the same words, or to words of that kind.
+* `oracle` knows the cells of the things of a question; it is the upper bound.
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,17 +26,15 @@ from foveate.allocation.allocation import even_order
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, whole_box
 from foveate.vlm.select.choice import Candidates, Choosing
 from foveate.vlm.select.methods import choose
-from training.judges.collage.features import load
 from training.judges.collage.model import VOCABULARY, Collage, learned, loaded
-from training.judges.collage.scenes import CELLS, FAMILIES, NAMED, SIDE, Scene, pick, questions_of
-from training.judges.llava import TOKENS, Answerer, Item, first_words, report, share, table
+from training.judges.collage.scenes import CELLS, FAMILIES, NAMED, SIDE, Scene, pick
+from training.judges.llava import TOKENS, Answerer, Item, first_words, report, table
 from training.judges.micro_vlm.evaluate import METHODS
-from training.judges.micro_vlm.scenes import COLOURS
 
 BUDGETS = {"100 %": 256, "50 %": 128, "25 %": 64, "12 %": 31, "6 %": 15, "3 %": 8}
 WAYS = {
     **{name: METHODS[name] for name in ("relevance, floor 0.25", "relevance", "relevance, floor 0.5")},
-    **{name: METHODS[name] for name in ("coverage", "dpp", "maxmin", "saliency", "uniform", "downsample", "random")},
+    **{name: METHODS[name] for name in ("coverage", "dpp", "maxmin", "saliency", "uniform", "random")},
     "oracle": {},
 }
 GROUPS = {"named": NAMED, "relations": ("relation", "alike"), **{name: (name,) for name in FAMILIES}}
@@ -92,7 +87,7 @@ def chooser(cells: Sequence[Tensor], seen: Sequence[Any], shown: NDArray[np.int8
             return [*range(budget)]
         if way == "oracle":
             return oracle(shown[item.scene], item.question.needs, budget)
-        blind = way in ("maxmin", "saliency", "uniform", "downsample")  # these ask nothing: once a scene
+        blind = way in ("maxmin", "saliency", "uniform")  # these ask nothing: once a scene
         key = item.scene, "" if blind else item.question.text, way, budget
         if key not in kept:
             kept[key] = chosen(item, way, budget)
@@ -112,22 +107,6 @@ def chooser(cells: Sequence[Tensor], seen: Sequence[Any], shown: NDArray[np.int8
     return keep
 
 
-def pooled(cells: Tensor, kept: Sequence[int], shape: tuple[int, int]) -> Tensor:
-    """Tokens [256, D] with, at those kept, means over a coarser grid of that shape."""
-    planes = cells.T.reshape(1, -1, CELLS, CELLS)
-    out = cells.clone()
-    out[torch.as_tensor(kept)] = torch.nn.functional.adaptive_avg_pool2d(planes, shape)[0].flatten(1).T
-    return out
-
-
-def given(cells: Tensor, kept: Sequence[int], way: str, budget: int) -> Tensor:
-    """Tokens of a picture [256, D]; means where they are asked for."""
-    if way != "downsample" or budget == TOKENS:
-        return cells
-    columns = len({k % CELLS for k in kept})
-    return pooled(cells, kept, (len(kept) // columns, columns))
-
-
 def by_model(model: Collage, cells: Sequence[Tensor], keep: Keeper) -> Answerer:
     """Items, way, tokens -> the answers of the language model."""
 
@@ -136,7 +115,7 @@ def by_model(model: Collage, cells: Sequence[Tensor], keep: Keeper) -> Answerer:
         for first in range(0, len(items), 64):
             some = items[first : first + 64]
             kept = [keep(item, way, budget) for item in some]
-            seen = [given(cells[item.scene], k, way, budget) for item, k in zip(some, kept, strict=True)]
+            seen = [cells[item.scene] for item in some]
             with torch.autocast("cpu", torch.bfloat16):
                 out += first_words(model, seen, [item.question.text for item in some], kept, VOCABULARY)
         return out
@@ -144,34 +123,10 @@ def by_model(model: Collage, cells: Sequence[Tensor], keep: Keeper) -> Answerer:
     return answers
 
 
-def kind_of(text: str) -> str:
-    """A question without its colours."""
-    return re.sub("|".join(COLOURS), "", text)
-
-
-def guesses(scenes: Sequence[Scene], items: Sequence[Item], draws: int = 40) -> list[str]:
-    """Answers without a picture: the most common one of the training to that kind of words, else to that family."""
-    by_kind: dict[str, Counter[str]] = {}
-    for number, scene in enumerate(scenes):
-        questions = questions_of(scene)
-        for k in np.random.default_rng([SEED, number]).permutation(len(questions))[:draws]:
-            for key in (kind_of(questions[k].text), questions[k].family):
-                by_kind.setdefault(key, Counter())[questions[k].answer] += 1
-    best = {key: min(counts, key=lambda word: (-counts[word], word)) for key, counts in by_kind.items()}
-    return [best.get(kind_of(item.question.text)) or best[item.question.family] for item in items]
-
-
 def groups_of(items: Sequence[Item]) -> dict[str, NDArray[np.bool_]]:
     """Groups of families, and each family."""
     family = np.array([item.question.family for item in items])
     return {name: np.isin(family, some) for name, some in GROUPS.items()}
-
-
-def without(found: Sequence[str], items: Sequence[Item]) -> dict[str, Any]:
-    """Shares of right answers by group."""
-    scene = np.array([item.scene for item in items])
-    right = np.array([a == item.question.answer for a, item in zip(found, items, strict=True)])
-    return {name: share(right[on], scene[on], right[on]) for name, on in groups_of(items).items() if on.any()}
 
 
 def pointed(shown: NDArray[np.int8], items: Sequence[Item], keep: Keeper) -> float:
@@ -195,13 +150,12 @@ def evaluate(
         cells = list(model(torch.from_numpy(of.tokens[:scenes, 0].astype(np.float32))))
     shown = of.made.shown[:, 0]
     keep = chooser(cells, textures(folder / side, scenes), shown)
-    blind = without(guesses(load(folder, "train").scenes, items), items)
     found = report(by_model(model, cells, keep), items, list(ways or WAYS), BUDGETS, groups_of(items))
     peak = pointed(shown, items, keep)
     print(
         f"\n{side}: {len(items)} questions of {scenes} scenes; the map's peak lies on the thing named in {peak} of them"
     )
     for group in ("named", "relations"):
-        if group in blind:
-            print(f"\n{table(found, group)}\n\nquestion only: {blind[group]['accuracy']:.3f}", flush=True)
-    return {"questions": len(items), "pointed": peak, "question only": blind, "found": found}
+        if group in next(iter(found.values()))["100 %"]:
+            print(f"\n{table(found, group)}", flush=True)
+    return {"questions": len(items), "pointed": peak, "found": found}

@@ -30,6 +30,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from rapidfuzz.distance import Levenshtein
 
 import foveate
 import foveate.vlm
@@ -153,13 +154,8 @@ def oracle(page: Page, question: Question, budget: int) -> NDArray[np.int64]:
 
 def alike(said: str, right: str) -> float:
     """ANLS of DocVQA for one answer: 1 less edits for each character of the longer one; 0 from a half on."""
-    row = list(range(len(right) + 1))
-    for i, letter in enumerate(said, 1):
-        before, row[0] = row[0], i
-        for j, wanted in enumerate(right, 1):
-            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (letter != wanted))
-    share_wrong = row[-1] / max(len(said), len(right), 1)
-    return 1 - share_wrong if share_wrong < 0.5 else 0.0
+    alike = Levenshtein.normalized_similarity(said, right)
+    return alike if alike > 0.5 else 0.0
 
 
 def once(answerer: Answerer) -> Answerer:
