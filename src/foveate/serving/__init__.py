@@ -4,9 +4,9 @@
     vllm serve Qwen/Qwen2.5-VL-7B-Instruct --trust-request-mm-kwargs
     # in a request: "mm_processor_kwargs": {"foveate_budget": 128}
 
-An image goes through two processes. In the API's, the stock processor makes pixels and ids; here it also chooses which
-visual tokens are kept, and puts so many placeholders into the prompt. In the engine's, the stock model encodes the
-image; here it passes on the kept rows, at the positions that they have in the full prompt.
+An image goes through two processes. In the API's, our mixin before the stock processor chooses which visual tokens are
+kept, and puts so many placeholders into the prompt. In the engine's, our mixin before the stock model passes the kept
+rows on, at the positions that they have in the full prompt.
 
 * plugin.py: what vLLM loads at its start. Begin here. families.py: the classes that it then looks up by architecture.
 * request.py: what a client may ask for, checked, and what a prompt asks.

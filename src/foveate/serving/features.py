@@ -1,11 +1,8 @@
 """Full features of images, in the engine's process, so that the next question about an image does not encode it again.
 
-Rows of all images lie in one tensor of fixed size. It is made with the model, and so vLLM counts it as it counts the
-weights: the KV cache gets what is left. An image has as many pages as it needs; where there is no room, those of the
-image go that was used longest ago. Nothing else is ever kept.
-
-Which images are kept follows from the order of the calls alone. So the workers of a tensor-parallel engine, which all
-get the same calls, keep the same images, and run their parts of the encoder together.
+Rows of all images lie in one tensor of fixed size, in pages. It is made with the model, so that vLLM counts it beside
+the weights. Where there is no room, the image goes that was used longest ago. Which images are kept follows from the
+order of the calls alone: the workers of a tensor-parallel engine keep the same ones.
 """
 
 from __future__ import annotations
@@ -16,8 +13,8 @@ from collections.abc import Hashable
 import torch
 from torch.nn.functional import pad
 
-ROWS = 64  # a page
-FEATURES = 256 * 2**20  # bytes of features that an engine's process keeps; the environment says otherwise:
+ROWS = 64  # a page; by hand
+FEATURES = 256 * 2**20  # by hand: bytes of features that an engine's process keeps; the environment says otherwise:
 FEATURES_MB = "FOVEATE_FEATURES_MB"
 
 

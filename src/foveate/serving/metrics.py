@@ -1,8 +1,7 @@
-"""Counts for vLLM's /metrics, by prometheus_client, which vLLM brings. Its registry is global by design.
+"""Counts for vLLM's /metrics, by prometheus_client, which vLLM brings.
 
-With several API processes vLLM adds the counts of all processes together, the engine's too. With one, /metrics shows
-that process alone: so the engine also writes what it counts into a file, in a folder that is named in the environment
-before the engine starts, and the API's process reads it.
+With one API process, /metrics shows that process alone. So the engine also writes what it counts into a file, in a
+folder that an environment variable names before the engine starts, and the API's process reads it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Mixins before a family's stock model class, in the engine's process: kept rows, at their original positions.
 
-* Positions are those that the stock class gives to the full prompt, dropped placeholders put back; so no formula of a
-  family is copied.
-* An image is encoded whole, whatever is asked, and its features are kept (features.py) by what the image shows: as long
-  as they are, no other question encodes it again.
-* vLLM counts kept tokens where it decides how many images are encoded together, as its scheduler knows no others. So no
-  more are encoded in one call here than have as many visual tokens as vLLM measured its memory for, and pixels are
-  brought to the device for these alone.
+* Positions are those that the stock class gives to the full prompt, with the dropped placeholders put back.
+* An image is encoded whole, whatever is asked, and its features are kept (features.py) for the next question.
+* vLLM's scheduler counts kept tokens when it decides how many images are encoded together. So no more are encoded in
+  one call than have as many visual tokens as vLLM measured its memory for; only their pixels go to the device.
 * Models without M-RoPE: vLLM numbers their tokens itself, without gaps. It asks only a model whose configuration has an
   M-RoPE section, and then passes rows of positions (time, row, column). So `SectionDeclared` gives the configuration a
   section, where no layer looks for one, and `FlatPositions` passes the first of three equal rows on. The language model

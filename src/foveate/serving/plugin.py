@@ -1,6 +1,6 @@
 """What vLLM loads in each of its processes at the start (entry point `vllm.general_plugins`).
 
-Nothing is checked here that a server of another model would stop at. A family's classes are made, and vLLM's hooks
+Nothing is checked here, as a server of another model would stop at it. A family's classes are made, and vLLM's hooks
 compared (hooks.py), when vLLM looks one up: before it loads a model.
 """
 

@@ -1,11 +1,9 @@
 """Before a family's stock processor, in the API's process: choose, and put so many placeholders into the prompt.
 
-* The choice is made once a request, before anything is looked up, and its rows are a part of every item's hash. So two
-  questions that keep other tokens share nothing, and two that keep the same share everything: vLLM's caches of
-  processed items, of encoded images and of prompts all go by that hash.
+* The choice is made once a request, and its rows are a part of every item's hash. So vLLM's caches of processed items,
+  of encoded images and of prompts hold apart two questions that keep other tokens, and share what keeps the same.
 * Keywords of ours never reach the stock processor, which would build a new one for each question.
-* What the engine needs travels as fields of each image. They stay in the CPU's memory, as positions are computed
-  there, also for an image that vLLM takes out of its cache without data.
+* What the engine needs travels as fields of each image, in the CPU's memory, as positions are computed there.
 """
 
 from __future__ import annotations
@@ -87,8 +85,6 @@ class ChoosingProcessor:
             self.textures.max_bytes // 2**20,
             read_megabytes(FEATURES_MB, FEATURES) // 2**20,
         )
-
-    # --- what vLLM calls --------------------------------------------------------------------------------------------
 
     def get_dummy_inputs(self, *args: Any, **keywords: Any) -> Any:
         """As stock, and without a budget: memory is measured for whole images."""
@@ -197,8 +193,6 @@ class ChoosingProcessor:
             return replace(update, replacement=kept)
 
         return [shorten(update) if update.modality == "image" else update for update in updates]
-
-    # --- ours -------------------------------------------------------------------------------------------------------
 
     def _choose(self, inputs: Any, items: Any, request: Request, *, asked: bool) -> Any:
         """The inputs with the choice among their keywords; without, where no texture can be made of an image."""

@@ -1,8 +1,7 @@
 """Images, question and budget -> the rows of features that are kept, as `foveate.vlm` chooses them.
 
-A texture depends on the image alone, so it is made once and kept by what the image shows. Several images of a request
-share its budget: as many tokens go to each as it has among the best of all, and at least one, as an image without any
-would have no place in the prompt.
+A texture is made once and kept by what the image shows. Several images of a request share its budget: as many tokens go
+to each as it has among the best of all, and at least one, as an image without any would have no place in the prompt.
 """
 
 from __future__ import annotations

@@ -4,15 +4,13 @@
     chat.ask("where is the dog?", budget=64)
     chat.ask("and what colour is it?", budget=64)     # names nothing: looks where the dialogue looked
 
-* Earlier questions and answers stay in the prompt; earlier selections do not. Every round chooses from all tokens, so
-  what one round dropped is there for the next.
+* Earlier questions and answers stay in the prompt; earlier selections do not.
 * What rounds found is kept as planes: `history`, what earlier questions were about, with decay (`shared_map`); and, of
   models that return their attention, `attention_prev` and `attention_now`: where the last answer looked, in two layers.
-* A question that refers back ("is it open?", "and its wheels?") takes the history as a prior; one that names a thing
-  of its own does not (language/dialogue.py). Where a preset has a prior ("gaze"), that stays, and only a question that
-  names nothing goes by the history: a gaze is no answer to what "it" is.
-* A chat is the one thing here that changes with time, as `video.Stream` is; each round is computed from values. It
-  holds texts and planes only, and a round that fails leaves it as it was. Use one from one thread at a time.
+* A question that refers back ("is it open?") takes the history as a prior (language/dialogue.py). Where a preset has a
+  prior ("gaze"), that stays, and only a question that names nothing goes by the history.
+* A chat changes with time: use one from one thread at a time. It holds texts and planes only, and a round that fails
+  leaves it as it was.
 """
 
 from __future__ import annotations
@@ -109,14 +107,10 @@ class Chat(OfModel):
 
         Args:
             prior_weight: of the dialogue so far in a question that refers to it and names something besides, 0 to 1; .7
-                by default. One that names nothing goes by the dialogue alone, so this has no effect there; nor in
-                questions that do not refer to it, in the first round, with `relevance`, or where a preset has a prior
-                of its own. With a prior among the keywords (`scoring`) it is that prior's weight instead.
-            decay: how much of the history stays when a question that names a thing is added, 0 (only that) to 1. One
-                that goes back is about the same thing, and leaves the history as it is.
-            follow: the plane that such questions go by: "history", or "attention_now" or "attention_prev" where the
-                model returns its attention. A round that returns none (with beams, say) leaves those of the round
-                before; where there are none, or they are 0 everywhere, the history is followed.
+                by default. With a prior in `scoring` it is that prior's weight instead.
+            decay: how much of the history stays when a question names another thing, 0 to 1.
+            follow: the plane that questions which refer back go by: "history", or "attention_now" or "attention_prev"
+                where the model returns its attention; the history where it returned none.
             layers: of the language model, whose attention becomes attention_prev and attention_now; negative numbers
                 count from the end.
         """
@@ -156,13 +150,10 @@ class Chat(OfModel):
         """Ask the next question, with the dialogue so far in the prompt.
 
         Args:
-            question: what is asked.
             how: keywords of `VLM.ask`, but for `prompt` and mode "crop". A map as `relevance`, or a prior in `scoring`,
-                takes the place of the dialogue's own prior; `scoring.prior_weight` is the weight of the prior; with a
-                text as `relevance` that text decides whether the dialogue counts.
+                takes the place of the dialogue's own prior; a text as `relevance` decides whether the dialogue counts.
 
-        Raises BudgetError or PromptError, before anything is generated, where prompt and answer do not fit the model's
-        context; and the errors of `VLM.ask`. The chat is then as it was.
+        Raises the errors of `VLM.ask`; BudgetError or PromptError where the dialogue does not fit the model's context.
         """
         how = self._with(how)
         keywords = generation_keywords(self._vlm.model, how.pop("generation", None), how.pop("max_new_tokens", None))
@@ -187,8 +178,7 @@ class Chat(OfModel):
         self.turns = self.turns[check_int("rounds", rounds, 0, len(self.turns), fix=fix) :]
 
     def _with(self, how: dict[str, Any]) -> dict[str, Any]:
-        """A round's keywords over those of every round; what it says of the tokens to keep replaces `kept`, or the
-        other way round."""
+        """A round's keywords over those of every round; its ways to choose tokens replace `kept`, or it them."""
         left_out: tuple[str, ...] = ()
         if how.get("kept") is not None:
             left_out = CHOOSING + (("mode",) if self._how.get("mode") == "weight" else ())

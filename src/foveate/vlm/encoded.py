@@ -122,10 +122,8 @@ class Selection(OwnCopy, Drawable):
         chosen: the kept visual tokens of each image; `chosen[0].kept[0]` is an Allocation, with indices, scores, mask.
         relevance: of the question, over each image.
         tokens: (visual tokens the model gets, visual tokens there are).
-        seconds: of the parts: "score", "choose", "slice"; "encode" for mode "sparse", "see" for the crops of mode
-            "crop", "generate" of an answer.
-        textures, layouts: of the images, and where their visual tokens lie: those of the EncodedImage, to draw what the
-            model sees. Of an answer they are not pickled.
+        seconds: of the parts: "score", "choose", "slice", "encode" (mode "sparse"), "see" (crops), "generate".
+        textures, layouts: those of the EncodedImage, to draw what the model sees. Of an answer they are not pickled.
     """
 
     _drawn_by: ClassVar[str] = "answer_page"
@@ -179,10 +177,9 @@ class Answer(Selection):
         text: without special tokens.
         ids: generated ids, int64 [n].
         regions: mode "crop": what was cut out; the first of `chosen` is the whole picture, then come the regions.
-        attention: of the answer's tokens to the kept visual tokens, the mean of heads and of the answer's tokens:
-            float32 [layers, n] for each image, n as in `chosen[i].rows`. None where the model did not return it: it
-            does with attn_implementation="eager" and generation={"output_attentions": True,
-            "return_dict_in_generate": True}.
+        attention: to the kept visual tokens, the mean of heads and of the answer's tokens: float32 [layers, n] for each
+            image, n as in `chosen[i].rows`. None where the model did not return it: it does in a chat, with
+            attn_implementation="eager".
     """
 
     text: str

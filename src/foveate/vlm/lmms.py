@@ -3,19 +3,15 @@
     python -m lmms_eval --model foveate --tasks gqa,mme,pope \\
         --model_args pretrained=llava-hf/llava-1.5-7b-hf,budget=128,method=relevance,mode=drop
 
-lmms-eval finds it by the entry point `lmms_eval.models` (pyproject.toml), which names `manifest`. Baselines by name:
-method=random, uniform, downsample, saliency, maxmin, dpp; budget=all is the stock model.
+lmms-eval finds it by the entry point `lmms_eval.models` (pyproject.toml), which names `manifest`. method=random and so
+on are the baselines; budget=all is the stock model.
 
-* The prompt is the task's, word for word. What is *scored* on the image is the question in it: "Answer the question
-  using a single word" names no thing to look for, and would take its share of the budget (`extract_question`).
+* The prompt is the task's, word for word. What is *scored* on the image is the question in it (`extract_question`):
+  "Answer using a single word" names no thing to look for.
 * The images encoded last are kept, by their pixels: benchmarks ask several questions about one image.
-* A budget counts visual tokens of each image; one with more than the image has keeps all of them.
 * `until` cuts the answer, but for the default blank line, as in lmms-eval's own adapters.
-* lmms_eval is imported when it asks for the manifest or for `Foveate`: this module needs none.
-
-* Tasks of several rounds are dialogues (chat.py): while a task shows the same images, earlier rounds stay in the prompt
-  and where they looked counts for questions that refer to it. New images begin a new dialogue. Where one does not fit
-  the model's context, its oldest rounds leave the prompt.
+* Tasks of several rounds are dialogues (chat.py). New images begin a new one; where one does not fit the model's
+  context, its oldest rounds leave the prompt.
 
 Not covered: log-likelihoods, videos and sounds, and batches (several images in one call).
 """

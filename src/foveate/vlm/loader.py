@@ -64,12 +64,9 @@ def attach(model: Any, processor: Any = None, *, encoder: str | Encoder = "nano"
         model: of one of the classes in FAMILIES, from transformers.
         processor: that belongs to it.
         encoder: what textures are made with, and questions scored by: as of `foveate.encode`.
-        family: the adapter of a model that is not in FAMILIES; foveate.vlm.families.family has the three methods to
-            write.
+        family: the adapter of a model that is not in FAMILIES (families/family.py).
 
-    Raises:
-        MissingExtraError: no transformers. ModelError: another model, too old a transformers, another model's
-            processor. EncoderNameError: no encoder of this name.
+    Raises MissingExtraError, EncoderNameError; ModelError for another model, or another model's processor.
     """
     if isinstance(model, str | os.PathLike):
         raise ModelError(
@@ -99,14 +96,7 @@ def attach(model: Any, processor: Any = None, *, encoder: str | Encoder = "nano"
 
 
 def _check_version(model: Any) -> None:
-    try:
-        import transformers
-    except ImportError as cause:
-        raise MissingExtraError(
-            "foveate.vlm needs transformers, which is not installed",
-            expected="the extra [vlm]",
-            fix="pip install 'foveate[vlm]'",
-        ) from cause
+    _, transformers = libraries()
     if type(model).__name__.startswith("SmolVLM") and transformers.__version__ in SMOLVLM_BROKEN:
         raise ModelError(
             f"SmolVLM with transformers {transformers.__version__}, which takes whole tiles only",
@@ -148,18 +138,14 @@ def _check_processor(model: Any, processor: Any) -> None:
 def load(name: str, *, dtype: str = "auto", device: str = "auto", encoder: str | Encoder = "nano") -> VLM:
     """A checkpoint by Hub name, `name@revision`, or local folder, with its processor, attached.
 
-    With a Hub name and nothing in the cache this downloads the checkpoint once; a folder downloads nothing.
-
     Args:
-        name: Hub name or folder.
+        name: Hub name (downloaded once, if it is not in the cache) or folder.
         dtype: "auto" (the checkpoint's own), "float32", "bfloat16" or "float16".
         device: "auto" (the first GPU if there is one), "cpu", "cuda", or "cuda:1" and so on.
         encoder: what textures are made with: as of `foveate.encode`.
 
-    Raises:
-        MissingExtraError: torch, transformers, or a package that this processor needs, is not installed.
-        ModelError: a model that is not supported. ModelFilesError: no such folder, not whole, or not to be downloaded.
-        OptionError: dtype or device. EncoderNameError: no encoder of this name.
+    Raises MissingExtraError, EncoderNameError, OptionError; ModelError for a model that is not supported;
+    ModelFilesError for one that is not there or not whole.
     """
     torch, transformers = libraries()
     check_choice("dtype", dtype, DTYPES)

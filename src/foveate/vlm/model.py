@@ -4,12 +4,10 @@
     encoded = vlm.see("photo.jpg")
     vlm.ask(encoded, "what does the sign say?", budget=128).text
 
-* The stock model is called through its own arguments: short `input_ids`, the *original* positions of the kept tokens
-  (without them it would take compact ones, raise nothing and answer worse), and sliced features as
-  `mm_encoder_outputs`. Nothing is patched. All visual tokens give the stock model's numbers, bit for bit; a smaller
-  budget gives those of the full prompt with the dropped tokens masked.
-* With the image in front of the question, keys and values of the prompt depend on which tokens were kept: they cannot
-  be used again for another question. The encoder's output can, and is most of the work.
+The stock model is called through its own arguments: short `input_ids`, the *original* positions of the kept tokens
+(with compact ones it would answer worse, without an error), and sliced features as `mm_encoder_outputs`. Nothing is
+patched. All visual tokens give the stock model's numbers, bit for bit; a smaller budget gives those of the full prompt
+with the dropped tokens masked.
 """
 
 from __future__ import annotations
@@ -139,21 +137,17 @@ class VLM(Attached):
 
         Args:
             question: what is asked; it is scored on the textures and goes into the prompt.
-            budget: visual tokens to keep: a number, a tuple with one for each image, "auto" or None for all. "auto" is
-                from a 64th to a quarter of them, by the map; the quarter where the thing is not detected. More than
-                there are is cut to all, with a warning.
+            budget: visual tokens to keep: a number, a tuple with one for each image, "auto" (1/64 to 1/4 of them, by
+                the map) or None for all.
             mode: "drop" after the encoder; "sparse" before it; "weight" keeps all tokens and scales their features.
-            method: how tokens are chosen (select/methods.py): "relevance", or a baseline.
-            kept: which visual tokens, instead of a budget: an Allocation on the model's own grid,
-                `foveate.allocate(relevance.on(encoded.grid), 128)`, or a mask bool [h, w]. Of several grids, a list
-                with one for each of `encoded.grids`.
-            relevance: where to look, instead of what the question names: a text ("the dog"), a Relevance over the
-                image, or a map by hand, [h, w] in [0, 1] on any grid that spans it. Of several images, a list with one
-                for each; None for one that the question is to search.
-            prompt: the whole prompt as text, with an image token for each image, instead of the chat template.
+            method: how tokens are chosen: "relevance", "changed", or a baseline (select/methods.py).
+            kept: which tokens, instead of a budget: an Allocation on the model's own grid,
+                `foveate.allocate(relevance.on(encoded.grid), 128)`, or a mask bool [h, w]; a list for several grids.
+            relevance: where to look, instead of what the question names: a text ("the dog"), a Relevance, or a map
+                [h, w] in [0, 1]. Of several images, a list; None for one that the question is to search.
+            prompt: the whole prompt, with an image token for each image, instead of the chat template.
             choosing: floor, policy, protected, window, seed, weights.
-            scoring: rarer keywords of `foveate.score`. Of several images, its `prior` may be a list with one for each,
-                or the name of a plane that one of them holds.
+            scoring: rarer keywords of `foveate.score`. Of several images, its `prior` may be a list.
 
         Raises:
             SceneError, PromptError, BudgetError, OptionError, QueryError: an argument.
@@ -247,8 +241,7 @@ class VLM(Attached):
     ) -> tuple[Relevance, ...]:
         """Where a question looks in each image: keywords as of `prepare`.
 
-        One that names nothing the encoder knows ("why?", another script) gets a map of 0, confidence 0 and a
-        QuestionWarning: `foveate.allocate` then goes by saliency and an even spread. With a prior it gets that.
+        One that names nothing ("why?", another script) gets a map of 0, or its prior alone, and a QuestionWarning.
         """
         return find_relevance(self, encoded, question, relevance, scoring)
 

@@ -1,7 +1,6 @@
 """Families that cut large images into tiles ("any resolution"): LLaVA-NeXT, Idefics3 and SmolVLM, InternVL.
 
-* An image has several grids: an overview, and tiles at a finer scale. A budget counts the tokens of all of them; which
-  grid a token belongs to makes no difference to its relevance.
+* An image has several grids: an overview, and tiles at a finer scale, which share a budget.
 * LLaVA-NeXT joins its tiles to one grid, cuts the padding off and ends each line with a newline feature. A newline is
   kept where a token of its line is kept, and is not counted in the budget.
 * Idefics3 and SmolVLM write "<row_1_col_2>" in front of each tile. That is text; it stays.

@@ -67,10 +67,8 @@ class VideoInputs:
 
     Attributes:
         inputs: tensors for the encoder and for positions.
-        span: the ids that stand for the video in the prompt, in the place of `mark`.
-        mark: the part of a prompt's text that `span` replaces.
-        layout: a grid for each picture.
-        shown: which frame each picture shows.
+        span, mark: the ids that stand for the video in the prompt, and the part of its text that they replace.
+        layout, shown: a grid for each picture, and which frame it shows.
     """
 
     inputs: Inputs

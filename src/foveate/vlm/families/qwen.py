@@ -2,11 +2,8 @@
 
 * `get_rope_index` must see the full prompt. Given short ids and no positions, these models take positions of plain
   text, without an error and with other logits.
-* The encoders take any subset of tokens, if positions and attention borders are given beside the patches. A dense
-  encoder whose dropped keys are masked gives the same numbers. Qwen2.5-VL attends within windows of 4 x 4 tokens in
-  most of its layers.
-* Qwen3-VL adds features of earlier layers to the first layers of the language model (DeepStack); they are sliced with
-  the rest.
+* The encoders take any subset of tokens, if positions and attention borders are given beside the patches.
+* Qwen3-VL adds features of earlier layers to the first layers of the language model (DeepStack); they are sliced too.
 """
 
 from __future__ import annotations

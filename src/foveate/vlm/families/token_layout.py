@@ -1,13 +1,12 @@
 """Where the visual tokens of one image lie in it, and how a relevance map is read there.
 
-A vision-language model turns an image into rows of features [n, D], one for each visual token (placeholder) of the
-prompt. Most tokens show a part of the image and are selectable: they lie on one or several `TokenGrid`s, such as the
-overview and the tiles of LLaVA-NeXT. Others only end a line of tokens, and are kept with their line.
+Most visual tokens show a part of the image and are selectable: they lie on one or several `TokenGrid`s, such as the
+overview and the tiles of LLaVA-NeXT. Others only end a line of tokens, and are kept with their line. A grid may show
+less than the image (a processor that crops the centre) or more (one that pads it to a square): what lies outside of the
+image has no relevance and is kept last.
 
-* A grid may show less than the image (a processor that crops the centre) or more (one that pads it to a square). What
-  lies outside of the image has no relevance and is kept last.
-* A map is read exactly: where tokens are coarser than the map, the mean over each token's area; where they are finer,
-  linear interpolation, as in core/grid.py. Both are one small matrix product a side.
+A map is read exactly: where tokens are coarser than the map, the mean over each token's area; where they are finer,
+linear interpolation, as in core/grid.py. Both are one small matrix product a side.
 """
 
 from __future__ import annotations
@@ -37,9 +36,8 @@ class TokenGrid:
         h, w: tokens.
         box: (y0, x0, y1, x1) in pixels of the image; may reach beyond it.
         first: feature row of the first token.
-        line: feature rows from one line of tokens to the next: w (0 stands for it), or w + 1 with a token that ends
-            each line.
-        frame: which of the pictures of its layout the grid shows; above 0 in a video only.
+        line: feature rows from one line of tokens to the next: w (0 stands for it), or w + 1 with line ends.
+        frame: which picture of a video the grid shows.
     """
 
     h: int

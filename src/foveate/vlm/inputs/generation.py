@@ -75,14 +75,10 @@ def setting(model: Any, keywords: dict[str, Any], name: str) -> Any:
 def check_context(
     model: Any, text: Mapping[str, torch.Tensor], kept: int, keywords: dict[str, Any], *, rounds: int = 0
 ) -> None:
-    """Whether a prompt (`text`: of one question, with `kept` visual tokens) and its answer fit the model's context.
+    """Raises BudgetError or PromptError where a prompt and its answer do not fit the model's context.
 
-    `rounds` of a dialogue are in it.
-
-    Kept tokens have the positions that they have in the full prompt, so in most families dropping some makes no room;
-    where a position stands for many tokens (M-RoPE), their number may be what does not fit.
-
-    Raises BudgetError where fewer visual tokens would fit, PromptError where only a shorter dialogue does.
+    text: of one question, with `kept` visual tokens and `rounds` of a dialogue. Kept tokens have the positions of the
+    full prompt, so in most families dropping some makes no room; with M-RoPE it does.
     """
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     new = setting(model, keywords, "max_new_tokens") or 0

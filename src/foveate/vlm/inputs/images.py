@@ -222,7 +222,7 @@ def encode_video(
     return EncodedImage(
         model=vlm.model,
         images=tuple(picture.rgb for picture in shown),
-        textures=read_frames(textures, reader),
+        textures=read_textures(textures, reader, frames=True),
         layouts=(video.layout,),
         spans=(video.span,),
         features=features,
@@ -312,27 +312,23 @@ def with_layer(texture: Texture, page: PdfPage | None, read: Read) -> Texture:
     return texture.with_words(page.words)
 
 
-def read_textures(textures: Sequence[Texture], reader: WordReader | Literal["auto"] | None) -> tuple[Texture, ...]:
+def read_textures(
+    textures: Sequence[Texture], reader: WordReader | Literal["auto"] | None, *, frames: bool = False
+) -> tuple[Texture, ...]:
     """Textures that know what is written in their images; those that do already stay as they are.
 
-    With "auto" a reader that fails is a warning, and the image stays as it was; a reader that was asked for raises
-    OptionError or MissingExtraError.
+    frames: they are of a clip, and one that looks like the last that was read has its words. With "auto" a reader that
+    fails is a warning; one that was asked for raises OptionError or MissingExtraError.
     """
-    return tuple(textures) if reader is None else tuple(_read(texture, reader) for texture in textures)
-
-
-def read_frames(textures: Sequence[Texture], reader: WordReader | Literal["auto"] | None) -> tuple[Texture, ...]:
-    """The same for the frames of a clip: one that looks like the last that was read has its words."""
     if reader is None:
         return tuple(textures)
     found: list[Texture] = []
     last: Texture | None = None
     for texture in textures:
-        if last is not None and last.words is not None and texture.words is None and _alike(texture, last):
+        if frames and last is not None and last.words is not None and texture.words is None and _alike(texture, last):
             found.append(texture.with_words(last.words))
-            continue
-        last = _read(texture, reader)
-        found.append(last)
+        else:
+            found.append(last := _read(texture, reader))
     return tuple(found)
 
 

@@ -1,10 +1,9 @@
 """From a question to the ids of the full prompt, without touching the images again.
 
-The processor replaces each image token of a text by what stands for that image: hundreds of placeholder tokens, with
-tags between them in some families. That costs a pass over the images. Here it happens once an image: `find_spans` keeps
-the ids that stand for each image, and every further prompt is tokenised with single image tokens, which are then
-replaced. Image tokens are special tokens, so a tokenizer cuts the text at them, and the ids around them do not depend
-on what stands between; `find_spans` checks that.
+The processor replaces each image token of a text by the ids that stand for that image, at the price of a pass over the
+images. Here that happens once: `find_spans` keeps these ids, and every further prompt is tokenised with single image
+tokens, which are then replaced. Image tokens are special tokens, so the ids around them do not depend on what stands
+between; `find_spans` checks that.
 """
 
 from __future__ import annotations

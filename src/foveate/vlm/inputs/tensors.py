@@ -131,11 +131,8 @@ def read_attention(
 ) -> tuple[Floats, ...] | None:
     """What `generate` returned -> attention of one answer: float32 [layers, n] for each image, n as in `Choice.rows`.
 
-    Args:
-        out: of `generate`; only one that was asked for attention has any.
-        ids: input_ids [B, L] of the call, on its device.
-        token: id of the placeholders; sample: which prompt of the batch.
-        steps: tokens of the answer. The mean over them and over heads is taken.
+    ids: input_ids [B, L] of the call. token: id of the placeholders. sample: which prompt of the batch. steps: tokens
+    of the answer; the mean over them and over heads is taken.
     """
     import torch
 
@@ -152,11 +149,8 @@ def read_attention(
 def place_attention(attention: Floats, choice: Choice, layout: TokenLayout, grids: Sequence[Grid]) -> list[Floats]:
     """Attention [n] to the kept rows of one image or video -> how much lies on each cell of each picture.
 
-    Args:
-        grids: of the texture of each picture.
-
-    Returns a float32 [h, w] for each picture. What goes to line ends, and to tokens beyond the image's border, is left
-    out.
+    grids: of the texture of each picture. Returns a float32 [h, w] for each; line ends and tokens beyond the image's
+    border are left out.
     """
     planes = [np.zeros(grid.shape, np.float32) for grid in grids]
     for tokens, kept in zip(layout.grids, choice.kept, strict=True):

@@ -1,9 +1,8 @@
 """Mode "crop": which regions to cut out and show larger, beside the whole picture.
 
 A quarter of the budget goes to the whole picture, the rest to the regions, 64 to 400 tokens each. Crops are further
-images in the prompt, encoded for every question: this mode spends time to see small things, where the others save it.
-A family whose images may have any size shows a crop at just as many tokens as it was given; one of a fixed size encodes
-it whole, and keeps the best tokens.
+images in the prompt, encoded for every question. A family whose images may have any size shows a crop at just as many
+tokens as it was given; one of a fixed size encodes it whole, and keeps the best tokens.
 """
 
 from __future__ import annotations

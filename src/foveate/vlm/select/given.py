@@ -1,8 +1,8 @@
 """Visual tokens that the caller chose: an Allocation or a mask on each grid of tokens.
 
-An index does not say which grid it counts. Cells of a texture are not a model's visual tokens, and cell 300 of 48 x 64
-lies elsewhere than token 300 of 24 x 24. An Allocation knows its grid and a mask its shape, so both are compared with
-the model's; bare indices are refused. An Allocation that knows its texture is compared with the image, too.
+Cells of a texture are not a model's visual tokens: cell 300 of 48 x 64 lies elsewhere than token 300 of 24 x 24. So an
+Allocation's grid, or a mask's shape, is compared with the model's, and an Allocation's texture with the image; bare
+indices are refused.
 """
 
 from __future__ import annotations
@@ -29,12 +29,10 @@ def choose_given(kept: Kept, layouts: Sequence[TokenLayout], images: Sequence[ND
     Args:
         kept: for each grid of all layouts, in order, an Allocation on it, a mask bool [h, w], or None for no token of
             it; of a single grid also without the list.
-        layouts: of the images.
-        images: uint8 [H, W, 3] each, which textures of Allocations are compared with; empty: nothing is. That is for a
-            video: where one frame is relevant, the next one usually is.
+        images: uint8 [H, W, 3] each, which textures of Allocations are compared with; empty for a video, where one
+            frame's choice may stand for others.
 
-    Raises OptionError for another number of them, for cells of another grid or of another image, for an image of which
-    nothing is kept, and for indices without a grid.
+    Raises OptionError for anything else, and for an image of which nothing is kept.
     """
     grids = [grid for layout in layouts for grid in layout.grids]
     given: list[Any] = list(kept) if isinstance(kept, list | tuple) else [kept]
