@@ -267,7 +267,7 @@ def test_a_folder_that_goes_away(tmp_path: Path) -> None:
                 shutil.rmtree(folder)
             yield rgb
 
-    with pytest.raises(errors.OutputError, match="could not be written"):
+    with pytest.raises(errors.OutputError, match="cannot be written"):
         write_results(stream(frames(), "a cake", long_side=128), folder / "k.jsonl", folder / "k.mp4")
     assert not folder.exists()
 
@@ -411,8 +411,8 @@ def test_the_glow_is_the_maps_and_several_have_their_colours(frames: list[Frame]
     assert np.abs(two[:, 0] - 45).max() <= 3  # no relevance: grey, at its darkness
 
 
-@pytest.mark.parametrize("size", [(1, 1), (64, 48), (98, 160), (900, 20), (20, 900), (2160, 3840)])
-@pytest.mark.parametrize("questions", [1, 2, 5])
+@pytest.mark.parametrize("size", [(1, 1), (98, 160), (900, 20), (2160, 3840)])
+@pytest.mark.parametrize("questions", [1, 5])
 def test_pages_of_all_sizes(size: tuple[int, int], questions: int) -> None:
     page = Page.for_frames(size, questions)
     height, width = page.size

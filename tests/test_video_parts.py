@@ -26,7 +26,6 @@ from foveate.video.temporal import (
     measure_motion,
     select_changed,
     smooth_relevance,
-    update_fixation,
 )
 from tests.video_scenes import pan, photo, seen_through
 
@@ -186,15 +185,6 @@ def test_the_motion_channel_is_the_largest_change_of_a_cell() -> None:
     truth = np.zeros(SHAPE)
     truth[5, 10] = 0.2
     np.testing.assert_allclose(plane, truth, atol=1e-6)
-
-
-def test_looks_fade_and_are_renewed() -> None:
-    kept = np.array([[True, False]])
-    np.testing.assert_allclose(update_fixation(np.array([[0.5, 0.5]], np.float32), kept), [[0.55, 0.45]], atol=1e-6)
-    plane = np.zeros((1, 2), np.float32)
-    for _ in range(200):
-        plane = update_fixation(plane, kept)
-    np.testing.assert_allclose(plane, [[1, 0]], atol=1e-6)
 
 
 @pytest.fixture(scope="module")

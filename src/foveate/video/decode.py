@@ -35,7 +35,7 @@ from foveate.core.readonly import Frozen
 
 Bytes = NDArray[np.uint8]
 Row: TypeAlias = "tuple[float | None, Bytes]"
-ClipSource: TypeAlias = "str | os.PathLike[str] | int | Iterable[object]"
+ClipSource: TypeAlias = "str | os.PathLike[str] | Iterable[object]"
 
 RATE = 24.0  # pictures a second where nothing says it
 MOST = 1024  # pictures of a clip in a prompt: more do not fit, and are most often a wrong fps
@@ -60,7 +60,7 @@ class TimedPicture(Frozen):
 
 
 class Clock:
-    """Timestamps of any kind -> seconds since the first picture, always increasing.
+    """Timestamps -> seconds since the first picture, always increasing.
 
     A missing timestamp is the one before plus one frame. A clock that jumps back goes on one frame after the picture
     before; the first clock, and the last that jumped, are believed where they are later.
@@ -97,7 +97,6 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
         size: (H, W) of the first picture; None where it is not known before it is read.
         frames: how many pictures the file promises, or None.
         rate: nominal pictures a second, or None.
-        codec: "h264", for example; None where nothing is decoded.
         live: whether nothing is read before it is asked for (a camera, an iterable).
     """
 
@@ -110,7 +109,7 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
         self._clock = Clock(1 / (source.rate or RATE))
         self._count, self._read = 0, 0
         self.closed, self.live = False, not source.ahead
-        self.name, self.frames, self.rate, self.codec = source.name, source.frames, source.rate, source.codec
+        self.name, self.frames, self.rate = source.name, source.frames, source.rate
         self._first: TimedPicture | None = None
         if source.ahead:
             try:
@@ -167,9 +166,8 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
 
     def __repr__(self) -> str:
         size = "" if self.size is None else f", {self.size[0]} x {self.size[1]} px"
-        codec = "" if self.codec is None else f", {self.codec}"
         rate = "" if self.rate is None else f", {self.rate:.4g} a second"
-        return f"VideoClip({self.name!r}{size}{codec}{rate}, {self.progress()})"
+        return f"VideoClip({self.name!r}{size}{rate}, {self.progress()})"
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -189,7 +187,7 @@ def open_clip(source: ClipSource, *, long_side: int | None = None, rate: float |
     [0.0, 0.25, 0.5]
 
     Args:
-        source: path of a video file (the extra `video`); "camera:0" or its number (untested: none was there); a folder
+        source: path of a video file (the extra `video`); "camera:0" (untested: none was there); a folder
             of images, in natural order of their names; an iterable of what `load_image` takes (uint8 arrays [H, W, 3],
             PIL images, paths), or of pairs (seconds, one of these).
         long_side: pictures larger than this are scaled down to it.
@@ -204,37 +202,28 @@ def open_clip(source: ClipSource, *, long_side: int | None = None, rate: float |
         check_int("long_side", long_side, fix="pass 512")
     if rate is not None:
         check_number("rate", rate, 1e-6, None, fix="pass 24")
-    number: object = source
     if isinstance(source, str | os.PathLike):
-        text = os.fspath(source)
-        if not text.startswith("camera:") or Path(text).exists():
-            return VideoClip(_open_path(Path(source), text, long_side, rate))
-        number = text.removeprefix("camera:")
-    elif isinstance(source, np.ndarray) and source.ndim != 4:
-        raise VideoError(
-            f"one array {source.dtype} {list(source.shape)}",
-            expected="an iterable of frames, uint8 [H, W, 3]",
-            fix="for a clip of one picture pass [array]",
-        )
+        reader = _open_path(os.fspath(source), long_side, rate)
     elif isinstance(source, Iterable) and not isinstance(source, bytes | bytearray | memoryview):
-        return VideoClip(ImageReader("arrays", source, long_side, rate))
-    number = str(number) if isinstance(number, str | int | np.integer) else ""
-    if not (number.isascii() and number.isdigit()):
+        reader = ImageReader("arrays", source, long_side, rate)
+    else:
         raise VideoError(
             f"a video given as {source!r:.80}, of type {type(source).__name__}",
-            expected="a path, a folder of images, a camera's number (0 or 'camera:0'), an iterable of arrays [H, W, 3]",
+            expected="a path, a folder of images, 'camera:0', an iterable of arrays [H, W, 3]",
             fix="for a clip of one picture pass [image]; save bytes to a file first",
         )
-    _refuse_rate(rate, "a camera")
-    return VideoClip(CameraReader(int(number), long_side))
+    if rate is not None and not isinstance(reader, ImageReader):
+        reader.close()
+        raise OptionError(
+            f"rate={rate!r} for '{reader.name}'", expected="no rate: it has times of its own", fix="leave it out"
+        )
+    return VideoClip(reader)
 
 
-def _refuse_rate(rate: float | None, what: str) -> None:
-    if rate is not None:
-        raise OptionError(f"rate={rate!r} for {what}", expected="no rate: it has times of its own", fix="leave it out")
-
-
-def _open_path(path: Path, text: str, long_side: int | None, rate: float | None) -> ClipReader:
+def _open_path(text: str, long_side: int | None, rate: float | None) -> ClipReader:
+    path, camera = Path(text), re.fullmatch("camera:([0-9]+)", text)
+    if camera and not path.exists():
+        return CameraReader(int(camera[1]), long_side)
     try:
         size = os.stat(text).st_size  # unlike Path("") an empty text is not this folder
         files = _list_images(path) if path.is_dir() else []
@@ -254,9 +243,8 @@ def _open_path(path: Path, text: str, long_side: int | None, rate: float | None)
         raise VideoError(
             f"'{path}' is " + ("empty (0 bytes)" if path.is_file() else "not a regular file"),
             expected="a video file",
-            fix="download or export it again; for a camera pass its number: 'camera:0'",
+            fix="download or export it again; for a camera pass 'camera:0'",
         )
-    _refuse_rate(rate, "a file")
     return FileReader(path, long_side)
 
 
@@ -270,7 +258,6 @@ class ClipReader:
     ahead = False
     frames: int | None = None
     rate: float | None = None
-    codec: str | None = None
     skipped = 0
 
     def read(self) -> Iterator[Row]:
@@ -400,7 +387,6 @@ class FileReader(ClipReader):
         # At full size the fast way is taken, 1 to 2 levels too dark: 0.2 ms at 854 x 480, the exact one 1.3 ms.
         self._fast, self._exact = ways.AREA, ways.AREA | ways.FULL_CHR_H_INT | ways.ACCURATE_RND
         self._long_side = long_side
-        self.codec = context.name
         self.frames = self._stream.frames or None
         rate = self._stream.average_rate or self._stream.guessed_rate
         self.rate = float(rate) if rate else None

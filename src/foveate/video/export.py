@@ -58,16 +58,11 @@ class ClipWriter(AbstractContextManager["ClipWriter"]):
                 raise IsADirectoryError("that is a folder")
             self._part.open("xb").close()  # PyAV opens the file with the first picture only
             self._open(av, Fraction(float(rate)).limit_denominator(1001))
-        except BaseException as cause:
+        except self._failures as cause:
+            raise self._fail(cause) from cause
+        except BaseException:
             self.discard()
-            if not isinstance(cause, self._failures):
-                raise
-            raise OutputError(
-                f"'{self.path}' cannot be written ({getattr(cause, 'strerror', None) or cause})",
-                expected="a file in a folder that exists and can be written to; at most 16384 pixels a side, and a "
-                "PyAV with the encoder libx264",
-                fix="make the folder, choose another place, or write smaller pictures",
-            ) from cause
+            raise
 
     def _open(self, av: Any, rate: Fraction) -> None:
         kind = CONTAINERS[self.path.suffix.lower()]
@@ -120,12 +115,13 @@ class ClipWriter(AbstractContextManager["ClipWriter"]):
             raise self._fail(cause) from cause
         self._first, self._last, self.count = first, ticks, self.count + 1
 
-    def _fail(self, cause: Exception) -> OutputError:
+    def _fail(self, cause: BaseException) -> OutputError:
         self.discard()
         return OutputError(
-            f"'{self.path}' could not be written ({getattr(cause, 'strerror', None) or cause})",
-            expected="a folder that stays, with room for the clip",
-            fix="choose another place or make room; nothing was changed",
+            f"'{self.path}' cannot be written ({getattr(cause, 'strerror', None) or cause})",
+            expected="a folder that exists and stays, can be written to and has room; at most 16384 pixels a side; a "
+            "PyAV with the encoder libx264",
+            fix="choose another place, make room, or write smaller pictures; nothing was changed",
         )
 
     def close(self) -> None:
