@@ -110,17 +110,11 @@ def _load(name: str, encoder: str | None) -> LateModel:
 
 
 def _check_extra() -> None:
-    from foveate.core.errors import MissingExtraError
+    from foveate.core.errors import needed_by
 
-    try:
+    with needed_by("the viewer", "view"):
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
-    except ImportError as cause:
-        raise MissingExtraError(
-            f"the viewer needs {cause.name}, which is not installed",
-            expected="the extra [view]",
-            fix="pip install 'foveate[view]'",
-        ) from None
 
 
 def _has_screen() -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from numpy.typing import NDArray
 
-from foveate.core.errors import DeviceError, FoveateError, MissingExtraError, OptionError
+from foveate.core.errors import DeviceError, FoveateError, OptionError, needed_by
 
 if TYPE_CHECKING:
     import torch
@@ -23,19 +23,14 @@ SMALLER = "a smaller long_side=; or device='cpu'"
 DEVICE = ("CUDA error", "CUDA out of memory", "cuDNN error", "CUDNN_", "CUBLAS_", "CUFFT", "HIP error", "NVML")
 MEMORY = ("out of memory", "ALLOC_FAILED", "ALLOCATION_FAILED")
 KINDS = ("cpu", "cuda")
+CPU_ONLY = "for a CPU-only machine first: pip install torch --index-url https://download.pytorch.org/whl/cpu"
 LEAVE = "leave it out for the GPU if there is one, else the CPU"
 
 
 def import_torch(what: str) -> ModuleType:
     """The module torch. Raises MissingExtraError, which names `what` needs it."""
-    try:
+    with needed_by(what, "torch", "or NumPy's values, which need nothing"):
         import torch
-    except ImportError as cause:
-        raise MissingExtraError(
-            f"{what} needs torch, which is not installed",
-            expected="the extra [torch]",
-            fix=f"pip install 'foveate[torch]'; or NumPy's values, which need nothing ({cause})",
-        ) from cause
     return torch
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -219,6 +220,23 @@ class StoreLockedError(FoveateError, BlockingIOError):
 
 class StoreDamagedError(StoreError):
     """A shard of the store is missing, or its bytes are not those that were written."""
+
+
+@contextmanager
+def needed_by(what: str, extra: str, more: str = "") -> Iterator[None]:
+    """For the import of an optional package: if it fails, MissingExtraError says that `what` needs it.
+
+    >>> with needed_by("a PDF", "text", "or save the page as PNG"):
+    ...     import pypdfium2
+    """
+    try:
+        yield
+    except ImportError as cause:
+        raise MissingExtraError(
+            f"{what} needs {cause.name}, which is not installed",
+            expected=f"the extra [{extra}]",
+            fix="; ".join(filter(None, (f"pip install 'foveate[{extra}]'", more))),
+        ) from cause
 
 
 def warn(note: str, kind: type[Warning]) -> None:

@@ -122,6 +122,20 @@ def load_reduced(source: ImageSource, at_least: int | None) -> tuple[Picture, tu
     return _from_bytes(content, name, None, MAX_PIXELS, at_least)
 
 
+def first_bytes(source: object, count: int) -> bytes:
+    """The first bytes of a file or of bytes; none of what cannot be read."""
+    if isinstance(source, bytes | bytearray | memoryview):
+        return bytes(source[:count])
+    try:
+        path = Path(source)  # type: ignore[arg-type]
+        if not path.is_file():  # a pipe may never end
+            return b""
+        with path.open("rb") as file:
+            return file.read(count)
+    except (OSError, ValueError, TypeError):
+        return b""
+
+
 def refuse_address(source: str | os.PathLike[str]) -> None:
     """Raises ImageNotFoundError for a web address in the place of a path, which may have lost a slash in `Path`."""
     text = os.fspath(source)

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from safetensors import SafetensorError
 
-from foveate.core.devices import find_device, first_line
-from foveate.core.errors import EncoderOutputError, FoveateError, MissingExtraError, ModelFilesError
+from foveate.core.devices import CPU_ONLY, find_device, first_line
+from foveate.core.errors import EncoderOutputError, FoveateError, ModelFilesError, needed_by
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CODE = {"trust_remote_code": False}  # and never ask: a checkpoint is data
@@ -250,16 +250,9 @@ def _choose_class(checkpoint: Checkpoint, model_type: str) -> str:
 
 
 def _import_libraries(kind: ModelKind) -> tuple[Any, Any]:
-    try:
+    with needed_by(f"a {kind.what}", "torch", f"{CPU_ONLY}; or {kind.instead}"):
         import torch
         import transformers
-    except ImportError as cause:
-        raise MissingExtraError(
-            f"a {kind.what} needs {cause.name}, which is not installed",
-            expected="the extra [torch] (on Linux, PyPI's torch brings 5 GB of CUDA packages)",
-            fix="pip install 'foveate[torch]'; for a CPU-only machine first: "
-            f"pip install torch --index-url https://download.pytorch.org/whl/cpu; or {kind.instead}",
-        ) from cause
     return torch, transformers
 
 

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.checks import check_int
-from foveate.core.errors import ImageDecodeError, ImageTooLargeError, MissingExtraError, OptionError, PageError
-from foveate.core.image import PDF_START, ImageSource, Picture, load_image, read_source
+from foveate.core.errors import ImageDecodeError, ImageTooLargeError, OptionError, PageError, needed_by
+from foveate.core.image import PDF_START, ImageSource, Picture, first_bytes, load_image, read_source
 from foveate.reading.order import GAP, arrange, stand_upright
 from foveate.reading.words import Word, Words
 
@@ -54,18 +54,7 @@ class PdfPage(NamedTuple):
 
 def is_pdf(source: ImageSource) -> TypeGuard[str | os.PathLike[str] | bytes]:
     """Whether a path or bytes begin as a PDF."""
-    if isinstance(source, bytes | bytearray | memoryview):
-        return PDF_START in bytes(source[:1024])
-    if not isinstance(source, str | os.PathLike):
-        return False
-    try:
-        path = Path(source)
-        if not path.is_file():  # a pipe may never end
-            return False
-        with path.open("rb") as file:
-            return PDF_START in file.read(1024)
-    except (OSError, ValueError, TypeError):
-        return False
+    return PDF_START in first_bytes(source, 1024)
 
 
 def load_page(source: str | os.PathLike[str] | bytes, page: int | None = None) -> PdfPage:
@@ -75,14 +64,8 @@ def load_page(source: str | os.PathLike[str] | bytes, page: int | None = None) -
         MissingExtraError: pypdfium2 is not installed. PageError: no such page, or None of several.
         ImageNotFoundError, ImageTooLargeError, ImageDecodeError: the file or the page cannot be read.
     """
-    try:
+    with needed_by("a PDF", "text", "or save the page as PNG"):
         import pypdfium2
-    except ImportError as cause:
-        raise MissingExtraError(
-            f"a PDF needs {cause.name}, which is not installed",
-            expected="the extra [text]",
-            fix="pip install 'foveate[text]'; or save the page as PNG",
-        ) from cause
     content, name = read_source(source)
     with _lock:
         try:

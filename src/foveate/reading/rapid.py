@@ -21,7 +21,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.errors import MissingExtraError, ModelFilesError
+from foveate.core.errors import ModelFilesError, needed_by
 from foveate.core.threads import once
 from foveate.reading.order import order_lines
 from foveate.reading.words import Word, Words
@@ -391,14 +391,8 @@ def cut_words(line: Letters) -> list[Piece]:
 @once()
 def engines() -> tuple[Any, Any]:
     """RapidOCR's detector and recogniser, for any number of threads. Raises MissingExtraError, ModelFilesError."""
-    try:
+    with needed_by("the reader 'rapidocr'", "text"):
         import rapidocr
-    except ImportError as cause:
-        raise MissingExtraError(
-            f"the reader 'rapidocr' needs {cause.name}, which is not installed",
-            expected="the extra [text]",
-            fix="pip install 'foveate[text]'",
-        ) from cause
     whole = {
         "Global.log_level": "critical",  # it writes to stderr otherwise, each time
         "Global.use_cls": False,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from foveate.core.errors import ImageTooLargeError, MissingExtraError
-from foveate.core.image import PILLOWS_LIMIT, check_rgb, fit_size, load_image, shrink, undecodable
+from foveate.core.image import PILLOWS_LIMIT, check_rgb, first_bytes, fit_size, load_image, shrink, undecodable
 
 Bytes = NDArray[np.uint8]
 MAX_BYTES = 2**32  # of a file that is decoded whole
@@ -133,7 +133,8 @@ def open_raster(source: str | os.PathLike[str] | Bytes) -> Raster:
     if isinstance(source, np.ndarray):
         check_rgb(source)
         return Pixels(source.copy())
-    tiled = _open_tiled(Path(source)) if _is_tiff(source) else None
+    is_tiff = first_bytes(source, 4) in TIFF_STARTS
+    tiled = _open_tiled(Path(source)) if is_tiff else None
     if tiled is not None:
         return tiled
     try:
@@ -141,7 +142,7 @@ def open_raster(source: str | os.PathLike[str] | Bytes) -> Raster:
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limits follow
             picture = load_image(source, max_bytes=MAX_BYTES, max_pixels=PILLOWS_LIMIT)
     except ImageTooLargeError as cause:
-        if not _is_tiff(source) or _has_tifffile():
+        if not is_tiff or _has_tifffile():
             raise
         raise MissingExtraError(
             f"'{Path(source).name}' is too large to be decoded whole",
@@ -149,17 +150,6 @@ def open_raster(source: str | os.PathLike[str] | Bytes) -> Raster:
             fix="pip install 'foveate[large]'",
         ) from cause
     return Pixels(picture.rgb, picture.name)
-
-
-def _is_tiff(source: Any) -> bool:
-    try:
-        path = Path(source)
-        if not path.is_file():  # a pipe may never end
-            return False
-        with path.open("rb") as stream:
-            return stream.read(4) in TIFF_STARTS
-    except (OSError, TypeError, ValueError):  # load_image says what is wrong
-        return False
 
 
 def _has_tifffile() -> bool:

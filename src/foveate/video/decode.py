@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.checks import check_int, check_number
-from foveate.core.errors import FoveateError, MissingExtraError, OptionError, VideoError, VideoNotFoundError
+from foveate.core.errors import FoveateError, OptionError, VideoError, VideoNotFoundError, needed_by
 from foveate.core.image import FORMATS, MAX_PIXELS, fit_size, load_image, shrink
 from foveate.core.readonly import Frozen
 
@@ -353,15 +353,9 @@ class CameraReader(ClipReader):
 
 def import_pyav(what: str = "reading a video file") -> Any:
     """The module av. Raises MissingExtraError, which says what it was for."""
-    try:
+    more = "without it a folder of images can be the clip, and `foveate video --no-video` writes lines of JSON alone"
+    with needed_by(what, "video", more):
         import av
-    except ImportError as cause:
-        raise MissingExtraError(
-            f"{what} needs {cause.name}, which is not installed",
-            expected="the extra [video] (PyAV, which carries FFmpeg)",
-            fix="pip install 'foveate[video]'; without it a folder of images can be the clip, and `foveate video "
-            "--no-video` writes the lines of JSON alone",
-        ) from cause
     return av
 
 

@@ -18,8 +18,8 @@ import os
 from typing import Any
 
 from foveate.core.checks import check_choice
-from foveate.core.devices import find_device, first_line
-from foveate.core.errors import MissingExtraError, ModelError
+from foveate.core.devices import CPU_ONLY, find_device, first_line
+from foveate.core.errors import MissingExtraError, ModelError, needed_by
 from foveate.encoders.checkpoint import (
     Checkpoint,
     ModelKind,
@@ -254,15 +254,8 @@ def device_of(torch: Any, device: str) -> str:
 
 def libraries() -> tuple[Any, Any]:
     """(torch, transformers). Raises MissingExtraError if one of them, or what else the extra brings, is missing."""
-    try:
+    with needed_by("a vision-language model", "vlm", CPU_ONLY):
         import jinja2  # noqa: F401  chat templates; transformers would say so only when a question is laid out
         import torch
         import transformers
-    except ImportError as cause:
-        raise MissingExtraError(
-            f"a vision-language model needs {cause.name}, which is not installed",
-            expected="the extra [vlm] (on Linux, PyPI's torch brings 5 GB of CUDA packages)",
-            fix="pip install 'foveate[vlm]'; for a CPU-only machine first: "
-            "pip install torch --index-url https://download.pytorch.org/whl/cpu",
-        ) from cause
     return torch, transformers
