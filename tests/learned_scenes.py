@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from training.judges.collage.features import NANO, Made
-from training.judges.collage.scenes import CELLS, COLUMNS, ROWS, SIDE, Scene, Thing, questions_of
-from training.judges.micro_vlm.scenes import COLOURS
+from training.judges.collage.scenes import CELLS, COLOURS, COLUMNS, ROWS, SIDE, Scene, Thing, questions_of
 
 
 def made(count: int) -> Made:

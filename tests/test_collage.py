@@ -15,8 +15,8 @@ from transformers import AttentionInterface  # noqa: E402
 
 from training.judges import llava  # noqa: E402
 from training.judges.collage import cutouts, evaluate, features, model, scenes, tower  # noqa: E402
+from training.judges.collage.scenes import COLOURS, Question  # noqa: E402
 from training.judges.llava import Item  # noqa: E402
-from training.judges.micro_vlm.scenes import COLOURS, Question  # noqa: E402
 
 pytestmark = pytest.mark.vlm
 
@@ -287,3 +287,13 @@ def test_the_peak_is_looked_for_on_the_thing_that_is_named() -> None:
     some += [Item(0, Question("how many dog", "one", "count", (1,)))]
     assert evaluate.pointed(shown, some, lambda item, way, budget: [7]) == 1
     assert evaluate.pointed(shown, some, lambda item, way, budget: [9]) == 0
+
+
+def test_intervals_hold_the_share() -> None:
+    rng = np.random.default_rng(0)
+    full = rng.random(400) < 0.95
+    found = llava.share(full & (rng.random(400) < 0.9), np.repeat(np.arange(100), 4), full)
+    low, high = found["interval"]
+    assert low < found["accuracy"] < high
+    assert high - low < 0.15
+    assert found["kept"] == pytest.approx(found["accuracy"] / full.mean())

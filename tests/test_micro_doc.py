@@ -154,6 +154,32 @@ def test_stock_classes_load_what_is_saved_and_the_processor_makes_the_prompt(tmp
     assert processor.decode([*letters, llava.EOS], skip_special_tokens=True) == "12.50 kg"
 
 
+@pytest.mark.parametrize("method", ["relevance", "dpp", "maxmin", "saliency", "uniform", "random"])
+def test_foveate_answers_as_the_recipe_does(method: Any) -> None:
+    """Without foveate: placeholders of dropped cells leave the prompt with their positions, features leave alike."""
+    import foveate.vlm
+
+    made, page = tiny(), MANY[False][0]
+    pixels = train.KIND.normalised([pages.draw(page)])
+    with torch.no_grad():
+        features = made.get_image_features(pixel_values=pixels, return_dict=True)
+    vlm = foveate.vlm.attach(made, train.KIND.processor())
+    text = pages.questions_of(page)[0].text
+    asked = text.lower().rstrip("?")
+    answer = vlm.ask(vlm.see(pages.draw(page), read=False), text, budget=31, method=method, generation=evaluate.SHORT)
+    kept = answer.chosen[0].kept[0].indices.tolist()
+    ids, positions = llava.prompt(asked, kept, train.VOCABULARY)
+    part = type(features)(pooler_output=[features.pooler_output[0][kept]])
+    out = made.generate(
+        input_ids=ids[None], attention_mask=torch.ones_like(ids)[None], position_ids=positions[None],
+        mm_encoder_outputs={"image": part}, **evaluate.SHORT,
+    )  # fmt: skip
+    said = vlm.processor.tokenizer.decode(out[0, len(ids) :], skip_special_tokens=True)
+    assert answer.text.strip() == said.strip()
+    one = llava.first_words(made, [features.pooler_output[0]], [asked], [kept], train.VOCABULARY)
+    assert one == [list(train.VOCABULARY)[int(out[0, len(ids)])]]
+
+
 def test_the_evaluation_asks_every_method_with_its_budget(tmp_path: Path) -> None:
     import foveate.vlm
 

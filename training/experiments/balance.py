@@ -36,8 +36,7 @@ from training.harness import Example, Judged, fit, once
 from training.judges.collage.cutouts import cutouts, grounds
 from training.judges.collage.features import Made, load
 from training.judges.collage.model import VOCABULARY
-from training.judges.collage.scenes import CELLS, NAMED, draw, pick, pool_of, questions_of
-from training.judges.micro_vlm.scenes import Question
+from training.judges.collage.scenes import CELLS, NAMED, Question, draw, pick, pool_of, questions_of
 
 Floats = NDArray[np.float32]
 Loss = Callable[[nn.Module, NDArray[np.int64]], Tensor]  # a form and the rows of a batch -> a number

@@ -23,19 +23,22 @@ from torch import Tensor
 
 import foveate
 from foveate.allocation.allocation import even_order
+from foveate.allocation.policies import Coverage
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, whole_box
 from foveate.vlm.select.choice import Candidates, Choosing
 from foveate.vlm.select.methods import choose
 from training.judges.collage.model import VOCABULARY, Collage, learned, loaded
 from training.judges.collage.scenes import CELLS, FAMILIES, NAMED, SIDE, Scene, pick
 from training.judges.llava import TOKENS, Answerer, Item, first_words, report, table
-from training.judges.micro_vlm.evaluate import METHODS
 
 BUDGETS = {"100 %": 256, "50 %": 128, "25 %": 64, "12 %": 31, "6 %": 15, "3 %": 8}
-WAYS = {
-    **{name: METHODS[name] for name in ("relevance, floor 0.25", "relevance", "relevance, floor 0.5")},
-    **{name: METHODS[name] for name in ("coverage", "dpp", "maxmin", "saliency", "uniform", "random")},
-    "oracle": {},
+WAYS: dict[str, tuple[Any, Choosing]] = {  # method, and what else is chosen by
+    "relevance, floor 0.25": ("relevance", Choosing(floor=0.25)),
+    "relevance": ("relevance", Choosing(floor=0.0)),
+    "relevance, floor 0.5": ("relevance", Choosing(floor=0.5)),
+    "coverage": ("relevance", Choosing(floor=0.0, policy=Coverage())),
+    **{name: (name, Choosing(floor=0.0)) for name in ("dpp", "maxmin", "saliency", "uniform", "random")},
+    "oracle": ("", Choosing()),
 }
 GROUPS = {"named": NAMED, "relations": ("relation", "alike"), **{name: (name,) for name in FAMILIES}}
 SEED, SCENES, EACH = 3, 120, 10
@@ -94,14 +97,13 @@ def chooser(cells: Sequence[Tensor], seen: Sequence[Any], shown: NDArray[np.int8
         return kept[key]
 
     def chosen(item: Item, way: str, budget: int) -> list[int]:
-        text, how = item.question.text, WAYS[way]
+        text, (method, choosing) = item.question.text, WAYS[way]
         if (item.scene, text) not in maps:
             maps[item.scene, text] = foveate.score(seen[item.scene], text)
         seed = 1000 * item.scene + sum(text.encode())  # of "random": other tokens for every question
-        chosen_by = how.get("choosing", Choosing())
-        choosing = replace(chosen_by, floor=chosen_by.floor or 0.0, seed=seed)
-        candidates = Candidates(LAYOUT, [maps[item.scene, text]], [], cells[item.scene].numpy, choosing)
-        rows: list[int] = choose(how.get("method", "relevance"), candidates, budget).rows.tolist()
+        one, numbers = maps[item.scene, text], cells[item.scene].numpy
+        candidates = Candidates(LAYOUT, [one], [], numbers, replace(choosing, seed=seed))
+        rows: list[int] = choose(method, candidates, budget).rows.tolist()
         return rows
 
     return keep

@@ -4,7 +4,7 @@
   cosines of row and column are added, and transformers' own Llama reads them with the question; one word answers.
 * A scene is asked 24 questions in one sequence (llava.py); questions, and whether the scene is seen in a mirror (then
   left is right), are drawn anew each time.
-* Extra losses, as of micro_vlm: what each cell shows, and where two heads look. Masks of training scenes.
+* Extra losses: what each cell shows, and where two heads look. Masks of training scenes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,20 +26,20 @@ from training.judges.collage.cutouts import PARTS
 from training.judges.collage.features import Made, load
 from training.judges.collage.scenes import (
     CELLS,
+    COLOURS,
     COLUMNS,
     FAMILIES,
     KINDS,
     NUMBERS,
     SIDE,
     UNASKED,
+    Question,
     Scene,
     pick,
     questions_of,
 )
 from training.judges.collage.tower import NAMES, PLANES, WIDTH, cells_loss, shown_of
 from training.judges.llava import ASSISTANT, BEFORE, EOS, IGNORED, PAD, SPECIAL, waves
-from training.judges.micro_vlm.scenes import COLOURS, Question
-from training.judges.micro_vlm.train import Trainee as Shapes
 
 SLOW = 1e8  # of the turns of places in the text: a word finds a cell 250 places before it
 NOUNS = tuple(dict.fromkeys(KINDS.get(name, name) for name in NAMES if name not in UNASKED))
@@ -93,9 +92,13 @@ class Collage(nn.Module):
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs of one step: as micro_vlm's, with visual tokens float32 [b, 256, WIDTH] in place of pixels.
+    """Inputs of one step.
 
-    `family`: int64 [b, n], of the question that ends there, else -1.
+    Attributes:
+        tokens: visual tokens float32 [b, 256, WIDTH]. ids, targets: int64 [b, n], see `llava.answers`.
+        dense: int64 [b, 4, 256], what each cell shows, by PLANES. shown: int64 [b, 256], which thing, -1 for none.
+        needs: int64 [b, n, 2]: where a question ends, the thing that it names and the one that is the answer; else -2.
+        family: int64 [b, n], of the question that ends there, else -1.
     """
 
     tokens: Tensor
@@ -174,11 +177,11 @@ def batch_of(of: Learned, indices: list[int], rng: np.random.Generator, *, slots
     )  # fmt: skip
 
 
-class Trainee(Shapes):
+class Trainee(nn.Module):
     """The model, and the heads that say what is in a cell."""
 
     def __init__(self, model: Collage) -> None:
-        nn.Module.__init__(self)
+        super().__init__()
         self.model = model
         width = model.sizes["width"]
         self.heads = nn.ModuleDict({name: nn.Linear(width, len(words)) for name, words in PLANES.items()})
@@ -192,9 +195,15 @@ class Trainee(Shapes):
         """As the tower's: cross entropy over cells, with heads of its own."""
         return cells_loss(self.heads, features, dense)
 
-    def answers(self, features: Tensor, batch: Any, length: int = SLOT) -> tuple[Tensor, Tensor, Tensor]:
-        """As micro_vlm's."""
-        return super().answers(features, batch, length)
+    def answers(self, features: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """As `llava.answers`; heads are told to look at the thing named, a layer later at the answer."""
+        row, place = ((batch.targets != IGNORED) & (batch.targets != EOS)).nonzero(as_tuple=True)
+        layers = len(self.model.language_model.layers)
+        looks = [
+            (layers - back, row, place, batch.shown[row] == batch.needs[row, place, which][:, None])
+            for which, back in enumerate((3, 2))
+        ]
+        return llava.answers(self.model, features, batch.ids, batch.targets, SLOT, looks)
 
 
 def align(trainee: Trainee) -> None:

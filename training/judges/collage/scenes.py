@@ -25,8 +25,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.judges.collage.cutouts import Cutout
-from training.judges.micro_vlm.scenes import COLOURS, SIDES, Question, in_turn
 
+COLOURS = {
+    "red": (214, 38, 40),
+    "green": (40, 165, 62),
+    "blue": (45, 88, 215),
+    "yellow": (238, 215, 46),
+    "purple": (132, 50, 172),
+    "orange": (240, 132, 28),
+    "pink": (246, 150, 196),
+}
+SIDES = ("left of", "right of", "above", "below")
 SIDE = 512  # pixels
 ROWS, COLUMNS = 5, 6
 CELLS = 16  # a side: visual tokens
@@ -40,6 +49,16 @@ FAMILIES = ("colour", "part", "part colour", "count", "relation", "alike")
 NAMED = ("colour", "part", "part colour")  # what is asked about is named, and is one thing
 STEPS = dict(zip(SIDES, ((0, -1), (0, 1), (-1, 0), (1, 0)), strict=True))
 Pool = Mapping[str, Sequence[Cutout]]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, its one-word answer, its family, and the things that it needs (positions in Scene.things)."""
+
+    text: str
+    answer: str
+    family: str
+    needs: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -165,8 +184,15 @@ def questions_of(scene: Scene) -> list[Question]:
 
 
 def pick(scene: Scene, count: int, rng: np.random.Generator) -> list[Question]:
-    """`count` questions, families in turn as far as they go, at random within; repeated if there are fewer."""
-    return in_turn(questions_of(scene), count, rng)
+    """`count` questions, families in turn, at random within; again from the start where there are fewer."""
+    questions = questions_of(scene)
+    rank: Counter[str] = Counter()
+    keyed: list[tuple[int, int, Question]] = []
+    for question in [questions[k] for k in rng.permutation(len(questions))]:
+        keyed.append((rank[question.family], len(keyed), question))
+        rank[question.family] += 1
+    turns = [question for _, _, question in sorted(keyed, key=lambda item: item[:2])]
+    return [turns[k % len(turns)] for k in range(count)] if turns else []
 
 
 def tint(rgb: NDArray[np.float32], colour: str) -> NDArray[np.float32]:

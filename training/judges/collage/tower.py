@@ -20,9 +20,8 @@ from tqdm import tqdm
 from training.harness import fit
 from training.judges.collage.cutouts import PARTS
 from training.judges.collage.features import NANO, Made, load
-from training.judges.collage.scenes import CELLS
+from training.judges.collage.scenes import CELLS, COLOURS
 from training.judges.llava import TOKENS, optimiser, rate_at
-from training.judges.micro_vlm.scenes import COLOURS
 
 WIDTH = 192
 NAMES = (
