@@ -240,7 +240,7 @@ def test_it_travels_and_works_in_inference_mode(texture: Texture) -> None:
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["cuda:99", "cpu:3", "meta", "gpu", "", 0, True, None])
+@pytest.mark.parametrize("where", ["cuda:99", "cpu:3", "meta", None])
 def test_a_device_that_is_not_there_is_refused(texture: Texture, where: Any) -> None:
     with pytest.raises(OptionError, match="device=") as caught:
         texture.to(where)

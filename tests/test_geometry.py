@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from foveate.channels.geometry import JUMP, compute_normals, find_components, find_jumps, find_parts, measure_occlusion
+from foveate.channels.geometry import JUMP, compute_normals, find_jumps, find_parts, measure_occlusion
 from foveate.core.errors import OptionError
 
 SHAPES = st.tuples(st.integers(1, 7), st.integers(1, 7))
@@ -125,9 +125,6 @@ def test_the_wall_behind_a_box_has_the_step_and_a_shadow_has_none(high: float) -
     assert not measure_occlusion(depth, np.zeros_like(ids)).any()
     assert not measure_occlusion(np.zeros((12, 16)), ids).any()
     assert not measure_occlusion(depth, ids, jump=high + 0.01).any()
-
-
-def test_a_small_step_hides_nothing() -> None:
     assert not measure_occlusion(*box_before_a_wall(0.01)).any()
 
 
@@ -177,15 +174,6 @@ def test_parts_are_what_a_flood_fills(scene: tuple[np.ndarray, np.ndarray]) -> N
     assert np.array_equal(find_parts(ids), parts)
 
 
-def test_a_long_winding_part_is_one() -> None:
-    ids = np.zeros((41, 41), int)
-    ids[1::2] = 1
-    ids[1::4, 0] = ids[3::4, -1] = 0
-    out = find_parts(ids)
-    assert len(np.unique(out)) == 1 + 20
-    assert (out[ids == 0] == 0).all()
-
-
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 PLANE, IDS = np.zeros((3, 4)), np.zeros((3, 4), int)
@@ -217,14 +205,3 @@ def test_scenes_that_are_refused(depth: Any, ids: Any, options: dict[str, Any], 
 def test_a_relief_that_is_refused(relief: Any) -> None:
     with pytest.raises(OptionError, match="relief"):
         compute_normals(PLANE, relief=relief)
-
-
-@given(st.integers(1, 30), st.lists(st.tuples(st.integers(0, 29), st.integers(0, 29)), max_size=60))
-def test_components_are_what_is_connected(count: int, pairs: list[tuple[int, int]]) -> None:
-    pairs = [(a % count, b % count) for a, b in pairs]
-    first, second = (np.array([pair[i] for pair in pairs], np.int64) for i in (0, 1))
-    twin = list(range(count))
-    for _ in range(count):
-        for a, b in pairs:
-            twin[a] = twin[b] = min(twin[a], twin[b])
-    assert find_components(count, first, second).tolist() == twin

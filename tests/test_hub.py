@@ -1,4 +1,4 @@
-"""SigLIP, SigLIP 2 and TIPSv2 on tiny models of the real classes with random weights: code paths, not meaning."""
+"""CLIP, SigLIP, SigLIP 2 and TIPSv2 on tiny models of the real classes with random weights: code paths, not meaning."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ import foveate
 from foveate.core.errors import EncoderNameError
 from foveate.encoders.clip import repair_tokens
 from foveate.encoders.hub import HubEncoder
-from foveate.encoders.load import load_encoder
+from foveate.encoders.load import FAMILIES, load_encoder
 from foveate.encoders.protocol import Encoder
-from foveate.encoders.siglip import SiglipEncoder, cut_patches
+from foveate.encoders.siglip import cut_patches
 from foveate.encoders.tips import TipsEncoder
 from tests.tiny_models import PATCH, WIDTH
+
+FAMILY = {"clip": "clip", "siglip": "siglip", "siglip2": "siglip", "tipsv2": "tips"}
 
 
 @pytest.fixture(scope="session")
 def folders(checkpoints: Callable[[str], Path]) -> dict[str, Path]:
-    """Local checkpoints of the three model types."""
-    return {kind: checkpoints(kind) for kind in ("siglip", "siglip2", "tipsv2")}
+    """Local checkpoints of the four model types."""
+    return {kind: checkpoints(kind) for kind in FAMILY}
 
 
 def load(folder: Path, kind: str, dense: str = "") -> HubEncoder:
-    family: type[HubEncoder] = TipsEncoder if kind == "tipsv2" else SiglipEncoder
-    return family.from_pretrained(str(folder), dense=dense)
+    return FAMILIES[FAMILY[kind]].from_pretrained(str(folder), dense=dense)
 
 
 def pixels(n: int, h: int, w: int) -> torch.Tensor:
@@ -39,14 +40,14 @@ def image(h: int, w: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (h, w, 3), np.uint8)
 
 
-KINDS = pytest.mark.parametrize("kind", ["siglip", "siglip2", "tipsv2"])
+KINDS = pytest.mark.parametrize("kind", FAMILY)
 
 
 @KINDS
 def test_they_are_encoders(folders: dict[str, Path], kind: str) -> None:
     encoder = load(folders[kind], kind)
     assert isinstance(encoder, Encoder)
-    assert encoder.width == WIDTH
+    assert encoder.width == (24 if kind == "clip" else WIDTH)
     assert encoder.native == 8
     dense = encoder.encode_image(image(50, 90), long_side=72)
     assert dense.grid.shape == (5, 9)
@@ -56,7 +57,7 @@ def test_they_are_encoders(folders: dict[str, Path], kind: str) -> None:
 @pytest.mark.parametrize(("h", "w"), [(8, 8), (5, 9), (3, 16)])
 def test_the_raw_head_is_the_librarys_own_output(folders: dict[str, Path], h: int, w: int) -> None:
     x = pixels(2, h, w)
-    for kind in folders:
+    for kind in ("siglip", "siglip2", "tipsv2"):
         encoder = load(folders[kind], kind, "raw")
         vision = encoder._model.vision_model
         with torch.no_grad():
@@ -107,8 +108,7 @@ def test_the_value_head_of_tips_is_the_last_block_with_every_token_alone(folders
         torch.testing.assert_close(encoder.last_block(x), expected)
 
 
-@pytest.mark.parametrize(("kind", "dense"), [("siglip", "value"),
-                                             ("siglip2", "value"), ("tipsv2", "value"), ("tipsv2", "raw")])  # fmt: skip
+@pytest.mark.parametrize(("kind", "dense"), [*((kind, "") for kind in FAMILY), ("tipsv2", "raw")])
 def test_a_batch_equals_single_images(folders: dict[str, Path], kind: str, dense: str) -> None:
     encoder = load(folders[kind], kind, dense)
     images = [image(40, 80), image(80, 40), image(40, 80)[::-1].copy()]
@@ -123,6 +123,7 @@ def test_text_is_what_the_library_says_whatever_its_neighbours(folders: dict[str
     encoder = load(folders[kind], kind)
     texts = ["a photo of a dog .", "cat", "a " * 40]
     together = encoder.encode_text(texts)
+    assert encoder.encode_text([]).shape == (0, encoder.width)
     assert np.allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
     for i, text in enumerate(texts):
         assert np.allclose(encoder.encode_text([text])[0], together[i], atol=1e-5)
@@ -131,7 +132,7 @@ def test_text_is_what_the_library_says_whatever_its_neighbours(folders: dict[str
     fill = [0] * (16 - len(ids))
     left = encoder._tokenizer.padding_side == "left"
     padded = torch.tensor([fill + ids if left else ids + fill])
-    mask = {"attention_mask": torch.tensor([[1] * len(ids) + fill])} if kind == "tipsv2" else {}
+    mask = {"attention_mask": torch.tensor([[1] * len(ids) + fill])} if kind in ("clip", "tipsv2") else {}
     with torch.no_grad():
         expected = encoder._model.get_text_features(input_ids=padded, **mask).pooler_output[0].numpy()
     assert np.allclose(together[0], expected / np.linalg.norm(expected), atol=1e-5)
@@ -144,8 +145,7 @@ def test_siglip_reads_capitals_as_small_letters(folders: dict[str, Path]) -> Non
 
 @KINDS
 def test_the_whole_path_by_name(folders: dict[str, Path], kind: str, broccoli: Path) -> None:
-    family = "tips" if kind == "tipsv2" else "siglip"
-    name = f"{family}:{folders[kind]}"
+    name = f"{FAMILY[kind]}:{folders[kind]}"
     texture = foveate.encode(broccoli, encoder=name, long_side=80)
     relevance = foveate.score(texture, "a dog", encoder=name)
     assert relevance.map.shape == (10, 8)
@@ -179,9 +179,5 @@ def test_an_anomalous_token_becomes_the_mean_of_its_ordinary_neighbours() -> Non
     untouched = [i for i in range(13) if i not in (6, 7)]
     assert torch.equal(out[0, untouched], x[0, untouched])
     assert torch.equal(out[1], x[1])
-
-
-def test_the_class_token_is_never_repair_tokens() -> None:
-    x = torch.ones(1, 1 + 4, 3)
-    x[0, 0] = 1000
-    assert torch.equal(repair_tokens(x, (2, 2), extra=1), x)
+    x[:, 0] = 1000  # the class token is never repaired
+    assert torch.equal(repair_tokens(x, (3, 4), extra=1)[:, 0], x[:, 0])

@@ -47,23 +47,14 @@ def test_a_word_of_the_table_asks_for_its_name_alone() -> None:
         assert np.count_nonzero(place) == 1
 
 
-def test_a_word_of_two_names_asks_for_both() -> None:
+def test_two_names_the_last_words_and_near_words() -> None:
     assert space().place("light")[[3, 4]] == pytest.approx([np.sqrt(0.5)] * 2)
-
-
-def test_the_last_words_of_a_compound_count() -> None:
-    place = space().place("rubber wheel")
-    assert place[4] == pytest.approx(TAIL)
-    assert space().known("rubber wheel") == pytest.approx(TAIL)
-
-
-def test_a_word_near_another_asks_for_its_name() -> None:
+    assert space().place("rubber wheel")[4] == space().known("rubber wheel") == pytest.approx(TAIL)
     assert space().place("hound")[0] > 0.9
-
-
-def test_a_word_that_nobody_taught_is_hardly_known() -> None:
     assert space().known("quux") < 0.05
     assert space().place("quux")[-1] > 0.99
+    with pytest.raises(QueryError):
+        space().place("zzz")
 
 
 @pytest.mark.parametrize(
@@ -84,12 +75,6 @@ def test_a_very_long_text_takes_no_longer_than_its_words() -> None:
     made = space()
     assert made.place("very " * 200_000 + "old dog")[0] == pytest.approx(TAIL)
     assert made.known("very " * 200_000) < 0.05
-
-
-def test_a_part_of_a_text_that_cannot_be_read_is_left_out() -> None:
-    assert space().place("hound") is not None
-    with pytest.raises(QueryError):
-        space().place("zzz")
 
 
 @given(st.text(alphabet="abdogcthandskywel ", min_size=1, max_size=30).filter(str.strip))

@@ -18,7 +18,7 @@ from foveate.channels.build import build_planes
 from foveate.channels.geometry import find_parts
 from foveate.channels.objects import MOST_PARTS, find_objects
 from foveate.channels.sam import Sam
-from foveate.channels.segments import KMeans, segment_image
+from foveate.channels.segments import KMeans
 from foveate.core.errors import ImageArrayError, OptionError
 
 SIZES = st.integers(1, 12)
@@ -183,11 +183,6 @@ def test_what_objects_cannot_be_made_of(wrong: dict[str, Any], words: str) -> No
         find_objects(**{"rgb": rgb, "features": features, "ids": ids, **wrong})
     with pytest.raises(ImageArrayError):
         find_objects(rgb.astype(np.float32), features, ids)
-
-
-def test_segments_themselves_are_untouched(texture: Texture) -> None:
-    z = texture.coordinates().reshape(*texture.grid.shape, -1)
-    assert np.array_equal(segment_image(texture.pixel, z).ids, texture.channel("cluster_id"))
 
 
 def test_borders_are_compared_within_one_cell() -> None:

@@ -15,18 +15,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foveate.core.checks import check_array, check_choice, check_number, check_pair
+from foveate.core.checks import check_array, check_number, check_pair
 from foveate.core.errors import OptionError
+from foveate.core.gone import without
 from foveate.core.grid import Grid, resize_map
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
-Scale = Literal["max", "minmax"]
 
 DEGREE = 1 / 36  # of the image's diagonal: one degree of visual angle, see above
 SINK = 10.0  # a sink outweighs the mean of all tokens, and the median of its neighbours, by more than this
@@ -34,24 +33,20 @@ SINK_SHARE = 0.02  # of the tokens may be sinks; more than that is what the mode
 HUGE = 1e30  # means of larger numbers may overflow, and no attention is that large
 TENSORS = "of a tensor pass tensor.detach().float().cpu().numpy()"
 
-# --- an eye tracker ---------------------------------------------------------------------------------------------------
-
 
 def make_gaze_plane(fixations: ArrayLike, grid: Grid, *, sigma: float | None = None) -> Floats:
     """Fixations -> where a person looked: float32 [h, w] in [0, 1], the peak 1.
 
-    The plane is sum_i duration_i * (integral over the cell of a Gaussian around fixation i), divided by its maximum.
-    Without fixations, or when all durations are 0, it is 0 everywhere: the channel's neutral value.
+    The plane is sum_i duration_i * (integral over the cell of a Gaussian around fixation i), divided by its maximum; 0
+    everywhere without fixations.
 
     Args:
-        fixations: [n, 3], one row (y, x, duration) a fixation; y and x in pixels of the upright image, continuous (the
-            centre of the first pixel is (0.5, 0.5)), from 0 to its height and width. Only ratios of durations count, so
-            seconds and milliseconds give the same plane.
+        fixations: [n, 3], rows (y, x, duration); y and x in pixels of the upright image, from 0 to its height and
+            width. Only ratios of durations count.
         grid: of the texture, over the same image.
         sigma: of the Gaussian in pixels, at least 1e-6; None is one degree of visual angle, see above.
 
-    Raises:
-        OptionError: a wrong shape, NaN, a negative duration, a position outside the image, sigma below 1e-6.
+    Raises OptionError: a wrong shape, NaN, a negative duration, a position outside the image, sigma below 1e-6.
     """
     fix = "rows are (y, x, duration) in pixels of the image; drop those that the eye tracker lost"
     empty = isinstance(fixations, Sequence) and not len(fixations)
@@ -86,16 +81,13 @@ def _integrate(centres: Doubles, cells: int, length: int, sigma: float) -> Doubl
     return np.diff(np.asarray(np.frompyfunc(math.erf, 1, 1)(scaled), np.float64), axis=1) / 2
 
 
-# --- a language model -------------------------------------------------------------------------------------------------
-
-
+@without("make_attention_plane")
 def make_attention_plane(
     weights: ArrayLike,
     grid: Grid,
     *,
     tokens_grid: tuple[int, int] | None = None,
     layers: Sequence[int] | None = None,
-    scale: Scale = "max",
     drop_sinks: bool = False,
 ) -> Floats:
     """A model's attention to the n visual tokens of an image -> where it looked: float32 [h, w] in [0, 1].
@@ -111,16 +103,13 @@ def make_attention_plane(
         grid: of the texture, over the same image.
         tokens_grid: (h', w') of the visual tokens, which span the whole image; None is the texture's own grid.
         layers: which layers to average of [layers, heads, queries, n]; None is all, negative ones count from the end.
-        scale: of the plane on `grid`: "max" divides by its maximum, and even attention is 1 everywhere; "minmax"
-            stretches it from 0 to 1, and even attention is 0 everywhere. No attention at all is 0 everywhere.
         drop_sinks: replace sinks, single tokens that attract attention whatever is asked: those that outweigh ten times
             the mean of all tokens and the median of their neighbours, which takes their place. At most 2 % of the
             tokens. Off by default: a thing that is one token large looks the same.
 
     Raises:
-        OptionError: shapes that do not fit, negative weights, NaN or infinity, unknown layers or scale.
+        OptionError: shapes that do not fit, negative weights, NaN or infinity, unknown layers.
     """
-    check_choice("scale", scale, ("max", "minmax"))
     values = check_array("attention weights", weights, None, dtype=None, low=0, high=HUGE, fix=TENSORS)
     h, w = _find_tokens_grid(values.shape, grid, tokens_grid)
     if layers is not None:
@@ -131,10 +120,6 @@ def make_attention_plane(
     if tokens.max() <= 0:
         return np.zeros(grid.shape, np.float32)
     plane = resize_map(tokens / tokens.max(), grid.shape)
-    if scale == "minmax":
-        if np.ptp(plane) < 1e-6:  # of a peak of about 1: resizing an even plane leaves that much noise
-            return np.zeros(grid.shape, np.float32)
-        plane = plane - plane.min()
     return np.asarray(plane / plane.max(), np.float32)
 
 
@@ -195,22 +180,12 @@ def _replace_sinks(tokens: Doubles) -> Doubles:
     return out
 
 
-# --- the dialogue so far ----------------------------------------------------------------------------------------------
-
-
 def accumulate(previous: ArrayLike, now: ArrayLike, decay: float) -> Floats:
     """The dialogue so far: the larger of decay * previous and now, float32 in [0, 1] of the planes' shape.
 
-    After n turns the attention of turn i weighs decay^(n - i). The latest turn keeps its height: a mean would lower it,
-    and with it the trust in the plane. Start with a plane of 0.
-
-    Args:
-        previous: what this returned for the last turn, in [0, 1].
-        now: attention or relevance of this turn, in [0, 1], on the same grid.
-        decay: how much stays of a turn, 0 (only this turn) to 1 (all that was).
-
-    Raises:
-        OptionError: planes of different shapes, values outside [0, 1] or NaN, decay outside [0, 1].
+    After n turns the attention of turn i weighs decay^(n - i); the latest turn keeps its height. `previous`: what this
+    returned for the last turn, a plane of 0 at first. `now`: attention or relevance of this turn. `decay`: how much
+    stays of a turn, 0 to 1. Raises OptionError for planes of different shapes or outside [0, 1].
     """
     share = check_number("decay", decay, fix="0.9 forgets a tenth a turn")
     before = check_array("previous", previous, None, dtype=np.float64, low=0, high=1, fix=TENSORS)

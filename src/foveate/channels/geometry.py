@@ -56,12 +56,10 @@ def measure_occlusion(depth: ArrayLike, ids: ArrayLike, *, jump: float = JUMP) -
     the sum of its own depth and that of the one beyond it) has the step as its value; of several, the largest.
 
     Args:
-        depth: finite, larger is nearer, as from `compute_depth_plane`: then values are at most 1.
-        ids: whole numbers, one segment each, on the same grid.
+        depth: finite, larger is nearer. ids: whole numbers, one segment each, on the same grid.
         jump: of depth, above 0; the default is a tenth of a depth plane's range.
 
-    Raises:
-        OptionError: not two planes of one shape, ids that are not whole numbers, NaN, jump not above 0.
+    Raises OptionError: not two planes of one shape, ids that are not whole numbers, NaN, jump not above 0.
     """
     plane, segments = _check_planes(depth, ids)
     limit = check_number("jump", jump, TINY, None, fix=f"leave it out for {JUMP}")

@@ -45,15 +45,13 @@ def find_objects(
     """Segments merged to objects: int64 [h, w], 0 is the largest; of equal ones, the first along the rows.
 
     Args:
-        rgb: uint8 [H, W, 3]. features: float32 [h, w, r]; r may be 0.
-        ids: whole numbers [h, w], a segment each.
+        rgb: uint8 [H, W, 3]. features: float32 [h, w, r]; r may be 0. ids: whole numbers [h, w], a segment each.
         depth: a plane of any size over the image, larger is nearer; None merges by look alone.
         alike: how different two may be that are merged, from 0; larger gives fewer objects.
         jump: of depth, above 0 (see `geometry.measure_occlusion`).
-        cells: `measure_cells(rgb, features)`, if somebody has it already.
+        cells: `measure_cells(rgb, features)`, where it is there already.
 
-    Raises:
-        ImageArrayError, OptionError: not as said.
+    Raises ImageArrayError, OptionError for arguments of another kind.
     """
     check_rgb(rgb)
     features = check_array("features", features, (None, None, None), fix="use the encoder's grid")

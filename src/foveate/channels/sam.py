@@ -61,8 +61,7 @@ class Sam:
     Attributes:
         checkpoint: a Hub name, `name@revision`, or a local folder with config.json and model.safetensors.
         points: prompts along each side, 1 to 64.
-        sure: predicted IoU that a mask must exceed, 0 to 1.
-        stable: stability that it must exceed, 0 to 1.
+        sure, stable: predicted IoU and stability that a mask must exceed, 0 to 1.
         overlap: IoU above which of two masks only the better one stays, 0 to 1.
         device: "cpu", "cuda", ...; None is a GPU where there is one.
     """
@@ -91,10 +90,7 @@ class Sam:
     def __call__(self, rgb: Bytes, features: Floats) -> Ids:
         """uint8 [H, W, 3], float32 [h, w, r] -> ids [h, w]; only the shape of the features counts.
 
-        Raises:
-            MissingExtraError: torch or transformers is not installed.
-            ModelFilesError: no such folder, another kind of model, not whole, or not to be downloaded.
-            EncoderOutputError: the model returned NaN or infinity.
+        Raises MissingExtraError, ModelFilesError, and EncoderOutputError where the model returned NaN or infinity.
         """
         network = _load_network(find_checkpoint(self.checkpoint, KIND), self.device)
         shape = features.shape[0], features.shape[1]

@@ -141,7 +141,7 @@ def place_seeds(shape: tuple[int, int], count: int) -> Ids:
 def run_lloyd(points: Doubles, centres: Doubles, steps: int) -> Ids:
     """Lloyd's iteration on whole numbers: points [n, d], centres [k, d] -> the nearest centre of each point, int64 [n].
 
-    Ties go to the lower centre; centres are rounded to whole numbers, halves to even; a centre without points stays.
+    Ties go to the lower centre; centres are rounded; a centre without points stays.
     """
     rows = np.concatenate([points, np.ones((len(points), 1))], 1)  # the last number counts the points of a centre
     fast = rows.astype(np.float32) if _fits_float32(points, centres) else rows
@@ -161,19 +161,13 @@ def run_lloyd(points: Doubles, centres: Doubles, steps: int) -> Ids:
 
 
 def _fits_float32(points: Doubles, centres: Doubles) -> bool:
-    """Whether |c|^2 - 2 p.c and every part of its sum is a whole number that float32 holds exactly.
-
-    No centre is ever longer than the longest point, but for the rounding of its numbers.
-    """
+    """Whether |c|^2 - 2 p.c and every part of its sum is a whole number that float32 holds exactly."""
     longest = max(float(np.einsum("nd,nd->n", each, each).max()) for each in (points, centres))
     return 3 * (np.sqrt(longest) + np.sqrt(points.shape[1])) ** 2 < 2**24
 
 
 def find_nearest(rows: NDArray[np.floating], centres: Doubles) -> Ids:
-    """Index of the nearest centre, the lower one of two as near: whole numbers [n, d + 1], [k, d] -> int64 [n].
-
-    The last number of a row is 1. All is exact in the type of the rows (see `_fits_float32`).
-    """
+    """Index of the nearest centre, the lower of two as near: whole numbers [n, d + 1], the last of them 1; [k, d]."""
     k, d = centres.shape
     table = np.zeros((d + 1, -(-k // TURN) * TURN), rows.dtype)  # argmin is made for whole turns of the processor
     table[:d, :k], table[d, :k], table[d, k:] = -2 * centres.T, (centres**2).sum(1), np.inf
@@ -217,12 +211,8 @@ def segment_image(
 ) -> Segments:
     """Segments of an image: uint8 [H, W, 3], float32 [h, w, r] (r may be 0) -> Segments.
 
-    None is KMeans(), which takes `cells` if somebody has measured them already. More than 50 segments are merged:
-    always the smallest one into that with the nearest centroid.
-
-    Raises:
-        ImageArrayError, OptionError: the image; the features, or what the provider returned, are not as they should be.
-        MissingExtraError: the provider needs what is not installed.
+    None is KMeans(), which takes `cells` where they are measured already. More than 50 segments are merged. Raises
+    ImageArrayError, OptionError for arguments, or a provider's result, of another kind.
     """
     check_rgb(rgb)
     features = check_array("features", features, (None, None, None), fix="use the encoder's grid")
@@ -249,11 +239,7 @@ def segment_image(
 
 
 def merge_smallest(ids: NDArray[np.integer], most: int = MOST) -> Ids:
-    """Any ids [h, w] -> 0 to k - 1 by size, k <= most: int64 [h, w].
-
-    While there are more, the smallest segment (of equal ones, the last along the rows) goes to the segment with the
-    nearest centroid, distances in cells; of two as near, the larger one.
-    """
+    """Any ids [h, w] -> 0 to k - 1 by size, k <= most: the smallest segment goes to that with the nearest centroid."""
     ids = number_by_size(ids)
     h, w = ids.shape
     counts = np.bincount(ids.ravel()).astype(np.float64)

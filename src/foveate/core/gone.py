@@ -62,6 +62,7 @@ KEYWORDS: dict[str, dict[str, str]] = {
         "size": "stream(open_clip(source, long_side=...), ...)",
         "rate": "stream(open_clip(source, rate=...), ...)",
     },
+    "make_attention_plane": {"scale": "(plane - plane.min()) / np.ptp(plane), as scale='minmax' did"},
     "score": {
         "channels": "channel_weights={'saliency': 0.3}",
         "weights": "fusion=foveate.relevance.Linear(weights=ScorerWeights(...))",
