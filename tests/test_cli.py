@@ -22,7 +22,7 @@ import foveate
 from foveate import Texture
 from foveate.cli.main import main
 from foveate.cli.results import make_slug
-from foveate.cli.terminal import Program, in_options, print_json
+from foveate.cli.terminal import Program, print_json
 from foveate.core.errors import OutputError
 from foveate.core.image import load_image
 from foveate.tiles.file import is_scene
@@ -224,21 +224,6 @@ def test_commands_print_a_table_or_json_and_never_both(run: Run, photo: Path) ->
     answer = last(run("look", photo, "broccoli", "--json"))["queries"][0]
     assert len(answer["indices"]) == answer["budget"]
     assert run("look", photo, " ", "--json").stdout == ""
-
-
-def test_messages_speak_of_options_and_leave_names_and_questions_alone() -> None:
-    options = {"budget": "--budget", "long_side": "--long-side", "read": "--read", "channels": "--channels"}
-    for message, said in (
-        ("budget=0", "--budget 0"),
-        ("pass encode(channels='all')", "pass --channels all"),
-        ("a model's budget=0, not 'auto'", "a model's --budget 0, not 'auto'"),
-        ("read=False and long_side", "--no-read and --long-side"),
-        ("no file at '/tmp/long_side.jpg'", None),
-        ("no file at 'it's read=True.jpg'", None),
-        ('the query "what is budget=3 of (long_side=4)?"', None),
-        ("the query 'read' names no thing: budget=3", "the query 'read' names no thing: --budget 3"),
-    ):
-        assert in_options(message, options) == (said or message)
 
 
 def test_names_of_files_come_back_as_they_were_written(run: Run, photo: Path) -> None:

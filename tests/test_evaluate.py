@@ -469,11 +469,11 @@ def test_which_images_and_questions(toys: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "error", "named"),
     [
-        (lambda folder: search.choose_images(folder, 0), OptionError, "limit=0"),
+        (lambda folder: search.choose_images(folder, 0), OptionError, "--limit 0"),
         (lambda folder: search.choose_images(folder / "empty"), ImageNotFoundError, "no image file"),
         (lambda folder: search.choose_images(folder / "gone"), ImageNotFoundError, "nothing is at"),
-        (lambda folder: search.usual_questions(0), OptionError, "questions=0"),
-        (lambda folder: search.usual_questions(1586), OptionError, "questions=1586"),
+        (lambda folder: search.usual_questions(0), OptionError, "--questions 0"),
+        (lambda folder: search.usual_questions(1586), OptionError, "--questions 1586"),
         (lambda folder: search.read_questions(folder / "gone.txt"), QueryError, "gone.txt"),
         (lambda folder: search.read_questions(folder / "blank.txt"), QueryError, "no question"),
         (lambda folder: search.read_questions(folder / "broken.jpg"), QueryError, "broken.jpg"),

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from foveate.allocation.policies import Policy, TopK, top_cells
 from foveate.allocation.windows import Windows, cut_windows
 from foveate.core.arrays import AsArray
-from foveate.core.checks import check_array, check_int, check_number
+from foveate.core.checks import check_array, check_int, check_number, keyword
 from foveate.core.display import Drawable
 from foveate.core.errors import BudgetError, OptionError
 from foveate.core.grid import Grid
@@ -371,9 +371,9 @@ def check_protected(protected: Bools, grid: Grid) -> Bools:
 
 def _too_few(protected: str, budget: int, least: int) -> BudgetError:
     return BudgetError(
-        f"{protected}, with budget={budget}",
+        f"{protected}, with {keyword('budget', budget)}",
         expected="a budget that holds all of them",
-        fix=f"pass budget={least} or more, or protect fewer cells",
+        fix=f"pass {keyword('budget', least)} or more, or protect fewer cells",
     )
 
 

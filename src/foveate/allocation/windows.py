@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.checks import check_pair
+from foveate.core.checks import check_pair, keyword
 from foveate.core.errors import BudgetError
 from foveate.core.grid import Grid
 
@@ -98,7 +98,7 @@ class Windows:
         ways = _ways(budget, tuple((size, len(windows)) for size, windows in self.kinds))
         if not len(ways):
             raise BudgetError(
-                f"budget={budget} in whole windows",
+                f"{keyword('budget', budget)} in whole windows",
                 expected=f"a sum of windows of {_listed(sorted((size for size, _ in self.kinds), reverse=True))} cells",
                 fix=f"pass {_listed(self.nearest(budget))}",
             )

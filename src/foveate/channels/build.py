@@ -25,7 +25,7 @@ from foveate.channels.objects import find_objects
 from foveate.channels.segments import Provider, mark_borders, measure_cells, segment_image
 from foveate.channels.text import NAME, find_text_regions
 from foveate.channels.visual import compute_saliency, compute_visual_planes
-from foveate.core.checks import check_type
+from foveate.core.checks import check_type, keyword
 from foveate.core.errors import ChannelError
 from foveate.core.grid import reduce_plane
 from foveate.core.image import is_one_colour
@@ -76,7 +76,7 @@ def select_channels(channels: str | Sequence[str]) -> tuple[str, ...]:
         single = f"for a single channel pass a list: channels=[{channels!r}]"
         table = f"{channels!r} is a layout: texture.tokens(layout={channels!r}), and docs/channels.md for what it reads"
         raise ChannelError(
-            f"channels={channels!r}",
+            keyword("channels", channels),
             expected=(f"perhaps {near[0]!r}; " if near else "") + CHOICES,
             fix=table if channels in LAYOUTS else single,
         )

@@ -23,7 +23,6 @@ from foveate.cli.terminal import (
     PageNumber,
     PresetOption,
     ReaderName,
-    as_said_here,
     parse_budget_or_all,
     print_files,
     print_json,
@@ -91,7 +90,7 @@ def ask(
     _check(question, budget, mode, method, prompt, max_new_tokens)
     if chat and (prompt is not None or mode == "crop"):
         raise OptionError(
-            f"--chat with {'a hand-written prompt' if prompt is not None else 'mode=crop'}",
+            f"--chat with {'a hand-written prompt' if prompt is not None else '--mode crop'}",
             expected="the model's chat template, with the same image in every round",
             fix="leave one of the two out",
         )
@@ -142,9 +141,7 @@ def ask(
                     else:
                         answer = rounds.ask(text, **how)
                 ours = [note for note in caught if note.category.__module__.startswith("foveate.")]
-                notes |= dict.fromkeys(
-                    as_said_here(note.message) for note in ours
-                )  # of what was asked, not of libraries
+                notes |= dict.fromkeys(str(note.message) for note in ours)  # of what was asked, not of libraries
                 options = {
                     "model": model,
                     "question": text,
@@ -201,7 +198,7 @@ def _check(questions: list[str], budget: Any, mode: str, method: str, prompt: st
     check_int("max_new_tokens", new)
     if prompt is not None and mode == "crop":
         raise OptionError(
-            "a hand-written prompt with mode='crop'",
+            "--prompt with --mode crop",
             expected="the chat template: the number of images is not known before",
             fix="leave one of the two out",
         )

@@ -15,7 +15,6 @@ from foveate.cli.terminal import (
     EncoderName,
     Out,
     add_unknown,
-    as_said_here,
     format_confidence,
     print_files,
     print_json,
@@ -82,7 +81,7 @@ def search(
                 "sheet": path_of_sheet,
             }
             records.append(record | {"hits": found})
-    notes = list(dict.fromkeys(as_said_here(one.message) for one in caught if issubclass(one.category, ReadingWarning)))
+    notes = list(dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, ReadingWarning)))
     for one in caught:
         if not issubclass(one.category, ReadingWarning):
             warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)

@@ -11,7 +11,6 @@ import io
 import json
 import math
 import os
-import re
 import signal
 import sys
 import textwrap
@@ -36,14 +35,6 @@ PHOTOS = Path(__file__).parent / "photos"
 WORDS, GAP = 13, 2  # characters a line of a column that is broken into lines, at least; between columns
 
 F = TypeVar("F", bound=Callable[..., None])
-
-# What messages of the library say: `budget=0`, `encode(channels='all')`, `long_side`, "or an object with ...".
-QUOTES = "'\""
-_KEYWORD = re.compile(r"""(?:--)?\b(?P<name>[a-z][a-z_-]*)=(?P<value>'[^']*'|"[^"]*"|[^\s,;:)]+)""")
-_CALL = re.compile(r"(?:\w+\.)*\w+\((?P<inside>(?P<name>[a-z_]+)=[^()]*)\)")
-_NAME = re.compile(r"(?<![\w-])[a-z]+(?:_[a-z]+)+\b")
-_QUOTED = re.compile(r"""(?<![\w=])(?:'(?:[^'\n]|'(?=\w))*'|"(?:[^"\n]|"(?=\w))*")(?!\w)""")
-_OBJECT = re.compile(r",?(?: or)? an object (?:with|of)\b[^;]*")
 
 EncoderName = Annotated[
     str | None, typer.Option("--encoder", help=f"{ENCODE['encoder'].about} [default: nano, or the texture's]")
@@ -89,9 +80,6 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 
 _json_goes_to: ContextVar[IO[str] | None] = ContextVar("json_goes_to", default=None)
-_options_now: ContextVar[Mapping[str, str]] = ContextVar("options_now", default={})  # noqa: B039 - never changed
-
-
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and no tables.")]
 
 
@@ -117,7 +105,7 @@ class _Command(TyperCommand):
 class Program(typer.Typer):
     """Commands that take --json: stdout then gets what they hand to `print_json`, and nothing else.
 
-    An error that a function of the library raises speaks of options: `budget=0` is --budget 0 here.
+    Messages name keywords by the command's options (`foveate.core.checks.keyword`).
     """
 
     def __init__(self, **how: Any) -> None:
@@ -135,23 +123,15 @@ class Program(typer.Typer):
 
 
 def _as_command(function: Callable[..., None]) -> Callable[..., None]:
-    from foveate.core.errors import FoveateError
+    from foveate.core.checks import spelled
 
     signature = inspect.signature(function, eval_str=True)
     named = _options_of(signature)
 
     @functools.wraps(function)
     def run(*, as_json: bool, **options: Any) -> None:
-        before = _options_now.set(named)
-        try:
-            with _warning_in_options(), _json_alone() if as_json else nullcontext():
-                return function(**options)
-        except FoveateError as error:
-            for part in ("received", "expected", "fix"):
-                setattr(error, part, in_options(getattr(error, part), named))
-            raise
-        finally:
-            _options_now.reset(before)
+        with spelled(named), _warning_in_a_line(), _json_alone() if as_json else nullcontext():
+            return function(**options)
 
     json_option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
     run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), json_option])  # type: ignore[attr-defined]
@@ -171,24 +151,19 @@ def _json_alone() -> Iterator[None]:
 
 
 @contextmanager
-def _warning_in_options() -> Iterator[None]:
+def _warning_in_a_line() -> Iterator[None]:
     """Warnings of foveate are a line on stderr, without the place in its code; those of others are as usual."""
     with warnings.catch_warnings():
         usual = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if category.__module__.startswith("foveate."):
-                typer.echo(f"warning: {as_said_here(message)}", err=True)
+                typer.echo(f"warning: {message}", err=True)
             else:
                 usual(message, category, *where, **more)
 
         warnings.showwarning = show
         yield
-
-
-def as_said_here(message: Warning | str) -> str:
-    """A message of the library in the words of the command that runs."""
-    return in_options(str(message), _options_now.get())
 
 
 def _options_of(signature: inspect.Signature) -> dict[str, str]:
@@ -202,35 +177,6 @@ def _options_of(signature: inspect.Signature) -> dict[str, str]:
                 names = [each.partition("/")[0] for each in written]  # of --read/--no-read
                 found |= {name.lstrip("-").replace("-", "_"): name for name in names}
     return found
-
-
-def in_options(text: str, options: Mapping[str, str]) -> str:
-    """A message about keywords, as one about options. What it quotes (file names, questions) stays as it is.
-
-    >>> in_options("budget=0; encode(channels='all')", {"budget": "--budget", "channels": "--channels"})
-    '--budget 0; --channels all'
-    >>> in_options("no file at 'budget=3.jpg'", {"budget": "--budget"})
-    "no file at 'budget=3.jpg'"
-    """
-    quoted: list[str] = []
-
-    def aside(found: re.Match[str]) -> str:
-        quoted.append(found[0])
-        return f"\0{len(quoted) - 1}\0"
-
-    def option(found: re.Match[str]) -> str:
-        name, value = options.get(found["name"].replace("-", "_")), found["value"]
-        if name is None:
-            return found[0]
-        if value in ("True", "False"):
-            return name if value == "True" else name.replace("--", "--no-", 1)
-        return f"{name} {value if ' ' in value else value.strip(QUOTES)}"
-
-    text = _QUOTED.sub(aside, text)
-    text = _CALL.sub(lambda found: found["inside"] if found["name"] in options else found[0], text)
-    text = _KEYWORD.sub(option, _OBJECT.sub("", text))
-    text = _NAME.sub(lambda found: options.get(found[0], found[0]), text)
-    return re.sub("\0(\\d+)\0", lambda found: quoted[int(found[1])], text)
 
 
 def make_engine(name: str, workers: int | None, gpus: float, address: str | None) -> tuple[int, Engine]:

@@ -51,6 +51,7 @@ def view(
 ) -> None:
     """Open a page in the browser: type a question and see where it looks, and what K tokens keep (docs/viewer.md)."""
     _check_extra()
+    from foveate.core.checks import spelled
     from foveate.view.app import make_app
     from foveate.view.guard import LOCAL
     from foveate.view.opening import open_target
@@ -79,7 +80,8 @@ def view(
             if not no_browser and _has_screen():
                 threading.Thread(target=webbrowser.open, args=(opened,), daemon=True).start()
             threading.Thread(target=app.state.prepare, daemon=True).start()  # while the browser opens
-            serve(app, listening)
+            with spelled({}):  # what the page gets names keywords as in Python
+                serve(app, listening)
 
 
 @contextmanager

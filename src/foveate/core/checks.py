@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,6 +27,35 @@ from foveate.core.errors import FoveateError, OptionError
 
 T = TypeVar("T")
 LEAVE = "leave it out"
+_options: ContextVar[Mapping[str, str]] = ContextVar("options", default={})  # noqa: B039 - never changed
+
+
+def keyword(name: str, *value: object) -> str:
+    """A keyword for a message, as the caller writes it: `budget=0` in Python, `--budget 0` where a command runs.
+
+    >>> keyword("read", False), keyword("long_side")
+    ('read=False', 'long_side')
+    >>> with spelled({"read": "--read", "long_side": "--long-side"}):
+    ...     keyword("read", False), keyword("long_side"), keyword("long_side", "native")
+    ('--no-read', '--long-side', '--long-side native')
+    """
+    option = name if name.startswith("-") else _options.get().get(name)
+    if option is None or not value:
+        return option or (f"{name}={_show(value[0])}" if value else name)
+    if isinstance(value[0], bool):
+        return option if value[0] else option.replace("--", "--no-", 1)
+    plain = isinstance(value[0], str) and value[0] and " " not in value[0]
+    return f"{option} {value[0] if plain else _show(value[0])}"
+
+
+@contextlib.contextmanager
+def spelled(options: Mapping[str, str]) -> Iterator[None]:
+    """Messages made inside name keywords by the options of a command, {"long_side": "--long-side"}."""
+    before = _options.set(options)
+    try:
+        yield
+    finally:
+        _options.reset(before)
 
 
 def check_int(
@@ -40,7 +70,7 @@ def check_int(
     """A whole number from `low` to `high` (None: no end); of Python or NumPy, never a bool."""
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and low <= value <= _end(high):
         return int(value)
-    raise error(f"{name}={_show(value)}", expected=f"a whole number {_range(low, high)}", fix=fix)
+    raise error(keyword(name, value), expected=f"a whole number {_range(low, high)}", fix=fix)
 
 
 def check_number(
@@ -57,7 +87,7 @@ def check_number(
     with contextlib.suppress(OverflowError):  # a whole number that is no float
         if number and math.isfinite(value) and low <= value <= _end(high):  # type: ignore[arg-type, operator]
             return float(value)  # type: ignore[arg-type]
-    raise error(f"{name}={_show(value)}", expected=f"a number {_range(low, high)}", fix=fix)
+    raise error(keyword(name, value), expected=f"a number {_range(low, high)}", fix=fix)
 
 
 def check_choice(
@@ -66,7 +96,7 @@ def check_choice(
     """One of a few values, equal and of the same type."""
     if any(type(value) is type(choice) and value == choice for choice in choices):
         return value
-    raise error(f"{name}={_show(value)}", expected=" or ".join(map(repr, choices)), fix=fix)
+    raise error(keyword(name, value), expected=" or ".join(map(repr, choices)), fix=fix)
 
 
 def check_type(
@@ -83,7 +113,7 @@ def check_type(
     if isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds):
         return value
     wanted = expected or " or ".join(k.__name__ for k in kinds)
-    raise error(f"{name}={_show(value)}, of type {type(value).__name__}", expected=wanted, fix=fix)
+    raise error(f"{keyword(name, value)}, of type {type(value).__name__}", expected=wanted, fix=fix)
 
 
 def check_pair(
@@ -96,7 +126,7 @@ def check_pair(
         except OptionError:
             pass  # one message for the pair follows
     expected = f"two whole numbers (rows, columns), each {_range(low, None)}"
-    raise error(f"{name}={_show(value)}", expected=expected, fix=fix)
+    raise error(keyword(name, value), expected=expected, fix=fix)
 
 
 def check_array(
@@ -129,7 +159,7 @@ def check_array(
         return array
     wanted = "" if sizes is None else ", shape [" + ", ".join("n" if n is None else str(n) for n in sizes) + "]"
     kind = "bool" if dtype is bool else f"finite numbers {_range(low, high)}".strip()
-    raise error(f"{name}: {_described(value, given)}", expected=f"{kind}{wanted}", fix=fix)
+    raise error(f"{keyword(name)}: {_described(value, given)}", expected=f"{kind}{wanted}", fix=fix)
 
 
 def _within(array: NDArray[Any], low: float, high: float) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from numpy.typing import NDArray
 
+from foveate.core.checks import keyword
 from foveate.core.errors import DeviceError, FoveateError, OptionError, needed_by
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def find_device(device: object, fix: str = LEAVE, kinds: Collection[str] = KINDS
             why = f" ({first_line(cause, 120)})"
     there = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     raise OptionError(
-        f"device={device!r}, which cannot be used here{why}",
+        f"{keyword('device', device)}, which cannot be used here{why}",
         expected=" or ".join(map(repr, ["cpu", *there])) + ("" if there else ": torch sees no GPU"),
         fix=fix,
     )

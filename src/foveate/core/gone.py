@@ -37,7 +37,7 @@ NAMES: dict[str, str] = {
     "foveate.channels.Seeds": "foveate.channels.KMeans, which covers things better",
 }  # fmt: skip
 
-ENCODERS = {"nano-fast": "encode the image again with 'nano' and long_side=384: as fast, and better"}
+ENCODERS = {"nano-fast": "encode the image again with 'nano' and {long_side}: as fast, and better"}
 
 _CHOOSING = ("policy", "floor", "protected", "window", "weights", "seed")
 _SCORING = ("preset", "prior", "prior_weight", "fusion", "cues", "reading", "smoothing")

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from foveate.core.checks import check_int
+from foveate.core.checks import check_int, keyword
 from foveate.core.devices import find_device
 from foveate.core.errors import EncoderNameError, OptionError, TextureEncoderError
 from foveate.core.gone import ENCODERS
@@ -57,7 +57,7 @@ def load_encoder(name: str, device: str | None = None) -> Encoder:
             expected="'nano' (built in), or 'clip', 'siglip' or 'tips', alone or with ':NAME_OR_FOLDER'",
             fix=ENCODERS.get(
                 name, "use 'nano', or a folder that holds config.json and model.safetensors: 'clip:/path/to/folder'"
-            ),
+            ).format(long_side=keyword("long_side", 384)),
         )
     if kind in BUILT_IN:
         _refuse_device(kind, device)
@@ -83,7 +83,7 @@ def _load_built_in(kind: str) -> Encoder:
 def _refuse_device(kind: str, device: str | None) -> None:
     if device not in (None, "cpu"):
         raise OptionError(
-            f"device={device!r} for the encoder '{kind}'",
+            f"{keyword('device', device)} for the encoder '{kind}'",
             expected="'cpu': it runs there, by onnxruntime",
             fix="leave device out; encoders that run on a GPU are 'clip', 'siglip' and 'tips' (docs/gpu.md)",
         )
@@ -95,7 +95,7 @@ def resolve_encoder(encoder: str | Encoder, device: str | None = None) -> Encode
         return load_encoder(encoder, device)
     if device is not None:
         raise OptionError(
-            f"device={device!r} for an encoder that is an object",
+            f"{keyword('device', device)} for an encoder that is an object",
             expected="no device: an object works where it was made",
             fix="leave it out; or name the encoder: encoder='clip:NAME_OR_FOLDER'",
         )

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.checks import check_int
+from foveate.core.checks import check_int, keyword
 from foveate.core.errors import ImageDecodeError, ImageTooLargeError, OptionError, PageError, needed_by
 from foveate.core.image import PDF_START, ImageSource, Picture, first_bytes, load_image, read_source
 from foveate.reading.order import GAP, arrange, stand_upright
@@ -92,7 +92,8 @@ def open_source(image: ImageSource, page: int | None = None) -> tuple[Picture, P
         found = load_page(image, page)
         return found.picture, found
     if page is not None:
-        raise OptionError(f"page={page!r} of an image", expected="a PDF, by path or bytes", fix="leave it out")
+        came = f"{keyword('page', page)} of an image"
+        raise OptionError(came, expected="a PDF, by path or bytes", fix="leave it out")
     return load_image(image), None
 
 
@@ -103,7 +104,7 @@ def _number(page: int | None, pages: int, name: str) -> int:
         raise PageError(
             f"'{name}' has {pages} pages",
             expected="one of them",
-            fix=f"page=1, up to page={pages}; --page of a command",
+            fix=f"{keyword('page', 1)}, up to {keyword('page', pages)}",
         )
     fix = f"'{name}' has pages 1 to {pages}"
     return check_int("page", 1 if page is None else page, 1, pages, fix=fix, error=PageError)
@@ -169,7 +170,7 @@ def _letters(page: Any, name: str) -> tuple[list[str], Boxes, int]:
         raise ImageTooLargeError(
             f"'{name}' has {count:,} letters on one page",
             expected=f"at most {MOST_LETTERS:,}",
-            fix="save the page as PNG; read=True then reads it",
+            fix=f"save the page as PNG; {keyword('read', True)} then reads it",
         )
     codes = [raw.FPDFText_GetUnicode(layer, i) for i in range(count)]
     points = np.zeros((count, 4))

@@ -21,6 +21,7 @@ import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
+from foveate.core.checks import keyword
 from foveate.core.errors import FoveateError, OptionError
 from foveate.core.image import Picture, check_rgb
 from foveate.reading.pdf import PdfPage
@@ -78,7 +79,7 @@ def find_reader(reader: ReadBy = "auto") -> WordReader:
     elif callable(reader) and not isinstance(reader, type):
         return FunctionReader(reader)
     raise OptionError(
-        f"reader={reader!r}" if isinstance(reader, str) else f"a reader of type {type(reader).__name__}",
+        keyword("reader", reader) if isinstance(reader, str) else f"a reader of type {type(reader).__name__}",
         expected=f"one of {', '.join(map(repr, NAMES))}, an object with `name` and `read(rgb)`, or a function",
         fix="leave it out for whichever reader is installed",
     )
@@ -169,5 +170,5 @@ def _failed(name: str, rgb: NDArray[np.uint8], why: str) -> OptionError:
     return OptionError(
         f"the reader '{name}' failed on an image of {rgb.shape[0]} x {rgb.shape[1]} pixels ({why})",
         expected="words: Word(text, (y0, x0, y1, x1), confidence, line)",
-        fix="read=False encodes the image without reading it",
+        fix=f"{keyword('read', False)} encodes the image without reading it",
     )

@@ -20,7 +20,7 @@ from typing import Protocol, TypedDict, cast, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foveate.core.checks import check_array, check_choice, check_number, check_type
+from foveate.core.checks import check_array, check_choice, check_number, check_type, keyword
 from foveate.core.errors import ChannelError, OptionError
 from foveate.core.gone import check_kept
 from foveate.core.layout import Channel, Layout
@@ -157,7 +157,7 @@ def find_fusion(fusion: str | Fusion) -> Fusion:
     if isinstance(fusion, Fusion) and not isinstance(fusion, str | type):
         return fusion
     raise OptionError(
-        f"fusion={fusion!r}",
+        keyword("fusion", fusion),
         expected=", ".join(map(repr, FUSIONS)) + ", or an object with a name and a fuse method",
         fix="leave it out for the question alone",
     )
@@ -233,9 +233,8 @@ def parse_options(texture: Texture, how: Scoring) -> ScoreOptions:
     named, how = how, cast("Scoring", {**preset.scoring, **how})
     prior: object = how.get("prior")
     if isinstance(prior, str):
-        _check_held(
-            texture, f"preset={preset.name!r}, prior" if preset.scoring.get("prior") == prior else "prior", prior
-        )
+        of_preset = f"{keyword('preset', preset.name)}, " if preset.scoring.get("prior") == prior else ""
+        _check_held(texture, of_preset + keyword("prior", prior), prior)
         prior = texture.tokens(layout=Layout(prior, (prior,))).reshape(texture.grid.shape)
     elif isinstance(prior, Relevance):
         prior = prior.on(texture.grid).map
@@ -276,7 +275,7 @@ def _parse_weights(texture: Texture, given: object) -> tuple[Cue, ...]:
                     fix="add both with texture.with_channel",
                 )
         else:
-            channel = _check_held(texture, "channel_weights", name)
+            channel = _check_held(texture, keyword("channel_weights", name), name)
             if channel.low < 0 or channel.high > 1:
                 raise ChannelError(
                     f"channel_weights={{{name!r}: {weight:g}}}: values from {channel.low:g} to {channel.high:g}",
@@ -292,7 +291,7 @@ def _check_held(texture: Texture, what: str, name: str) -> Channel:
     channel = texture.describe(name)
     if not texture.has(channel.name):
         raise ChannelError(
-            f"{what}={name!r}: this texture does not hold that channel",
+            f"{what}: this texture does not hold that channel",
             expected="a channel that was computed, or added; 'foveate channels FILE' and texture.built show which",
             fix=f"texture.with_channel('{name}', plane) adds one in Python (docs/steer.md)",
         )

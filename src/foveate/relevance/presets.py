@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from foveate.channels.build import CHANNEL_SETS
+from foveate.core.checks import keyword
 from foveate.core.errors import OptionError
 from foveate.core.readonly import ReadOnly
 from foveate.texture.texture import Texture
@@ -69,7 +70,7 @@ def find_preset(name: object) -> Preset:
         return PRESETS[name]
     near = difflib.get_close_matches(name.lower(), PRESETS, n=1, cutoff=0.5) if isinstance(name, str) else []
     raise OptionError(
-        f"preset={name!r}",
+        keyword("preset", name),
         expected=(f"perhaps {near[0]!r}; " if near else "") + "one of " + ", ".join(map(repr, PRESETS)),
         fix="leave it out for the defaults; docs/presets.md tells what each is for",
     )

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.checks import check_choice, check_int, check_number
+from foveate.core.checks import check_choice, check_int, check_number, keyword
 from foveate.core.errors import EngineError, FoveateError, MissingExtraError, OptionError
 from foveate.core.threads import map_in_order
 
@@ -86,7 +86,7 @@ class Ray:
         check_number("cpus", self.cpus, LEAST, None, fix=fix)
         check_number("gpus", self.gpus, LEAST if self.gpus else 0, None, fix=fix)
         if self.gpus > 1 and self.gpus != int(self.gpus):
-            raise OptionError(f"gpus={self.gpus}", expected="a part of one, or a whole number of them", fix=fix)
+            raise OptionError(keyword("gpus", self.gpus), expected="a part of one, or a whole number of them", fix=fix)
 
     def map(self, work: Work, columns: Mapping[str, Sequence[Any]], batch: int) -> Iterator[Batch]:
         """See Engine. Raises MissingExtraError without Ray, EngineError where workers keep dying."""

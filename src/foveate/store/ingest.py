@@ -32,7 +32,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.checks import check_int
+from foveate.core.checks import check_int, keyword
 from foveate.core.devices import explain_device
 from foveate.core.errors import (
     EngineError,
@@ -268,9 +268,9 @@ def add(
         engine = engine_named(engine, workers)
     if isinstance(engine, Ray) and device is not None and device.startswith("cuda") and not engine.gpus:
         raise OptionError(
-            f"device={device!r} for workers of Ray that get no GPU",
+            f"{keyword('device', device)} for workers of Ray that get no GPU",
             expected="a part of a GPU, or several, for each of them",
-            fix="Ray(..., gpus=0.25), or --gpus 0.25, puts four workers on one",
+            fix=f"Ray(..., gpus=...), or {keyword('gpus', 0.25)}, puts four workers on one",
         )
     if engine is None and device is not None:  # with one, this machine may have no GPU
         wanted = replace(wanted, device=device)

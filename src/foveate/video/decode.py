@@ -28,7 +28,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.checks import check_int, check_number
+from foveate.core.checks import check_int, check_number, keyword
 from foveate.core.errors import FoveateError, OptionError, VideoError, VideoNotFoundError, needed_by
 from foveate.core.image import FORMATS, MAX_PIXELS, fit_size, load_image, shrink
 from foveate.core.readonly import Frozen
@@ -215,7 +215,9 @@ def open_clip(source: ClipSource, *, long_side: int | None = None, rate: float |
     if rate is not None and not isinstance(reader, ImageReader):
         reader.close()
         raise OptionError(
-            f"rate={rate!r} for '{reader.name}'", expected="no rate: it has times of its own", fix="leave it out"
+            f"{keyword('rate', rate)} for '{reader.name}'",
+            expected="no rate: it has times of its own",
+            fix="leave it out",
         )
     return VideoClip(reader)
 

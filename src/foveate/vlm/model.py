@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields, replace
 from os import PathLike
 from typing import Any
 
-from foveate.core.checks import check_choice
+from foveate.core.checks import check_choice, keyword
 from foveate.core.errors import BudgetError, BudgetWarning, OptionError, PromptError, SceneError, warn
 from foveate.core.gone import without
 from foveate.core.image import ImageSource
@@ -341,7 +341,8 @@ class VLM(Attached):
             within = cut_relevance(relevance, closer.textures[1:], found)
         shares = split_budget(total, found, closer.tokens)
         if sum(shares) < total and how.get("budget") not in ("auto", None):
-            warn(f"budget={total} is more than the {sum(shares)} visual tokens there are: all are kept", BudgetWarning)
+            came = keyword("budget", total)
+            warn(f"{came} is more than the {sum(shares)} visual tokens there are: all are kept", BudgetWarning)
         how = how | {"mode": "drop", "budget": shares}
         how["relevance"] = [relevance, *within]
         (answer,) = self._generate([self.prepare(closer, question, **how)], keywords)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.allocation.allocation import Allocation
-from foveate.core.checks import check_choice, check_type
+from foveate.core.checks import check_choice, check_type, keyword
 from foveate.core.errors import OptionError, QueryError, SceneError, warn
 from foveate.pipeline import score
 from foveate.relevance.fusion import Scoring, ScoringOptions, parse_options
@@ -72,7 +72,8 @@ def check_encoded(vlm: Attached, encoded: EncodedImage, mode: Mode) -> None:
             fix="see it with vlm.see(image, mode='sparse')",
         )
     if mode in ("drop", "weight") and encoded.features is None:
-        raise SceneError(f"mode={mode!r}: the image was not encoded", expected="one seen for it", fix="vlm.see(image)")
+        came = f"{keyword('mode', mode)}: the image was not encoded"
+        raise SceneError(came, expected="one seen for it", fix="vlm.see(image)")
 
 
 def check_request(mode: Mode, method: Method, budget: Budget, kept: Kept | None, choosing: Choosing) -> None:

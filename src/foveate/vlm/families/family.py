@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.checks import keyword
 from foveate.core.errors import ModelError
 from foveate.vlm.families.token_layout import TokenLayout
 
@@ -116,7 +117,7 @@ class Family:
     def encode_kept(self, model: Any, inputs: Inputs, kept: Sequence[Indices]) -> VisualFeatures:
         """Features of only these rows of each image, without encoding the others. Here: ModelError."""
         raise ModelError(
-            f"mode='sparse' with {type(model).__name__}",
+            f"{keyword('mode', 'sparse')} with {type(model).__name__}",
             expected="an encoder that takes single tokens: Qwen2-VL, Qwen2.5-VL, Qwen3-VL or LLaVA 1.5",
             fix="use mode='drop', which encodes the image once and drops tokens for every question",
         )

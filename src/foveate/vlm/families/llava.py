@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foveate.core.checks import keyword
 from foveate.core.errors import ModelError
 from foveate.vlm.families.family import Family, Indices, Inputs, Sizes, VisualFeatures
 from foveate.vlm.families.token_layout import Box, TokenGrid, TokenLayout, whole_box
@@ -66,7 +67,7 @@ def _embeddings(tower: torch.nn.Module) -> torch.nn.Module:
     module = getattr(getattr(tower, "vision_model", tower), "embeddings", None)
     if module is None or not hasattr(module, "class_embedding"):
         raise ModelError(
-            f"mode='sparse' with a vision tower of type {type(tower).__name__}",
+            f"{keyword('mode', 'sparse')} with a vision tower of type {type(tower).__name__}",
             expected="CLIP's, whose embeddings have a class token and positions",
             fix="use mode='drop'",
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.checks import check_int, check_type
+from foveate.core.checks import check_int, check_type, keyword
 from foveate.core.errors import BudgetError, OptionError, PromptError
 from foveate.core.gone import check_kept
 
@@ -95,7 +95,7 @@ def check_context(
         raise BudgetError(
             what,
             expected=f"at most {most} visual tokens",
-            fix=f"budget={most}" + (", or chat.forget(1): fewer earlier rounds" if rounds else ""),
+            fix=keyword("budget", most) + (", or chat.forget(1): fewer earlier rounds" if rounds else ""),
         )
     raise PromptError(
         what,

@@ -18,7 +18,7 @@ from PIL import Image
 
 from foveate.channels.build import CHANNEL_SETS
 from foveate.channels.visual import CHANGED, describe_cells, measure_change
-from foveate.core.checks import check_number, check_type
+from foveate.core.checks import check_number, check_type, keyword
 from foveate.core.errors import (
     FoveateError,
     ImageArrayError,
@@ -347,6 +347,7 @@ def _read(texture: Texture, reader: WordReader | Literal["auto"]) -> Texture:
     try:
         return texture.read()
     except (OptionError, MissingExtraError, ModelFilesError) as cause:
-        note = f"{cause.received}: the page was not read; read=False leaves it out, read=True makes this an error"
+        no, yes = keyword("read", False), keyword("read", True)
+        note = f"{cause.received}: the page was not read; {no} leaves it out, {yes} makes this an error"
         warn(note, ReadingWarning)
         return texture

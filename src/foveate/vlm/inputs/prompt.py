@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.checks import check_type
+from foveate.core.checks import check_type, keyword
 from foveate.core.errors import ModelError, PromptError, QueryError
 
 Indices = NDArray[np.int64]
@@ -42,7 +42,8 @@ def prompt_text(
     """
     token = processor.image_token if kind == "image" else processor.video_token
     others = {str(getattr(processor, name, token)) for name in ("image_token", "video_token")}
-    by_hand = f"pass prompt='USER: {token} What is this? ASSISTANT:', in the way your model was trained"
+    usual = keyword("prompt", f"USER: {token} What is this? ASSISTANT:")
+    by_hand = f"pass {usual}, in the way your model was trained"
     if earlier:
         by_hand = "set processor.chat_template to the one of your model"
     if prompt is None:
@@ -86,7 +87,7 @@ def prompt_text(
         raise PromptError(
             f"a prompt with {found} {kind} tokens {token!r} for {images} {kind}{'s' if images != 1 else ''}",
             expected=f"one for each {kind}",
-            fix=f"write the token once for each {kind}, where it belongs, or leave prompt= out",
+            fix=f"write the token once for each {kind}, where it belongs, or leave {keyword('prompt')} out",
         )
     return text
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from foveate.allocation.crops import Regions, regions
-from foveate.core.checks import check_int
+from foveate.core.checks import check_int, keyword
 from foveate.core.errors import BudgetError
 from foveate.reading.words import Word, Words
 from foveate.relevance.evidence import plane_of
@@ -35,7 +35,7 @@ def choose_crops(model: Any, relevance: Relevance, budget: Any) -> tuple[int, Re
     """Tokens in all, and the regions to cut out. Raises BudgetError for fewer than LEAST."""
     total = check_int(
         "mode='crop': budget", USUAL if budget in ("auto", None) else budget, LEAST, error=BudgetError,
-        fix=f"leave it out for {USUAL} (a region takes {FEWEST} to {MOST} tokens), or use mode='drop'",
+        fix=f"leave it out for {USUAL} (a region takes {FEWEST} to {MOST} tokens), or use {keyword('mode', 'drop')}",
     )  # fmt: skip
     vision: Any = getattr(model.config, "vision_config", None)
     merge = getattr(vision, "spatial_merge_size", None)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from foveate.allocation.allocation import ABSENT_FLOOR, Allocation, auto_budget, nearest_budget
 from foveate.allocation.policies import Proportional, TopK, apportion, top_cells
 from foveate.channels.visual import CHANGED, describe_cells, measure_change
-from foveate.core.checks import check_choice, check_int
+from foveate.core.checks import check_choice, check_int, keyword
 from foveate.core.errors import BudgetError, BudgetWarning, OptionError, warn
 from foveate.pipeline import allocate
 from foveate.relevance.value import Relevance
@@ -105,7 +105,7 @@ def count_tokens(
     for number, count in zip(numbers, counts, strict=True):
         check_int("budget", number, error=BudgetError, fix=f"pass 1 to {count}, 'auto', or None for all")
         if number > count:
-            warn(f"budget={number} is more than the {count} visual tokens: all are kept", BudgetWarning)
+            warn(f"{keyword('budget', number)} is more than the {count} visual tokens: all are kept", BudgetWarning)
     return [min(int(number), count) for number, count in zip(numbers, counts, strict=True)]
 
 
