@@ -86,7 +86,7 @@ class Allocation(Frozen, Drawable, AsArray):
 
     @property
     def budgets(self) -> Indices:
-        """Tokens of each kept cell, int64 [K]: one each. Regions with more are made by `relevance.regions`."""
+        """Tokens of each kept cell, int64 [K]: one each. Regions with more are made by `foveate.allocation.regions`."""
         return np.ones(len(self.indices), np.int64)
 
     def why(self, number: int) -> dict[str, float | str]:

@@ -56,7 +56,7 @@ class Reading:
 
 
 def weigh(confidence: float) -> float:
-    """What a confidence counts, in [0, 1]: nothing up to ENTERS, everything from CERTAIN on."""
+    """How far a confidence counts, in [0, 1]: nothing up to ENTERS, everything from CERTAIN on."""
     return _between(confidence, (ENTERS, CERTAIN))
 
 
