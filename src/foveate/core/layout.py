@@ -25,7 +25,7 @@ from foveate.core.readonly import ReadOnly
 Native = Literal["pixel", "quarter", "cell", "position", "derived", "flow"]
 Filter = Literal["linear", "nearest"]
 
-EMBEDDING_CHANNELS = 16
+EMBEDDING_CHANNELS = 16  # of the published layout: layers 18 to 33
 COLOURS = ("red", "green", "blue")
 
 
@@ -139,7 +139,7 @@ KNOWN_EXTRAS: tuple[Channel, ...] = (
 
 FLOW = Channel("flow_magnitude", "flow", "linear", "mean", 0.0, float("inf"), 0.0, "length of (flow_y, flow_x)")
 
-ROPE_STEPS = 4
+ROPE_STEPS = 4  # angles an axis: with sine and cosine 16 layers, 40 to 55
 ROPE: tuple[Channel, ...] = tuple(
     Channel(f"rope_{wave}_{axis}_{i}", "position", "linear", "mean", -1.0, 1.0, 0.0, f"{wave} of {axis}'s angle {i}")
     for i in range(ROPE_STEPS)

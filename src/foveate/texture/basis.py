@@ -23,7 +23,7 @@ from foveate.core.readonly import Frozen
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
-DEFAULT_RANK = 24
+DEFAULT_RANK = 24  # docs/numbers.md, "compression"
 SPARE, TURNS = 16, 4  # directions beyond those wanted, and iterations: scores as good as with exact eigenvectors
 ROWS, CHUNK = 512, 8192  # cells at a time: what stays in the processor's cache; features at a time, as float64
 RIDGE = 1e-2  # of the mean eigenvalue of S, chosen by hand: keeps S^(-1/2) finite where the bank says nothing

@@ -27,7 +27,7 @@ Bytes = NDArray[np.uint8]
 MAX_BYTES = 2**32  # of a file that is decoded whole
 MAX_TILED = 40_000_000_000  # pixels of tiled TIFF, chosen by hand
 TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # and BigTIFF
-YCBCR, JPEG = 6, 7
+YCBCR, JPEG = 6, 7  # of TIFF 6.0: photometric interpretation, compression
 PHOTOMETRIC = ((1, 1), (2, 3), (2, 4), (YCBCR, 3))  # TIFF's: grey with black 0, RGB, RGB and alpha, JPEG's YCbCr
 
 

@@ -37,7 +37,7 @@ Floats = NDArray[np.float32]
 
 FINE = 0.5  # weight of the fine features: alone they lose .04 of precision, as they miss what is around (docs/log.md)
 RAMP = 2  # cells over which a box fades into its surroundings, chosen by hand
-LARGEST_SCALE, LEAST_SHARE = 4, 1e-6
+LARGEST_SCALE, LEAST_SHARE = 4, 1e-6  # chosen by hand
 
 
 @without("refine")

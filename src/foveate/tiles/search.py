@@ -56,7 +56,7 @@ from foveate.tiles.scene import (
 Floats = NDArray[np.float32]
 # Chosen on half A of benchmarks/large_scenes.py, and by hand.
 SHARE = 0.3
-TILE = 512
+TILE = 512  # pixels: what nano sees
 SCALE_STEP = 2  # between scales: a window at 1/2 of the resolution has twice the side of a tile, a second look half
 LEAST_SURE = 0.01
 SHOWN = 0.25  # where a map reaches this, it is looked at again before anything else
