@@ -155,6 +155,14 @@ def kill_after(seconds: float, script: str, *arguments: object) -> None:
 
 
 @pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The tiny model of a family (vlm_models.py) as a folder, written once."""
+    from tests.vlm_folders import saved
+
+    return cache(lambda name: saved(name, tmp_path_factory.mktemp(name)))
+
+
+@pytest.fixture(scope="session")
 def broccoli() -> Path:
     return PHOTOS / "child_with_broccoli.jpg"  # 640 x 480: higher than wide
 

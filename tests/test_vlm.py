@@ -5,7 +5,7 @@ The reference for dropped tokens is the stock model on the full prompt, with an 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from foveate.video.decode import measure_rate, pick
 from foveate.vlm import VLM, EncodedImage
 from foveate.vlm.loader import load
 from tests.video_scenes import panning
-from tests.vlm_folders import saved
 from tests.vlm_models import FAMILIES, SPECIAL, attached, encoded, photo
 
 QUESTION = "where is the dog?"
@@ -118,10 +117,12 @@ def test_all_tokens_are_the_stock_model(family: str, count: int) -> None:
     assert torch.equal(ours[1], stock[1])
 
 
-def test_a_processor_that_from_pretrained_makes(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_processor_that_from_pretrained_makes(
+    family: str, model_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It has the attributes that its class sets and no others: in most Qwens there is no `vision_start_token`."""
     monkeypatch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", str)  # wanted for videos only
-    ours, theirs = attached(family), load(str(saved(family, tmp_path)))
+    ours, theirs = attached(family), load(str(model_folder(family)))
     assert type(theirs.processor).__name__ == type(ours.processor).__name__
     assert set(vars(theirs.processor)) == set(vars(ours.processor))
     frames = [photo(seed=number) for number in range(2)]

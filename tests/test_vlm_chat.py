@@ -199,17 +199,17 @@ def test_forgetting() -> None:
     ).ids.tolist()  # fmt: skip
 
 
-def test_200_rounds_leave_texts_and_planes_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_60_rounds_leave_texts_and_planes_only(monkeypatch: pytest.MonkeyPatch) -> None:
     vlm, image = attached("llava"), encoded("llava", 1)
     monkeypatch.setattr(vlm.model.config.text_config, "max_position_embeddings", 10**6)
     one = torch.tensor([[20]])  # generation is the model's own, and takes long
     monkeypatch.setattr(vlm.model, "generate", lambda input_ids, **_: torch.cat([input_ids, one], 1))
     chat, counts = vlm.chat(image, budget=2), []
-    for number in range(200):
+    for number in range(60):
         chat.ask("is it?" if number % 3 == 1 else "a dog")
-        if number < 197:
-            chat.forget(max(0, len(chat.turns) - 3))  # a prompt of 200 rounds takes long, too
-        if number in (20, 199):
+        if number < 57:
+            chat.forget(max(0, len(chat.turns) - 3))  # a prompt of 60 rounds takes long, too
+        if number in (20, 59):
             gc.collect()
             counts.append(sum(isinstance(each, torch.Tensor | np.ndarray) for each in gc.get_objects()))
     assert len(chat.turns) == 6

@@ -158,20 +158,25 @@ def test_a_round_of_a_chat_replaces_how_the_chat_chooses() -> None:
         chat.prepare(QUESTION, kept=kept, budget=4)
 
 
-def test_a_question_that_names_nothing_needs_no_search_where_tokens_are_given() -> None:
+@pytest.mark.parametrize("question", ["why?", "これは何ですか"])
+def test_a_question_that_names_nothing_warns_at_the_callers_line_and_is_asked(question: str) -> None:
+    """It has no place in the picture: saliency and an even spread get the budget, and a warning says so."""
     vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl")
+    asking: tuple[Callable[[], Any], ...] = (
+        lambda: vlm.ask(image, question, budget=3, **SHORT),
+        lambda: vlm.chat(image).ask(question, budget=3, **SHORT),
+        lambda: vlm.ask_many(image, [question], budget=3, **SHORT)[0],
+    )
+    for ask in asking:
+        with pytest.warns(QuestionWarning, match="relevance=") as caught:
+            answer = ask()
+        assert {warning.filename for warning in caught} == {__file__}
+        assert answer.tokens[0] == 3
+        assert answer.relevance[0].confidence == 0
+        assert not answer.relevance[0].detected
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        vlm.prepare(image, "why?", kept=np.ones(image.grid.shape, bool))
-
-
-def test_a_warning_points_at_the_callers_line() -> None:
-    vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl")
-    for ask in (vlm.ask, vlm.chat(image).ask, lambda *a, **k: vlm.ask_many(image, ["why?"], **k)):
-        question = ("why?",) if ask != vlm.ask else (image, "why?")
-        with pytest.warns(QuestionWarning) as caught:
-            ask(*question, budget=3, **SHORT)
-        assert {warning.filename for warning in caught} == {__file__}
+        vlm.prepare(image, question, kept=np.ones(image.grid.shape, bool))  # needs no search
 
 
 def test_a_map_for_one_of_two_images() -> None:
@@ -192,12 +197,6 @@ def test_unknown_keywords_of_generate_and_budgets_that_are_too_large() -> None:
     vlm, image = attached("llava"), encoded("llava")  # 16 tokens of each crop, however large it is
     with pytest.warns(BudgetWarning, match="budget=200 is more than the"):
         vlm.ask(image, QUESTION, mode="crop", budget=200, **SHORT)
-
-
-def test_a_video_has_presets() -> None:
-    seen = attached("qwen2_5_vl").see_video([photo()] * 2, preset="minimum", read=False)
-    assert {texture.preset for texture in seen.textures} == {"minimum"}
-    assert set(seen.textures[0].planes) == {"saliency"}
 
 
 def test_an_answer_knows_what_the_model_saw() -> None:

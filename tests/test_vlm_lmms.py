@@ -26,7 +26,8 @@ import foveate.vlm
 from foveate.core.errors import BudgetError, ModelError, OptionError, PromptError
 from foveate.vlm import lmms
 from foveate.vlm.lmms import cut_answer, extract_question, token_budget, translate_settings
-from tests.vlm_folders import saved
+from foveate.vlm.loader import load
+from tests.vlm_folders import loaded
 from tests.vlm_models import attached, pair, photo
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
@@ -110,12 +111,13 @@ def lmms_eval(monkeypatch: pytest.MonkeyPatch) -> None:
         module.__dict__.update(inside)
         monkeypatch.setitem(sys.modules, name, module)
     lmms._model_class.cache_clear()
+    monkeypatch.setattr(lmms, "load", loaded)
     LOGGED.clear()
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved("qwen2_vl", tmp_path_factory.mktemp("qwen2_vl"))
+@pytest.fixture
+def folder(model_folder: Callable[[str], Path]) -> Path:
+    return model_folder("qwen2_vl")
 
 
 def messages(document: dict[str, Any]) -> list[dict[str, Any]]:
@@ -304,7 +306,8 @@ def test_a_dialogue_beyond_the_context_forgets_its_oldest_rounds(folder: Path, m
         model.generate_until_multi_round([rounds([("a dog", [LARGE]), ("a cat " * 200, None)])])
 
 
-def test_it_lets_go_of_the_model(folder: Path) -> None:
+def test_it_lets_go_of_the_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lmms, "load", load)
     model = evaluated(folder, "budget=9", [{"images": [LARGE], "question": "a dog"}])
     model.generate_until(requests(1, GREEDY))
     network = weakref.ref(model.vlm.model)

@@ -13,7 +13,14 @@ from PIL import Image
 import foveate
 import foveate.video
 from foveate.channels.attention import make_gaze_plane
-from foveate.core.errors import ChannelError, OptionError, PromptError, SceneError, TextureEncoderError
+from foveate.core.errors import (
+    ChannelError,
+    MissingExtraError,
+    OptionError,
+    PromptError,
+    SceneError,
+    TextureEncoderError,
+)
 from foveate.reading import Word
 from foveate.relevance import ScoringOptions
 from foveate.texture.texture import Texture
@@ -205,10 +212,6 @@ def test_one_thing_in_a_list_is_for_one_image(vlm: VLM, texture: Texture) -> Non
     assert given[:, 0].max() < given[:, -1].min()
 
 
-def test_a_preset_keeps_what_pages_are_known_by(vlm: VLM) -> None:
-    assert vlm.see(PHOTO, preset="video").textures[0].has("text")
-
-
 def test_what_a_model_cannot_take_is_said_before_it_runs(vlm: VLM, texture: Texture) -> None:
     encoded = vlm.see(texture)
     with pytest.raises(PromptError, match=r"for a context of \d+[\s\S]*fix: a shorter question"):
@@ -230,3 +233,54 @@ def test_a_model_that_was_saved_without_its_video_processor_loads(tmp_path: Path
     processor.save_pretrained(tmp_path)
     loaded = load(str(tmp_path))
     assert loaded.ask(loaded.see(PHOTO), "a dog", budget=4, **SHORT).tokens[0] == 4
+
+
+# --- presets ----------------------------------------------------------------------------------------------------------
+
+
+def test_see_makes_the_textures_of_the_preset(vlm: VLM) -> None:
+    usual, small = vlm.see(PHOTO, read=False), vlm.see(PHOTO, preset="minimum")
+    assert usual.textures[0].preset is None
+    assert set(small.textures[0].planes) == {"saliency"}
+    assert small.textures[0].preset == "minimum"
+    assert vlm.ask(small, "a cake", budget=5, **SHORT).relevance[0].preset == "minimum"
+    film = vlm.see_video([PHOTO] * 2, preset="minimum", read=False)
+    assert {texture.preset for texture in film.textures} == {"minimum"}
+    assert vlm.see(PHOTO, preset="video").textures[0].has("text")  # pages are known by it
+
+
+def test_a_texture_that_is_given_goes_by_the_preset(vlm: VLM) -> None:
+    texture = foveate.encode(PHOTO)
+    gaze = np.zeros(texture.grid.shape)
+    gaze[:4, :4] = 1
+    encoded = vlm.see(texture.with_channel("gaze", gaze), preset="gaze", read=False)
+    found = vlm.prepare(encoded, "a zebra", budget=3).relevance[0]
+    assert found.preset == "gaze"
+    assert "prior" in found.reasons
+    assert (
+        "prior"
+        not in vlm.prepare(encoded, "a zebra", budget=3, scoring=ScoringOptions(preset="medium")).relevance[0].reasons
+    )
+    both = vlm.see([texture.with_channel("gaze", gaze), photo(seed=3)], preset="gaze", read=False)
+    one, other = vlm.prepare(both, "a zebra", budget=(3, 3)).relevance
+    assert "prior" in one.reasons
+    assert "prior" not in other.reasons  # nobody looked at it
+
+
+def test_what_a_preset_lacks_is_said(vlm: VLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody = vlm.see(PHOTO, preset="gaze", read=False)
+    with pytest.raises(ChannelError, match="gaze"):
+        vlm.prepare(nobody, "a zebra", budget=3)
+    wrong: Any = "documents"
+    with pytest.raises(OptionError, match="preset="):
+        vlm.see(PHOTO, preset=wrong)
+    with pytest.raises(OptionError, match="preset="):
+        vlm.ask(nobody, "a zebra", budget=3, scoring=ScoringOptions(preset=wrong))
+
+    def absent(rgb: Any, reader: Any) -> None:
+        raise MissingExtraError("no reader", expected="one", fix="pip install 'foveate[text]'")
+
+    monkeypatch.setattr("foveate.texture.texture.read_words", absent)
+    with pytest.raises(MissingExtraError):
+        vlm.see(PHOTO, preset="document")
+    assert vlm.see(PHOTO, preset="document", read=False).textures[0].words is None

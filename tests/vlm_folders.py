@@ -7,11 +7,13 @@ written one by one; what is read back is then read by the library's own code.
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file, save_file
 
+from foveate.vlm.loader import load
 from tests.vlm_models import WIDTH, pair
 
 SETTINGS: dict[str, dict[str, Any]] = {"smolvlm": {"image_seq_len": 16}, "internvl": {"image_seq_length": 4}}
@@ -38,3 +40,6 @@ def saved(name: str, folder: Path, *, template: bool = True, width: int = WIDTH)
     if not template:
         (folder / "chat_template.jinja").unlink()
     return folder
+
+
+loaded = cache(load)  # in the place of `load`, for tests of what comes after it: values, so tests share them
