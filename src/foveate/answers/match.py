@@ -198,7 +198,6 @@ def _score_values(page: ReadWords, question: ReadingQuestion) -> WordScores:
         label = wanted.weights @ labels.evidence
         value, own, near = _move(page, wanted, labels, question, kinds, fits)
     if kinds:
-        fits = np.maximum(fits, _whole(page, fits))
         value = value * (1 - FITS + FITS * fits)
     score = 1 - (1 - value) * (1 - alone)
     if labels is not None:
@@ -219,12 +218,6 @@ def _be_sure(page: ReadWords, question: ReadingQuestion, value: Floats, fits: Fl
             sure = 1.0 if question.heading else SURE_BY_TYPE[kind]
             alone = np.maximum(alone, page.types[kind] * np.float32(sure * (0.5 + 0.5 * page.full)))
     return min(1.0, float(((1 - (1 - form * value) * (1 - alone)) * page.keeps).max()))
-
-
-def _whole(page: ReadWords, fits: Floats) -> Floats:
-    """Of each unit how much the rest of its piece fits: a value is whole."""
-    mean = np.add.reduceat(fits * page.letters, page.starts) / page.piece_letters
-    return np.asarray(np.where(mean > 0.5, mean, 0)[page.piece], np.float32)
 
 
 def _move(
