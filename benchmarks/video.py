@@ -31,7 +31,7 @@ from foveate.core.checks import check_int
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.relevance.value import Relevance
-from foveate.video.flow import Floats, Luma, no_flow
+from foveate.video.flow import Floats, Luma
 from foveate.video.refresh import Refresh
 from foveate.video.state import Frame, Propagation, State, StreamSettings, step
 
@@ -46,7 +46,7 @@ Judged = tuple[float, float, float]
 
 def no_motion(current: Luma, earlier: Luma) -> Floats:
     """A flow model for which nothing moves: the keyframe is copied."""
-    return no_flow((earlier.shape[0], earlier.shape[1]))
+    return np.zeros((*earlier.shape, 2), np.float32)
 
 
 def only_age(every: int) -> Refresh:

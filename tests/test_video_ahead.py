@@ -18,7 +18,7 @@ import pytest
 from foveate.core.errors import VideoError
 from foveate.core.threads import Ahead, Behind
 from foveate.video import Frame, stream
-from foveate.video.decode import FileReader, ImageReader, open_clip
+from foveate.video.decode import FileReader, open_clip
 from foveate.video.streams import AHEAD
 from tests.video_clips import encode, pan
 
@@ -250,18 +250,6 @@ def test_what_is_live_is_read_when_a_frame_is_asked_for() -> None:
             frames.gaze(10, 10)
             assert next(frames).index == number
             assert not readers()
-
-
-def test_a_folder_is_read_ahead_and_what_cannot_be_read_in_it_is_left_out(tmp_path: Path) -> None:
-    from PIL import Image
-
-    for number, rgb in enumerate(pan(6)):
-        Image.fromarray(rgb).save(tmp_path / f"{number}.png")
-    (tmp_path / "3.png").write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
-    frames = stream(tmp_path, "a dog", budget=9, long_side=SIDE)
-    assert isinstance(frames.clip._source, ImageReader)
-    assert [round(frame.time * 24) for frame in frames] == [0, 1, 2, 4, 5]
-    assert frames.clip.skipped == 1
 
 
 def test_a_stream_that_is_dropped_leaves_the_callers_clip_open(clip: Path) -> None:

@@ -13,24 +13,21 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
 from foveate.cli.main import main
 from foveate.cli.terminal import until_interrupted
-from foveate.cli.video import choose_outputs, write_results
+from foveate.cli.video import write_results
 from foveate.core import errors
 from foveate.reading import Word
 from foveate.relevance.value import Relevances
 from foveate.video import Frame, Propagation, Refresh, open_clip, stream
-from foveate.viz.overlay import COLUMNS, SENT, History, Page, draw, draw_picture
+from foveate.viz.overlay import SENT, History, Page, draw, draw_picture
 from tests.video_clips import encode, packets, pan
 
 Bytes = NDArray[np.uint8]
@@ -329,14 +326,6 @@ def test_without_the_extra(foveate: Foveate, clip: Path, monkeypatch: pytest.Mon
     last(foveate("in", "a cake", "--no-video", *SMALL, "--json"))
 
 
-def test_names_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert choose_outputs("x/y.z.mp4", None) == (Path("y.z_kept.jsonl"), Path("y.z_kept.mp4"))
-    assert choose_outputs("camera:0", None)[1] == Path("camera-0_kept.mp4")
-    assert choose_outputs(".", None)[1] == Path(f"{tmp_path.name}_kept.mp4")
-    assert choose_outputs("a.mp4", Path("b.MKV"), video=False) == (Path("b.jsonl"), None)
-
-
 # --- the picture ------------------------------------------------------------------------------------------------------
 
 
@@ -411,17 +400,6 @@ def test_the_glow_is_the_maps_and_several_have_their_colours(frames: list[Frame]
     assert np.abs(two[:, 0] - 45).max() <= 3  # no relevance: grey, at its darkness
 
 
-@pytest.mark.parametrize("size", [(1, 1), (98, 160), (900, 20), (2160, 3840)])
-@pytest.mark.parametrize("questions", [1, 5])
-def test_pages_of_all_sizes(size: tuple[int, int], questions: int) -> None:
-    page = Page.for_frames(size, questions)
-    height, width = page.size
-    assert height % 2 == width % 2 == 0
-    assert 480 <= width <= 1280
-    assert page.picture[0] <= 1280
-    assert page.columns * page.rows >= questions
-
-
 def test_frames_of_another_size_are_fitted_in(tmp_path: Path) -> None:
     arrays = [*pan(2, (64, 96)), *pan(2, (96, 40)), *pan(1, (8, 200))]
     follow = stream(arrays, ["a cake", "a giraffe"], long_side=128, budget=4)
@@ -430,28 +408,3 @@ def test_frames_of_another_size_are_fitted_in(tmp_path: Path) -> None:
     assert len(shown) == found["frames"] == 5
     assert len({picture.shape for picture in shown}) == 1
     assert [row["reason"] for row in lines(tmp_path / "k.jsonl")][2::2] == ["first", "first"]
-
-
-@given(
-    expected=st.one_of(st.none(), st.integers(1, 3000)),
-    count=st.integers(1, 900),
-    keys=st.sets(st.integers(0, 899), max_size=5),
-)
-def test_the_strip_keeps_every_keyframe_and_the_lowest_confidence(
-    expected: int | None, count: int, keys: set[int]
-) -> None:
-    belief = np.random.default_rng(count).random(count).astype(np.float32)
-    past = History(1, expected)
-    for number in range(count):
-        answers = [(SimpleNamespace(confidence=0.5), None, None)]
-        past.add(SimpleNamespace(confidence=belief[number], keyframe=number in keys, renewed=(), answers=answers))  # type: ignore[arg-type]
-    columns, found, key, renewed, total = past.to_columns()
-
-    def lowest(each: int) -> list[float]:
-        return [belief[at : at + each].min() for at in range(0, count, each)]
-
-    each = next(each for each in range(1, 100) if lowest(each) == columns.tolist())
-    assert len(columns) <= total <= COLUMNS
-    assert set(np.flatnonzero(key)) == {number // each for number in keys if number < count}
-    assert not renewed.any()
-    assert (found == 0.5).all()

@@ -18,15 +18,12 @@ from foveate.video.flow import (
     _make_dis,
     check_flow,
     compare_views,
-    compose,
     estimate_flow,
     make_view,
-    no_flow,
     resize_flow,
-    view_shape,
     warp,
 )
-from tests.video_scenes import affine_flow, elastic, pan, photo, rotation, seen_through, zoom
+from tests.video_scenes import affine_flow, compose, elastic, no_flow, pan, photo, rotation, seen_through, zoom
 
 SHAPE = (144, 192)
 MOTIONS: dict[str, Floats] = {
@@ -146,7 +143,6 @@ def test_a_change_of_brightness_is_not_unlikeness() -> None:
     [((480, 854), (144, 256)), ((2160, 3840), (144, 256)), ((100, 50), (100, 50)), ((3, 2000), (32, 256))],
 )
 def test_a_view_is_small_and_never_too_narrow(size: tuple[int, int], shape: tuple[int, int]) -> None:
-    assert view_shape(*size) == shape
     assert make_view(np.zeros((*size, 3), np.uint8)).shape == shape
 
 

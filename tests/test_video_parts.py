@@ -15,7 +15,7 @@ from foveate.allocation import Keep
 from foveate.channels.visual import CHANGED, describe_cells, measure_change
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
-from foveate.video.flow import Floats, follow_flow, make_view, no_flow
+from foveate.video.flow import Floats, make_view
 from foveate.video.propagation import KEPT_PER_FRAME, blend_layers, make_layer, propagate
 from foveate.video.refresh import HALO, TILE, Refresh, add_halo, find_stale_parts, measure_cost, weigh_cells
 from foveate.video.temporal import (
@@ -27,7 +27,7 @@ from foveate.video.temporal import (
     select_changed,
     smooth_relevance,
 )
-from tests.video_scenes import pan, photo, seen_through
+from tests.video_scenes import known_passage, no_flow, pan, photo, seen_through
 
 SHAPE = (18, 24)  # cells; views have 8 samples for each
 SIZE = (144, 192)
@@ -214,7 +214,8 @@ def test_the_step_to_the_frame_before_is_trusted_where_it_explains_the_picture()
     flow = pan(*SIZE, 0.0, -8.0)
     second = seen_through(first, flow)
     right, wrong = (
-        measure_motion(follow_flow(make_view(second), make_view(first), to_first), SHAPE) for to_first in (flow, -flow)
+        measure_motion(known_passage(make_view(second), make_view(first), to_first), SHAPE)
+        for to_first in (flow, -flow)
     )
     np.testing.assert_allclose(right.flow, pan(*SHAPE, 0.0, -1.0), atol=1e-5)
     assert right.trust[:, 2:].min() > 0.9

@@ -18,7 +18,7 @@ from foveate.video import state as steps
 from foveate.video.flow import Floats
 from foveate.video.refresh import add_halo
 from foveate.video.state import State, StreamSettings, step
-from tests.video_scenes import Counting, grouped, panning, photo
+from tests.video_scenes import Counting, grouped, panning, photo, seen_after
 
 SIZE, SIDE, CELLS = (96, 128), 128, (12, 16)  # pixels, working size of the encoder, cells of 8 pixels
 NEVER = Refresh(every=100, parts=False, stale=2, residual=2, cut=2)
@@ -41,7 +41,8 @@ def follow(
     """States and frames of a clip whose flow is known."""
     state, states, frames = None, [], []
     for i, rgb in enumerate(pictures):
-        state, frame = step(state, rgb, str(i), queries, setup, flow)
+        sight = seen_after(None if state is None else state.view, rgb, flow)
+        state, frame = step(state, sight, str(i), queries, setup)
         states.append(state)
         frames.append(frame)
     return states, frames
@@ -82,7 +83,7 @@ def test_cells_kept_before_are_held_where_they_went(pan: list[Bytes]) -> None:
     before = np.zeros(CELLS, bool)
     before[2:6, 4:9] = True
     state = replace(state, answers=(replace(state.answers[0], kept=before),))
-    _, frame = step(state, pan[1], "1", (CHILD,), setup, LEFT)
+    _, frame = step(state, seen_after(state.view, pan[1], LEFT), "1", (CHILD,), setup)
     np.testing.assert_array_equal(kept(frame), np.roll(before, -1, 1))
 
 

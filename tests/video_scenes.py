@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import cv2
@@ -15,7 +15,19 @@ from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Calibration, DenseFeatures
 from foveate.video import Propagation
-from foveate.video.flow import Floats, warp
+from foveate.video.flow import (
+    Floats,
+    Passage,
+    Sight,
+    View,
+    compare_views,
+    is_inside,
+    look,
+    make_view,
+    to_confidence,
+    warp,
+)
+from foveate.video.propagation import Layer, propagate
 from tests.conftest import PHOTOS
 
 
@@ -68,6 +80,34 @@ def panning(count: int, size: tuple[int, int] = (120, 160), step: float = 2.0) -
     for i in range(count):
         left = round(step * i)
         yield np.ascontiguousarray(wide[:, left : left + width])
+
+
+def no_flow(shape: tuple[int, ...]) -> Floats:
+    return np.zeros((*shape, 2), np.float32)
+
+
+def compose(step: Floats, before: Floats) -> Floats:
+    """Flow current -> previous, and previous -> key: current -> key, as a layer goes from frame to frame."""
+    nothing = np.zeros(step.shape[:2], np.float32)
+    layer = Layer(
+        np.zeros((1, 1, 3), np.float32), make_view(np.zeros((32, 32, 3), np.uint8)), np.dstack([before, nothing])
+    )
+    return propagate(layer, step, nothing > 0).flow
+
+
+def seen_after(before: View | None, rgb: NDArray[np.uint8], flow: Floats | None) -> Sight:
+    """What a picture shows, after another one by a flow that is known."""
+    sight = look(rgb)
+    if before is None or flow is None:
+        return sight
+    return replace(sight, passage=known_passage(sight.view, before, flow))
+
+
+def known_passage(current: View, earlier: View, flow: Floats) -> Passage:
+    """From a frame to the one before by a flow that is known, with nothing uncovered."""
+    unlike = compare_views(current, earlier, flow)
+    trust = to_confidence(unlike) * is_inside(flow)
+    return Passage(earlier, flow, np.zeros(current.shape, bool), trust, float(np.median(unlike[::4, ::4])))
 
 
 RULES, KEEPING = ({field.name for field in fields(kind)} for kind in (Propagation, Keep))

@@ -380,7 +380,7 @@ def refuse_files(
 
     files = [query for query in queries if Path(query).suffix and os.path.isfile(query)]
     if files:
-        if not (os.path.exists(first) or str(first).startswith("camera:")):
+        if not os.path.exists(first):
             raise QueryError(
                 f"the query '{files[0]}' is a file, and '{first}' is none",
                 expected=f"the {what} first, then questions",

@@ -46,7 +46,7 @@ DRAWN_BEHIND = 2  # frames: each holds its picture
 
 
 def video(
-    clip: Annotated[str, typer.Argument(help="A video file, a folder of images, or camera:0.")],
+    clip: Annotated[str, typer.Argument(help="A video file, or a folder of images.")],
     query: Annotated[list[str], typer.Argument(help="Questions or noun phrases, each in quotes.")],
     budget: Budget = "auto",
     floor: Floor = None,
@@ -128,7 +128,7 @@ def choose_outputs(clip: str, out: Path | None, video: bool = True) -> tuple[Pat
     """
     from foveate.core.errors import OutputError
 
-    usual = Path(f"{Path(clip).resolve().stem.replace(':', '-')}_kept.mp4")
+    usual = Path(f"{Path(clip).resolve().stem}_kept.mp4")
     out = usual if out is None else out
     known = (".mp4", ".mkv") if video else (".mp4", ".mkv", ".jsonl")
     if out.suffix.lower() not in known:

@@ -5,7 +5,7 @@
 
 Begin with streams.py, then state.py. From the bottom:
 
-* decode: files (PyAV, the extra `video`, imported when a file is opened), folders, arrays, cameras -> pictures in time
+* decode: files (PyAV, the extra `video`, imported when a file is opened), folders, arrays -> pictures in time
 * flow: motion between two frames (DIS, or any function), composed over frames
 * sight: what a picture shows by itself and beside the one before; made ahead of the frame
 * propagation: encoded features, seen again where the motion took them, with their confidence

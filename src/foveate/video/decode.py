@@ -1,6 +1,6 @@
 """Moving pictures -> upright RGB uint8 [H, W, 3], one at a time, each with its time.
 
-From a video file (PyAV), a folder of images, arrays and other images, or a camera (OpenCV).
+From a video file (PyAV), a folder of images, or arrays and other images.
 
 * Times are presentation timestamps, not frame counters (`Clock`).
 * Packets that cannot be decoded, and pictures that the decoder calls damaged, are left out and counted in `skipped`.
@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager
@@ -24,7 +23,6 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, TypeAlias
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -39,7 +37,7 @@ ClipSource: TypeAlias = "str | os.PathLike[str] | Iterable[object]"
 
 RATE = 24.0  # pictures a second where nothing says it
 MOST = 1024  # pictures of a clip in a prompt: more do not fit, and are most often a wrong fps
-PATIENCE = 30  # failures in a row after which a camera or a container counts as ended; some cameras warm up
+PATIENCE = 30  # failures in a row after which a file counts as ended; by hand
 SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif"))
 CONTAINERS = (  # FFmpeg would draw a text file as a terminal, and follow the addresses in a playlist
     "mov,matroska,avi,mpeg,mpegts,mpegvideo,flv,ogg,asf,gif,apng,ivf,h264,hevc,av1,obu,vvc,m4v,mjpeg,mxf,nut,dv,rm,h263,"
@@ -90,14 +88,14 @@ class Clock:
 class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
     """The pictures of a clip, once, in order. Made by `open_clip`.
 
-    The file or camera is closed at the end, by `close`, by `with`, or with the last reference.
+    The file is closed at the end, by `close`, by `with`, or with the last reference.
 
     Attributes:
-        name: file name, folder name, "camera:0" or "arrays"; for messages.
+        name: file name, folder name or "arrays"; for messages.
         size: (H, W) of the first picture; None where it is not known before it is read.
         frames: how many pictures the file promises, or None.
         rate: nominal pictures a second, or None.
-        live: whether nothing is read before it is asked for (a camera, an iterable).
+        live: whether nothing is read before it is asked for: an iterable.
     """
 
     def __init__(self, source: ClipReader) -> None:
@@ -152,7 +150,7 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
                 raise VideoError(
                     f"'{self.name}' has no picture that can be decoded ({self.skipped} were tried)",
                     expected="at least one picture",
-                    fix="play a file in another program, try another camera; an iterator that was read has none left",
+                    fix="play a file in another program; an iterator that was read has none left",
                 ) from None
             raise
         picture = TimedPicture(self._count, self._clock(raw), rgb)
@@ -173,7 +171,7 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
         self.close()
 
     def close(self) -> None:
-        """Let go of the file or the camera. May be called twice."""
+        """Let go of the file. May be called twice."""
         self.closed = True
         with self._reading:
             self._first = None
@@ -187,14 +185,14 @@ def open_clip(source: ClipSource, *, long_side: int | None = None, rate: float |
     [0.0, 0.25, 0.5]
 
     Args:
-        source: path of a video file (the extra `video`); "camera:0" (untested: none was there); a folder
-            of images, in natural order of their names; an iterable of what `load_image` takes (uint8 arrays [H, W, 3],
-            PIL images, paths), or of pairs (seconds, one of these).
+        source: path of a video file (the extra `video`); a folder of images, in natural order of
+            their names; an iterable of what `load_image` takes (uint8 arrays [H, W, 3], PIL images, paths), or of pairs
+            (seconds, one of these): a camera, say (docs/video.md).
         long_side: pictures larger than this are scaled down to it.
-        rate: pictures a second of a folder or of arrays without times; 24 by default. Files and cameras have their own.
+        rate: pictures a second of a folder or of arrays without times; 24 by default. Files have their own.
 
     Raises:
-        VideoNotFoundError: no such file, a URL, no images in the folder, no such camera.
+        VideoNotFoundError: no such file, a URL, no images in the folder.
         VideoError: not a video, no picture in it; an array that is no picture, or none at all (when it is read).
         MissingExtraError: PyAV is not installed. OptionError: a long side or rate that cannot be.
     """
@@ -209,7 +207,7 @@ def open_clip(source: ClipSource, *, long_side: int | None = None, rate: float |
     else:
         raise VideoError(
             f"a video given as {source!r:.80}, of type {type(source).__name__}",
-            expected="a path, a folder of images, 'camera:0', an iterable of arrays [H, W, 3]",
+            expected="a path, a folder of images, an iterable of arrays [H, W, 3]",
             fix="for a clip of one picture pass [image]; save bytes to a file first",
         )
     if rate is not None and not isinstance(reader, ImageReader):
@@ -223,9 +221,7 @@ def open_clip(source: ClipSource, *, long_side: int | None = None, rate: float |
 
 
 def _open_path(text: str, long_side: int | None, rate: float | None) -> ClipReader:
-    path, camera = Path(text), re.fullmatch("camera:([0-9]+)", text)
-    if camera and not path.exists():
-        return CameraReader(int(camera[1]), long_side)
+    path = Path(text)
     try:
         size = os.stat(text).st_size  # unlike Path("") an empty text is not this folder
         files = _list_images(path) if path.is_dir() else []
@@ -234,7 +230,7 @@ def _open_path(text: str, long_side: int | None, rate: float | None) -> ClipRead
     except (OSError, ValueError) as cause:  # no such file, a null byte, a name too long
         raise VideoNotFoundError(
             f"'{text[:200]}' cannot be read ({getattr(cause, 'strerror', None) or cause})",
-            expected="the path of a video or of a folder of images that can be read, or 'camera:0'",
+            expected="the path of a video or of a folder of images that can be read",
             fix="foveate downloads no videos: download it and pass its path"
             if "://" in text
             else f"check the spelling; the working directory is '{Path.cwd()}'",
@@ -245,7 +241,7 @@ def _open_path(text: str, long_side: int | None, rate: float | None) -> ClipRead
         raise VideoError(
             f"'{path}' is " + ("empty (0 bytes)" if path.is_file() else "not a regular file"),
             expected="a video file",
-            fix="download or export it again; for a camera pass 'camera:0'",
+            fix="download or export it again",
         )
     return FileReader(path, long_side)
 
@@ -318,36 +314,6 @@ class ImageReader(ClipReader):
                 fix = f"{cause.fix}; any frame that foveate.load_image(frame) takes will do"
                 raise VideoError(f"frame {number}: {cause.received}", expected=cause.expected, fix=fix) from cause
             yield at, shrink(rgb, self._long_side)
-
-
-class CameraReader(ClipReader):
-    """A camera through OpenCV. Times are those at which pictures arrive."""
-
-    def __init__(self, number: int, long_side: int | None) -> None:
-        self.name = f"camera:{number}"
-        self._capture = cv2.VideoCapture(number)
-        if not self._capture.isOpened():
-            raise VideoNotFoundError(
-                f"no camera {number} can be opened",
-                expected="a connected camera that no other program uses, and the right to use it",
-                fix="try another number, from 0 up",
-            )
-        rate = self._capture.get(cv2.CAP_PROP_FPS)
-        self.rate = float(rate) if math.isfinite(rate) and rate > 0 else None
-        self._long_side = long_side
-
-    def read(self) -> Iterator[Row]:
-        failures = 0
-        while failures < PATIENCE:
-            good, bgr = self._capture.read()
-            if not good:
-                failures += 1
-                continue
-            self.skipped, failures = self.skipped + failures, 0
-            yield time.monotonic(), shrink(np.ascontiguousarray(bgr[..., ::-1]), self._long_side)
-
-    def close(self) -> None:
-        self._capture.release()
 
 
 # --- video files ------------------------------------------------------------------------------------------------------

@@ -75,15 +75,10 @@ class View(Frozen):
         return self.luma.shape[0], self.luma.shape[1]
 
 
-def view_shape(height: int, width: int, long_side: int = LONG_SIDE) -> tuple[int, int]:
-    """Samples (y, x) of the view of a frame."""
-    ratio = min(1.0, long_side / max(height, width))
-    return max(NARROWEST, round(height * ratio)), max(NARROWEST, round(width * ratio))
-
-
-def make_view(rgb: NDArray[np.uint8], long_side: int = LONG_SIDE) -> View:
+def make_view(rgb: NDArray[np.uint8]) -> View:
     """uint8 [H, W, 3] -> View."""
-    y, x = view_shape(rgb.shape[0], rgb.shape[1], long_side)
+    ratio = min(1.0, LONG_SIDE / max(rgb.shape[:2]))
+    y, x = (max(NARROWEST, round(side * ratio)) for side in rgb.shape[:2])
     while rgb.shape[0] % 2 == rgb.shape[1] % 2 == 0 and rgb.shape[0] >= 2 * y and rgb.shape[1] >= 2 * x:
         rgb = cv2.resize(rgb, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
     small = cv2.resize(rgb, (x, y), interpolation=cv2.INTER_AREA)  # halves are quick, odd ratios are not
@@ -102,11 +97,6 @@ def estimate_flow(model: FlowModel, current: View, earlier: View) -> Floats:
             fix="see foveate.video.flow.Dis for an example",
         )
     return flow
-
-
-def no_flow(shape: tuple[int, int]) -> Floats:
-    """No motion: zeros [h, w, 2]."""
-    return np.zeros((*shape, 2), np.float32)
 
 
 def warp(plane: NDArray[np.floating], flow: Floats, *, nearest: bool = False) -> Floats:
@@ -134,11 +124,6 @@ def _remap(source: Floats, to_y: Floats, to_x: Floats, how: int) -> Floats:
 def stack(*planes: NDArray[np.floating]) -> Floats:
     """Planes [h, w] and [h, w, c] as one of their channels, float32 [h, w, n]."""
     return np.concatenate([plane.reshape(*plane.shape[:2], -1) for plane in planes], -1, dtype=np.float32)
-
-
-def compose(step: Floats, before: Floats) -> Floats:
-    """Flow current -> previous, and previous -> key: the flow current -> key."""
-    return np.asarray(step + warp(before, step), np.float32)
 
 
 def resize_flow(flow: Floats, shape: tuple[int, int]) -> Floats:
@@ -239,14 +224,6 @@ def look(rgb: NDArray[np.uint8], before: Sight | None = None, model: FlowModel |
 def find_passage(current: View, earlier: View, model: FlowModel) -> Passage:
     """By the flow of a model in both directions."""
     flow, back = estimate_flow(model, current, earlier), estimate_flow(model, earlier, current)
-    return _passage(earlier, flow, *check_flow(current, earlier, flow, back))
-
-
-def follow_flow(current: View, earlier: View, flow: Floats) -> Passage:
-    """By a flow that is known, with nothing uncovered."""
-    return _passage(earlier, flow, np.zeros(current.shape, bool), compare_views(current, earlier, flow))
-
-
-def _passage(earlier: View, flow: Floats, uncovered: NDArray[np.bool_], unlike: Floats) -> Passage:
+    uncovered, unlike = check_flow(current, earlier, flow, back)
     trust = to_confidence(unlike) * (is_inside(flow) & ~uncovered)
     return Passage(earlier, flow, uncovered, trust, float(np.median(unlike[::4, ::4])))

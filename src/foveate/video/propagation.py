@@ -76,7 +76,7 @@ def make_layer(z: NDArray[Any], residual: NDArray[Any], view: View, cover: Float
 def propagate(layer: Layer, step: Floats, uncovered: NDArray[np.bool_]) -> Layer:
     """The same layer one frame later: `step` is the flow to the previous frame, `uncovered` what that one lacked."""
     way = warp(layer.way, step)
-    way[..., :2] += step  # `compose`
+    way[..., :2] += step  # flows are composed: f_t(p) + f_{t-1 -> key}(p + f_t(p))
     np.maximum(way[..., 2], uncovered, out=way[..., 2])
     return replace(layer, way=way, age=layer.age + 1)
 

@@ -45,7 +45,6 @@ from foveate.video.flow import (
     Sight,
     View,
     find_passage,
-    follow_flow,
     look,
     resize_flow,
     stack,
@@ -54,6 +53,7 @@ from foveate.video.flow import (
 from foveate.video.propagation import Field, Layer, blend_layers, make_layer, propagate, widen
 from foveate.video.refresh import Reason, Refresh, add_halo, find_stale_parts, measure_cost, weigh_cells
 from foveate.video.temporal import (
+    OLD_LOOKS,
     Motion,
     Sent,
     allocate_steadily,
@@ -61,7 +61,6 @@ from foveate.video.temporal import (
     measure_motion,
     select_changed,
     smooth_relevance,
-    update_fixation,
     update_gaze,
 )
 from foveate.video.words import Writing, follow, read_frame, words_now
@@ -264,7 +263,6 @@ def step(
     name: str,
     queries: tuple[str, ...],
     settings: StreamSettings,
-    flow: Floats | None = None,
     time: float = 0.0,
     gaze: tuple[float, float] | None = None,
 ) -> tuple[State, Frame]:
@@ -275,7 +273,6 @@ def step(
         picture: uint8 [H, W, 3], or what `look` saw in it.
         name: of the frame, for messages.
         queries: texts that the encoder can read.
-        flow: to the frame before, in samples of the views, where the caller knows it; None asks the flow model.
         time: of the frame, in seconds.
         gaze: where somebody looks, (y, x) in pixels of the picture; None for nowhere.
     """
@@ -285,12 +282,9 @@ def step(
     if before is None or (before.texture.grid.height, before.texture.grid.width) != rgb.shape[:2]:
         return _encode_keyframe(given, "first")
     passage = sight.passage
-    if flow is not None:
-        passage = follow_flow(sight.view, before.view, flow)
-    elif passage is None or passage.earlier is not before.view:
+    if passage is None or passage.earlier is not before.view:
         passage = find_passage(sight.view, before.view, settings.propagation.flow)
-    flow, uncovered = passage.flow, passage.uncovered
-    layers = tuple(propagate(layer, flow, uncovered) for layer in before.layers)
+    layers = tuple(propagate(layer, passage.flow, passage.uncovered) for layer in before.layers)
     writing = None if before.writing is None else follow(before.writing, rgb)
     features = blend_layers(layers, given.view)
     motion = measure_motion(passage, before.texture.grid.shape)
@@ -496,7 +490,8 @@ def _answer(
         answers.append(PastAnswer(query, past, chosen.mask, sent))
         found.append(relevance)
     if kept:
-        fixation = update_fixation(fixation, np.any([one.mask for one in kept], 0))
+        looks = np.any([one.mask for one in kept], 0)
+        fixation = np.asarray(OLD_LOOKS * fixation + (1 - OLD_LOOKS) * looks, np.float32)
     after = replace(state, answers=tuple(answers), fixation=fixation, gaze=gaze, time=given.time)
     frame = Frame(
         index=0,

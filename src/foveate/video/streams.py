@@ -4,8 +4,8 @@
         frame.index, frame.time, frame.relevance, frame.kept, frame.keyframe, frame.confidence, frame.seconds
 
 `Stream` is the only thing here that changes with time; each frame is made by `state.step`, which is pure. Of a file or
-a folder one thread decodes the next few pictures, and another looks for motion in them. Cameras and iterables are read
-when a frame is asked for, so that it is fresh.
+a folder one thread decodes the next few pictures, and another looks for motion in them. Iterables are read when
+a frame is asked for, so that what a camera gives is fresh.
 """
 
 from __future__ import annotations
@@ -188,8 +188,8 @@ def stream(
     ...     frame.kept.indices, frame.kept_new, frame.confidence.mean()
 
     Args:
-        source: what `open_clip` takes: a video file, a camera ("camera:0"), a folder of pictures, an iterable of uint8
-            arrays [H, W, 3] or of (seconds, array); or an open clip, which the stream reads ahead and closes.
+        source: what `open_clip` takes: a video file, a folder of pictures, an iterable of uint8 arrays [H, W, 3] or of
+            (seconds, array); or an open clip, which the stream reads ahead and closes.
         query: a question or noun phrase; a list of them gives several maps and kept sets a frame.
         budget: cells to keep of each frame: exactly so many, or "auto" as in `allocate`, by each frame's map.
         preset: as in `encode` and `score`; the textures of the frames remember it.

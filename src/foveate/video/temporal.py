@@ -87,11 +87,6 @@ def smooth_relevance(relevance: Relevance, before: Relevance, motion: Motion, sh
     return replace(relevance, map=mixed, saliency=saliency, reasons=ReadOnly({**relevance.reasons, name: prior}))
 
 
-def update_fixation(before: Floats, kept: NDArray[np.bool_]) -> Floats:
-    """The channel "fixation" after this frame, from the propagated one [h, w] and the cells that were kept."""
-    return np.asarray(OLD_LOOKS * before + (1 - OLD_LOOKS) * kept, np.float32)
-
-
 def update_gaze(before: Floats, seconds: float, looked: tuple[float, float] | None, grid: Grid) -> Floats:
     """The channel "gaze", float32 [h, w] in [0, 1]: 1 where somebody looks now, (y, x) in pixels, and a trail.
 

@@ -140,21 +140,14 @@ def volume(
 
 def _share_basis(textures: Sequence[Texture], rank: int, encoder: str | Encoder | None) -> tuple[Basis, list[Floats]]:
     """One basis for all textures, and the coordinates [h, w, rank] of each in it."""
-    sample = [_sample_features(texture, max(1, FITTED // len(textures))) for texture in textures]
+    coordinates, most = [texture.coordinates() for texture in textures], max(1, FITTED // len(textures))
+    sample = [t.basis.restore(z[:: -(-len(z) // most)]) for t, z in zip(textures, coordinates, strict=True)]
     by_query = textures[0].preprocessing.get("compression", "query") == "query"
     metric = query_metric_of(match_encoder(textures[0].encoder, encoder)) if by_query else None
     basis = compress(np.concatenate(sample), rank=min(rank, textures[0].basis.width), metric=metric).basis
     toward = inward(basis, metric)
-    return basis, [_change_basis(texture, basis, toward) for texture in textures]
-
-
-def _sample_features(texture: Texture, most: int) -> Floats:
-    z = texture.coordinates()
-    return texture.basis.restore(z[:: -(-len(z) // most)])
-
-
-def _change_basis(texture: Texture, basis: Basis, toward: Floats) -> Floats:
-    """Coordinates of a texture in another basis, without making its features: [h, w, rank]."""
-    turn = texture.basis.rows.astype(np.float32) @ toward
-    z = texture.coordinates() @ turn + (texture.basis.mean - basis.mean) @ toward
-    return np.asarray(z.reshape(*texture.grid.shape, -1), np.float32)
+    shared = []
+    for texture, z in zip(textures, coordinates, strict=True):  # without making the features
+        moved = z @ (texture.basis.rows.astype(np.float32) @ toward) + (texture.basis.mean - basis.mean) @ toward
+        shared.append(np.asarray(moved.reshape(*texture.grid.shape, -1), np.float32))
+    return basis, shared
