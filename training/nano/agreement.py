@@ -1,11 +1,4 @@
-"""How far the shipped file, whose segmenters count in integers, says what the float network says.
-
-    for each name    correlation of its planes over all cells of all photographs
-    for each map     how much lower the float map is where the shipped one has its peak: a peak may jump between two
-                     places that are as high, but not to a lower one
-
-The trunks' codes are those that their files hold, so what differs is rounding alone.
-"""
+"""Whether the shipped file, whose segmenters count in integers, says what the float network says (rounding alone)."""
 
 from __future__ import annotations
 

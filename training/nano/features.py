@@ -1,6 +1,6 @@
 """What the frozen trunks see in every training photograph, kept once (a quarter of an hour on two cores, resumable).
 
-    python -m training.nano.features --data DATA --out training/cache
+    python -m training.nano.features --data DATA
 
 One folder per photograph list; a photograph's file holds, fp16, at the size at which the library will look at it:
 
@@ -18,6 +18,7 @@ import json
 import tarfile
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -27,16 +28,17 @@ from tqdm import tqdm
 LONG_SIDE, STRIDE, PADDED_TO, GREY = 512, 8, 32, 114
 # Non-commercial licences stay out of the shipped weights: camvid CC BY-NC 4.0, lowlight CC BY-NC 4.0.
 LEFT_OUT = ("camvid", "lowlight")
+LABELS = Path(__file__).parent / "labels"
 _nets: dict = {}
 
 
 FREE = frozenset("clothes clothing grocery azure fashion fruit raccoon u2net sam2 stanford40 daynight".split())
 
 
-def listed(data: Path, labels: Path, research: bool = True) -> list[tuple[str, str]]:
+def listed(data: Path, research: bool = True) -> list[tuple[str, str]]:
     """(archive, name) of every photograph: those with labels first. `research`: also sources that allow that alone."""
     out: list[tuple[str, str]] = []
-    for file in sorted(labels.glob("*.json")):
+    for file in sorted(LABELS.glob("*.json")):
         out += [tuple(name.split(":", 1)) for name in json.loads(file.read_text())["photographs"]]
     out += [("boxes", name) for name in json.loads((data / "train/boxes.json").read_text())["files"]]
     out += [("dense", name) for name in json.loads((data / "train/dense.json").read_text())["files"]]
@@ -89,20 +91,25 @@ def look(job: tuple[bytes, str]) -> None:
     Path(path + ".part").rename(path)
 
 
+def arguments(description: str | None, **options: Any) -> argparse.Namespace:
+    """--data, --cache, --run, --no-research, and numbers with a default: what the steps of nano have in common."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="described in training/README.md")
+    parser.add_argument("--cache", type=Path, default=Path("training/cache"), help="of what the specialists see")
+    parser.add_argument("--run", type=Path, default=Path("training/run"), help="of what is learned")
+    parser.add_argument("--no-research", action="store_true", help="leave out sources that allow research only")
+    for name, default in options.items():
+        parser.add_argument(f"--{name}", type=type(default), default=default, help="[default: %(default)s]")
+    return parser.parse_args()
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--labels", type=Path, default=Path(__file__).parent / "labels")
-    parser.add_argument("--out", type=Path, default=Path("training/cache"))
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--most", type=int, default=4000, help="Photographs in all; those with labels come first.")
-    parser.add_argument("--no-research", action="store_true", help="Leave out sources that allow research only.")
-    args = parser.parse_args()
+    args = arguments(__doc__, workers=2, most=4000)  # most: photographs in all; those with labels come first
     archives = {n: tarfile.open(args.data / f"train/{n}.tar") for n in ("dense", "boxes", "photos", "photos2")}  # noqa: SIM115
 
     jobs = []
-    for archive, name in listed(args.data, args.labels, not args.no_research)[: args.most]:
-        path = place(args.out, archive, name)
+    for archive, name in listed(args.data, not args.no_research)[: args.most]:
+        path = place(args.cache, archive, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             jobs.append((archive, name, str(path)))

@@ -16,18 +16,11 @@ how far each answer reaches. For the SPOTS strongest answers, each with scores s
 Where a segmenter of people says how sure it is of a person in each cell, and of a face, that takes the place of `like`
 for the name PERSON, if there is a person in the core of the box: sure x (1 - FACE + FACE face), so a face comes first.
 
-What is notable
-* Nothing is learnt here, and no text has a part in it: scores stay linear in the text.
-* An answer counts if no neighbour on its level is stronger. Several levels may speak of one thing; the fourth power
-  hardly notices.
-* The detector may look at a larger copy of the picture than the features: its boxes are brought to their grid.
-* No paint lies where nothing looks like the core. So no box is seen in the map, unless something like the core fills
-  its corner.
-* All of it is sums over cells and matrix products, so it runs inside the ONNX graph, for any size and batch.
-
-Not covered: things of two looks (a white shirt and dark trousers) that are no people. Where there is no frame, the
-whole box is painted. That the smaller of two things is in front is a habit of photographs, not a rule.
-The constants lie on a plateau; docs/log.md has the trials, and the photographs on which they were chosen.
+Nothing is learnt here, and no text has a part in it: scores stay linear in the text. An answer counts if no neighbour
+on its level is stronger. The detector may look at a larger copy of the picture than the features: its boxes are brought
+to their grid. All of it is sums over cells and matrix products, so it runs inside the ONNX graph, for any size. Things
+of two looks (a white shirt and dark trousers) that are no people are not covered, and that the smaller of two things is
+in front is a habit of photographs, not a rule. The constants lie on a plateau; docs/log.md has the trials.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ import numpy as np
 from safetensors.numpy import save_file
 
 WIDTH = 256
-PAIRS = [("cat", "kitten"), ("car", "automobile"), ("airplane", "jet plane"), ("tree", "forest"), ("cat", "car")]
 
 
 def distil() -> tuple[dict, np.ndarray]:
@@ -66,22 +65,7 @@ def main() -> None:
     rows, scale = quantise(vectors)
     (out / "nano_tokenizer.json").write_text(json.dumps(tokenizer, separators=(",", ":")))
     save_file({"rows": rows, "scale": scale}, out / "nano_text.safetensors")
-    report(tokenizer, rows, scale)
-
-
-def report(tokenizer: dict, rows: np.ndarray, scale: np.ndarray) -> None:
-    from tokenizers import Tokenizer
-
-    spell = Tokenizer.from_str(json.dumps(tokenizer))
-
-    def encode(text: str) -> np.ndarray:
-        ids = spell.encode(text, add_special_tokens=False).ids
-        mean = (rows[ids] * scale[ids].astype(np.float32)[:, None]).mean(0)
-        return mean / np.linalg.norm(mean)
-
     print(f"{len(rows)} pieces x {rows.shape[1]}, {rows.nbytes / 1e6:.1f} MB")
-    for a, b in PAIRS:
-        print(f"  cos({a}, {b}) = {encode(a) @ encode(b):.2f}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A threshold for each name of the head, and how well each is told, on photographs that were held out.
 
-    python -m training.nano.thresholds --data DATA --cache training/cache --run training/run
+    python -m training.nano.thresholds --data DATA
 
 Every tenth photograph (by a digest of its name) is never trained on. Writes calibration.safetensors, and a table of
 every name to head.json: photographs with it, average precision over their cells, AUROC of presence, threshold.
@@ -8,14 +8,13 @@ every name to head.json: photographs with it, average precision over their cells
 
 from __future__ import annotations
 
-import argparse
 import json
-from pathlib import Path
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
+from training.nano.features import arguments
 from training.nano.head import Head
 from training.nano.labels import Names
 from training.nano.train import load
@@ -69,15 +68,9 @@ def calibrate(peaks: np.ndarray, there: np.ndarray, known: np.ndarray) -> tuple[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--cache", type=Path, default=Path("training/cache"))
-    parser.add_argument("--labels", type=Path, default=Path(__file__).parent / "labels")
-    parser.add_argument("--run", type=Path, default=Path("training/run"))
-    parser.add_argument("--no-research", action="store_true", help="Leave out sources that allow research only.")
-    args = parser.parse_args()
+    args = arguments(__doc__)
     names = Names()
-    kept = load(args.data, args.cache, args.labels, names, 200, held_out=True, research=not args.no_research)
+    kept = load(args.data, args.cache, names, 200, held_out=True, research=not args.no_research)
     head = Head(len(names.all))
     head.load_state_dict(load_file(args.run / "head.safetensors"))
     peaks, there, known, precision = look(head.eval(), kept)

@@ -1,6 +1,6 @@
 """Train the head on frozen features (half an hour on two cores). A killed run continues from its last checkpoint.
 
-    python -m training.nano.train --data DATA --cache training/cache --out training/run
+    python -m training.nano.train --data DATA
 
 The loss is quality focal loss of each name's logit on each cell against the share of the cell that the name covers
 (labels) or the teacher's probability. Cells without the name weigh as much as the source knows of absence; cells with
@@ -9,7 +9,6 @@ it weigh more where the thing is small, and photographs of rare names are shown 
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import time
@@ -23,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from training.nano.features import listed, place
+from training.nano.features import LABELS, arguments, listed, place
 from training.nano.head import COARSE, Head
 from training.nano.labels import Labels, Names, is_held_out
 
@@ -33,13 +32,11 @@ SIDE = 40  # cells of a crop
 TAUGHT = ("stuff", "parts", "person", "points")
 
 
-def load(
-    data: Path, cache: Path, labels: Path, names: Names, most: int, held_out: bool, research: bool = True
-) -> list[tuple]:
+def load(data: Path, cache: Path, names: Names, most: int, held_out: bool, research: bool = True) -> list[tuple]:
     """Photographs with features: (Photograph, fine fp16, coarse fp16, coarse mean)."""
-    book = Labels(data, labels, names)
+    book = Labels(data, LABELS, names)
     found, first = [], ("dense", "boxes")
-    files = [item for item in listed(data, labels, research) if place(cache, *item).exists()]
+    files = [item for item in listed(data, research) if place(cache, *item).exists()]
     rest = 0
     for archive, name in tqdm(files, desc="features", mininterval=5):
         labelled = archive in first or f"{archive}:{name}" in book.by_eye
@@ -113,29 +110,18 @@ def loss_of(logits: Tensor, target: Tensor, weight: Tensor, inside: Tensor) -> T
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--cache", type=Path, default=Path("training/cache"))
-    parser.add_argument("--labels", type=Path, default=Path(__file__).parent / "labels")
-    parser.add_argument("--out", type=Path, default=Path("training/run"))
-    parser.add_argument("--steps", type=int, default=6500)
-    parser.add_argument("--unlabelled", type=int, default=200, help="Photographs that only teachers speak of.")
-    parser.add_argument("--no-research", action="store_true", help="Leave out sources that allow research only.")
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
+    args = arguments(__doc__, steps=6500, unlabelled=200, seed=0)  # unlabelled: that only teachers speak of
+    args.run.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(args.seed)
     names = Names()
-    photos = load(
-        args.data, args.cache, args.labels, names, args.unlabelled, held_out=False, research=not args.no_research
-    )
+    photos = load(args.data, args.cache, names, args.unlabelled, held_out=False, research=not args.no_research)
     print(f"{len(photos)} photographs, {len(names.all)} names", flush=True)
     head = Head(len(names.all))
     head.standardise(statistics(photos, 1), statistics(photos, 2))
     head.to(memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(head.parameters(), lr=PEAK, betas=(0.9, 0.99), weight_decay=0.02)
     average = {k: v.detach().clone() for k, v in head.state_dict().items()}
-    start, checkpoint = 0, args.out / "head_checkpoint.safetensors"
+    start, checkpoint = 0, args.run / "head_checkpoint.safetensors"
     if checkpoint.exists():
         saved = load_file(checkpoint)
         start = int(saved.pop("step"))
@@ -187,8 +173,8 @@ def main() -> None:
                 save_file(tensors | {"step": torch.tensor(step + 1)}, checkpoint.with_suffix(".part"))
                 checkpoint.with_suffix(".part").rename(checkpoint)
     head.load_state_dict(average)
-    save_file({k: v.contiguous() for k, v in head.state_dict().items()}, args.out / "head.safetensors")
-    (args.out / "head.json").write_text(json.dumps({"names": names.all}, indent=1))
+    save_file({k: v.contiguous() for k, v in head.state_dict().items()}, args.run / "head.safetensors")
+    (args.run / "head.json").write_text(json.dumps({"names": names.all}, indent=1))
 
 
 if __name__ == "__main__":
