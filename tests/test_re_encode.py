@@ -15,8 +15,6 @@ import foveate
 from foveate import Grid, Texture
 from foveate.core.errors import OptionError, QueryError, TextureEncoderError
 from foveate.encoders.protocol import DenseFeatures
-from foveate.language.negatives import query_metric_of
-from foveate.texture.basis import inward, keep_all
 from foveate.texture.texture import EncoderStamp
 from foveate.tiles.re_encode import FINE, area_means, fading, refine, top_box
 
@@ -206,14 +204,6 @@ def test_boxes_fade_towards_their_surroundings_only() -> None:
     assert weight.shape == (10, 9)
     assert (weight[:, 2:] == 1).all()
     assert weight[4, :3].tolist() == [0.25, 0.75, 1]
-
-
-def test_coordinates_in_a_basis_that_stands(texture: Texture) -> None:
-    features = NANO.encode_image(texture.pixel).features
-    z = (features - texture.basis.mean) @ inward(texture.basis, query_metric_of(NANO))
-    assert np.abs(z - texture.embedding.astype(np.float32)).max() < 0.01 * np.abs(texture.embedding).max()
-    flat = features.reshape(-1, NANO.width)[:100]
-    assert np.allclose(flat @ inward(keep_all(flat).basis, None), flat, atol=1e-5)
 
 
 # --- bad arguments ----------------------------------------------------------------------------------------------------

@@ -26,14 +26,12 @@ from foveate.reading.rapid import (
     Letters,
     RapidReader,
     certainty,
-    crop_of,
     cut_tiles,
     find_lines,
     find_turn,
     has_rows,
     is_sure,
     merge,
-    read_crop,
     recognise,
 )
 from foveate.reading.readers import read_words
@@ -226,25 +224,6 @@ def test_small_print_is_suspected_where_it_is() -> None:
     assert has_rows(255 - small)
     assert not has_rows(np.full((400, 600), 255, np.uint8))
     assert not has_rows(np.random.default_rng(0).integers(0, 256, (400, 600), np.uint8))
-
-
-def test_a_line_too_long_for_the_recogniser_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    crop = draw("alpha bravo charlie delta echo", size=24, shape=(40, 400))
-    monkeypatch.setattr(rapid, "LONGEST", 4)
-    letters = read_crop(crop)
-    assert letters.text.split() == "alpha bravo charlie delta echo".split()
-    assert len(letters.text) == len(letters.centres) == len(letters.confidences)
-    assert (np.diff(letters.centres) >= 0).all()
-
-
-@pytest.mark.parametrize("height", [6, 30, 90, 400])
-def test_crops_are_level_and_bounded(height: int) -> None:
-    page = np.zeros((500, 900, 3), np.uint8)
-    page[50 : 50 + height, 100:800] = 255
-    crop = crop_of(page, quad(100, 50, 800, 50 + height))
-    assert crop.shape[0] <= 96
-    assert crop.shape[1] / crop.shape[0] == pytest.approx(700 / height, rel=0.1)
-    assert crop.mean() > 235
 
 
 # --- what RapidOCR may do ---------------------------------------------------------------------------------------------
