@@ -66,6 +66,14 @@ class Picture:
         """(H, W) in pixels."""
         return self.rgb.shape[0], self.rgb.shape[1]
 
+    def overview(self, long_side: int) -> Bytes:
+        """The whole by area means, its long side at most `long_side`: uint8 [h, w, 3]."""
+        return np.ascontiguousarray(shrink(self.rgb, long_side))
+
+    def region(self, y0: int, x0: int, y1: int, x1: int) -> Bytes:
+        """The pixels of a box inside the image: uint8 [y1 - y0, x1 - x0, 3]."""
+        return np.ascontiguousarray(self.rgb[y0:y1, x0:x1])
+
 
 ImageSource: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | NDArray[np.generic] | Picture
 

@@ -11,7 +11,7 @@
 * `scene`: the values: a large image with what was encoded of it, and what one question found. Begin here.
 * `search`: `survey` and `look`: which tiles are promising, and one map from all of them.
 * `file`: `save` and `load`: a scene in a folder.
-* `raster`: large images read in parts.
+* `raster`: large images read in parts (tiled TIFF).
 * `re_encode`: `refine`: encode a part of a texture's image again at a finer scale. It uses no scenes.
 """
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from foveate.core.errors import ImageTooLargeError, MissingExtraError
-from foveate.core.image import PILLOWS_LIMIT, check_rgb, first_bytes, fit_size, load_image, shrink, undecodable
+from foveate.core.image import PILLOWS_LIMIT, Picture, check_rgb, first_bytes, fit_size, load_image, undecodable
 
 Bytes = NDArray[np.uint8]
 MAX_BYTES = 2**32  # of a file that is decoded whole
@@ -32,33 +32,11 @@ PHOTOMETRIC = ((1, 1), (2, 3), (2, 4), (YCBCR, 3))  # TIFF's: grey with black 0,
 
 
 @dataclass(frozen=True, eq=False)
-class Pixels:
-    """An array as a raster: uint8 [H, W, 3].
-
-    Every raster has a name for messages, a `size` (H, W), an `overview` of the whole with its long side at most
-    `long_side`, uint8 [h, w, 3], and the pixels of a `region` inside the image, uint8 [y1 - y0, x1 - x0, 3].
-    """
-
-    rgb: Bytes
-    name: str = "array"
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """(H, W) in pixels."""
-        return self.rgb.shape[0], self.rgb.shape[1]
-
-    def overview(self, long_side: int) -> Bytes:
-        """Area mean of the whole."""
-        return np.ascontiguousarray(shrink(self.rgb, long_side))
-
-    def region(self, y0: int, x0: int, y1: int, x1: int) -> Bytes:
-        """A copy of the box."""
-        return np.ascontiguousarray(self.rgb[y0:y1, x0:x1])
-
-
-@dataclass(frozen=True, eq=False)
 class TiledTiff:
-    """A tiled TIFF of which only the tiles asked for are read."""
+    """A tiled TIFF of which only the tiles asked for are read.
+
+    Like a Picture it has a `name`, a `size` (H, W), an `overview` and the pixels of any `region`.
+    """
 
     path: Path
     size: tuple[int, int]
@@ -121,7 +99,7 @@ class TiledTiff:
                 yield top, left, np.ascontiguousarray(np.broadcast_to(pixels[..., :3], (h, w, 3)))
 
 
-Raster = Pixels | TiledTiff
+Raster = Picture | TiledTiff
 
 
 def open_raster(source: str | os.PathLike[str] | Bytes) -> Raster:
@@ -132,7 +110,7 @@ def open_raster(source: str | os.PathLike[str] | Bytes) -> Raster:
     """
     if isinstance(source, np.ndarray):
         check_rgb(source)
-        return Pixels(source.copy())
+        return Picture(source.copy(), None, "array")
     is_tiff = first_bytes(source, 4) in TIFF_STARTS
     tiled = _open_tiled(Path(source)) if is_tiff else None
     if tiled is not None:
@@ -149,7 +127,7 @@ def open_raster(source: str | os.PathLike[str] | Bytes) -> Raster:
             expected="the extra `large` to read tiled TIFF in parts",
             fix="pip install 'foveate[large]'",
         ) from cause
-    return Pixels(picture.rgb, picture.name)
+    return picture
 
 
 def _has_tifffile() -> bool:

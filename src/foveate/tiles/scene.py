@@ -11,10 +11,11 @@ import numpy as np
 
 from foveate.core.display import Drawable
 from foveate.core.grid import Box
+from foveate.core.image import shrink
 from foveate.encoders.protocol import Encoder
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
-from foveate.tiles.raster import Bytes, Pixels, Raster
+from foveate.tiles.raster import Bytes, Raster
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -154,4 +155,4 @@ def tile_box(place: Place, size: tuple[int, int], side: int) -> Box:
 def read_overviews(raster: Raster) -> tuple[Bytes, Bytes]:
     """The image at a quarter of its resolution, and at most 1024 pixels along: uint8 [h, w, 3] each."""
     coarse = raster.overview(max(OVERVIEW, min(max(raster.size) // COARSE, MOST_COARSE)))
-    return coarse, Pixels(coarse).overview(OVERVIEW)
+    return coarse, np.ascontiguousarray(shrink(coarse, OVERVIEW))
