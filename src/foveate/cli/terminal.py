@@ -123,13 +123,13 @@ class Program(typer.Typer):
 
 
 def _as_command(function: Callable[..., None]) -> Callable[..., None]:
-    from foveate.core.checks import spelled
-
     signature = inspect.signature(function, eval_str=True)
     named = _options_of(signature)
 
     @functools.wraps(function)
     def run(*, as_json: bool, **options: Any) -> None:
+        from foveate.core.checks import spelled  # NumPy is for commands, not for --help
+
         with spelled(named), _warning_in_a_line(), _json_alone() if as_json else nullcontext():
             return function(**options)
 
