@@ -133,6 +133,16 @@ def bus() -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="module")
+def tab(browser: Any, bus: str) -> Iterator[Any]:
+    """Its page for all tests of a file that leave no more behind than a state, which is set back."""
+    from tests.view_page import opened
+
+    with opened(browser, bus) as found:
+        found.wait_for_function("window.foveate?.image")
+        yield found
+
+
 @pytest.fixture
 def page(browser: Any, bus: str) -> Iterator[Any]:
     """Its page, as it is opened."""

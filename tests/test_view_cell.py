@@ -65,14 +65,14 @@ def point_at(page: Page, y: float, x: float, *, click: bool = False) -> None:
 
 @pytest.mark.parametrize(("question", "floor"), [("the red bus", 0), ("the wheel of the bus", 0.25), ("a violin", 0)])
 def test_reasons_of_every_kept_cell_are_those_of_python(
-    page: Page, texture: Texture, question: str, floor: float
+    tab: Page, texture: Texture, question: str, floor: float
 ) -> None:
-    ask(page, question)
+    ask(tab, question)
     for each in grids_of(texture.grid):
         relevance = foveate.score(texture, question).on(each.grid)
         kept = foveate.allocate(relevance, 64, floor=floor)
         said = of_module(
-            page,
+            tab,
             "why.js",
             """(async () => {
               const { postPacked } = await import('/static/api.js'), { boxOf } = await import('/static/pointer.js');
@@ -89,7 +89,7 @@ def test_reasons_of_every_kept_cell_are_those_of_python(
         assert [list(map(tuple, cell)) for cell in said] == [list(kept.why(i).items()) for i in range(64)], each.name
 
 
-def test_reasons_with_words_and_ties_are_those_of_python(page: Page) -> None:
+def test_reasons_with_words_and_ties_are_those_of_python(tab: Page) -> None:
     random, grid = np.random.default_rng(0), Grid(40, 50, 400, 505)
     planes = {
         "first": random.random(grid.count).astype(np.float32),
@@ -104,7 +104,7 @@ def test_reasons_with_words_and_ties_are_those_of_python(page: Page) -> None:
     every = np.arange(grid.count)
     kept = Allocation(every, planes["first"], grid, planes, words)
     said = of_module(
-        page,
+        tab,
         "why.js",
         """(async () => {
           const { boxOf } = await import('/static/pointer.js'), { planes, words, grid, image } = given;
@@ -124,19 +124,19 @@ def test_reasons_with_words_and_ties_are_those_of_python(page: Page) -> None:
     assert [list(map(tuple, cell)) for cell in said] == expected
 
 
-def test_ranks(page: Page) -> None:
+def test_ranks(tab: Page) -> None:
     keys = np.random.default_rng(1).integers(0, 40, 300).astype(np.float32)
     keys[7] = -np.inf
     order = np.lexsort((np.arange(300), -keys))
     expected = np.argsort(order) + 1
     given = [None if np.isinf(key) else key for key in keys.tolist()]
     ranks = "given.map((_, i) => m.rankOf(given.map((key) => key ?? -Infinity), i))"
-    assert of_module(page, "why.js", ranks, given) == expected.tolist()
+    assert of_module(tab, "why.js", ranks, given) == expected.tolist()
 
 
-def test_planes_have_the_colours_of_python(page: Page, texture: Texture) -> None:
+def test_planes_have_the_colours_of_python(tab: Page, texture: Texture) -> None:
     painted = of_module(
-        page,
+        tab,
         "channels.js",
         """(async () => {
           const { channels, plane } = await m.loadChannels(foveate.image, "cells");

@@ -69,8 +69,7 @@ def run(client: TestClient, **body: Any) -> tuple[list[dict[str, Any]], dict[str
     ("body", "how"),
     [
         ({}, {}),
-        ({"budget": 40, "floor": 0.2}, {"budget": 40, "keep": Keep(0.2)}),
-        ({"budget": 25, "policy": "coverage"}, {"budget": 25, "keep": Keep(policy=Coverage())}),
+        ({"budget": 25, "floor": 0.2, "policy": "coverage"}, {"budget": 25, "keep": Keep(0.2, Coverage())}),
     ],
 )
 def test_the_page_gets_what_the_stream_says(

@@ -57,36 +57,36 @@ def open_fold(page: Page, name: str) -> None:
 # --- gaze -------------------------------------------------------------------------------------------------------------
 
 
-def test_fixations_are_where_a_pointer_rests(page: Page) -> None:
+def test_fixations_are_where_a_pointer_rests(tab: Page) -> None:
     times = [i / 20 for i in range(100)]
     rest = [[100, 200, at] for at in times]
-    assert tracked(page, rest[:20]) == [[100, 200, pytest.approx(0.95)]]
-    assert tracked(page, rest) == [[100, 200, pytest.approx(4.95)]]
-    assert tracked(page, rest[:3]) == []  # too short
-    assert tracked(page, [[100, 30 * i, at] for i, at in enumerate(times)]) == []  # on the way
+    assert tracked(tab, rest[:20]) == [[100, 200, pytest.approx(0.95)]]
+    assert tracked(tab, rest) == [[100, 200, pytest.approx(4.95)]]
+    assert tracked(tab, rest[:3]) == []  # too short
+    assert tracked(tab, [[100, 30 * i, at] for i, at in enumerate(times)]) == []  # on the way
     two = [[100 if at < 1 else 300, 200, at] for at in times[:40]]
-    assert [(y, x) for y, x, _ in tracked(page, two)] == [(100, 200), (300, 200)]
+    assert [(y, x) for y, x, _ in tracked(tab, two)] == [(100, 200), (300, 200)]
     left = [*rest[:20], None, *rest[40:60]]
-    assert [seconds for *_, seconds in tracked(page, left)] == [pytest.approx(0.95)] * 2
+    assert [seconds for *_, seconds in tracked(tab, left)] == [pytest.approx(0.95)] * 2
     long = [[100, 200, i / 20] for i in range(1000)]
-    assert tracked(page, long)[0][2] <= gaze(page, "LONGEST")
+    assert tracked(tab, long)[0][2] <= gaze(tab, "LONGEST")
     # Of any path: in order and in the places looked at; never longer than the time; one that is short is none.
     random = np.random.default_rng(0)
     for _ in range(20):
         stops = random.uniform(0, 400, (12, 2))
         path = np.repeat(stops, random.integers(1, 12, 12), 0) + random.uniform(-3, 3, (1, 2))
         samples = [[*place, i / 20] for i, place in enumerate(path.tolist())]
-        found = tracked(page, samples)
+        found = tracked(tab, samples)
         assert sum(seconds for *_, seconds in found) <= samples[-1][2] + 1e-9
         assert all(seconds >= 0.15 - 1e-9 for *_, seconds in found)
         assert all(np.abs(path - place[:2]).sum(1).min() <= 20 for place in found)
     many = [[400 * (i // 5 % 2), 0, i / 20] for i in range(1000)]
-    assert len(tracked(page, many)) == gaze(page, "MOST")
+    assert len(tracked(tab, many)) == gaze(tab, "MOST")
     # spelt and read back
     rows = [[12.5, 30, 0.4], [200, 1.2, 1]]
-    assert gaze(page, "read(spell(given), {height: 300, width: 300})", rows) == rows
-    assert gaze(page, "read(spell(given), {height: 100, width: 300})", rows) == rows[:1]  # beside the image
-    assert gaze(page, "read('', {height: 1, width: 1})") == []
+    assert gaze(tab, "read(spell(given), {height: 300, width: 300})", rows) == rows
+    assert gaze(tab, "read(spell(given), {height: 100, width: 300})", rows) == rows[:1]  # beside the image
+    assert gaze(tab, "read('', {height: 1, width: 1})") == []
 
 
 def test_the_pointer_is_a_prior(page: Page) -> None:

@@ -64,8 +64,6 @@ def run_lines(lines: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict
     "state",
     [
         {},
-        {"budget": 64, "grid": "24x24"},
-        {"budget": 200, "floor": 0.25},
         {"budget": 50, "grid": "28px", "policy": "proportional"},
         {"budget": 40, "grid": "32px", "policy": "coverage", "floor": 0.1},
         {"questions": [HOSTILE]},

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from starlette.testclient import TestClient
@@ -97,6 +97,7 @@ def test_pages_and_parts_of_names_are_parts_of_the_list(folder: Path) -> None:
         assert found["total"] == len(found["images"])
 
 
+@settings(max_examples=30)
 @given(st.integers(0, 40), st.integers(0, 40), st.text(max_size=2))
 def test_a_page_is_a_slice(offset: int, limit: int, part: str) -> None:
     names = [f"{i % 3}/{i}É.jpg" for i in range(30)]

@@ -334,8 +334,8 @@ def test_texts_stand_out_from_what_is_behind_them() -> None:
             assert (high + 0.05) / (low + 0.05) >= 4.5, (text, back, theme)
 
 
-def test_scales_get_lighter(child: Page) -> None:
-    scales = child.evaluate(
+def test_scales_get_lighter(tab: Page) -> None:
+    scales = tab.evaluate(
         "import('/static/scales.js').then(({ scaleOf }) => ['viridis', 'cividis'].map((name) => [...scaleOf(name)]))"
     )
     for scale in scales:
@@ -481,10 +481,10 @@ def test_kept_cells_are_computed_once(gated: Page) -> None:
     assert found == [64, 65, True]
 
 
-def test_numbers_of_16_bits(page: Page) -> None:
+def test_numbers_of_16_bits(tab: Page) -> None:
     message = pack({}, {"halves": HALVES.view(np.float16), "bytes": HALVES[:7].astype(np.uint8)})
-    page.route("**/api/halves", lambda route: route.fulfill(body=message))
-    found = page.evaluate(
+    tab.route("**/api/halves", lambda route: route.fulfill(body=message))
+    found = tab.evaluate(
         """async () => {
             const { arrays } = await (await import("/static/api.js")).getPacked("/api/halves");
             const bits = new Uint32Array(Float32Array.from(arrays.halves).buffer);
@@ -642,31 +642,31 @@ def states(page: Page, expression: str, argument: Any = None) -> Any:
     )
 
 
-def test_every_state_is_spelt_and_read_back(page: Page) -> None:
-    first = states(page, "INITIAL")
-    assert states(page, "fromHash(toHash(INITIAL))") == first
-    assert states(page, "toHash(INITIAL)") == ""
+def test_every_state_is_spelt_and_read_back(tab: Page) -> None:
+    first = states(tab, "INITIAL")
+    assert states(tab, "fromHash(toHash(INITIAL))") == first
+    assert states(tab, "toHash(INITIAL)") == ""
     for name, value in CHANGED.items():
         patch = {name: value} | ({"questions": ["a", "b", "c"]} if name == "active" else {})
-        assert states(page, "fromHash(toHash({...INITIAL, ...given}))", patch) == first | patch, name
-    assert states(page, "fromHash(toHash({...INITIAL, ...given}))", CHANGED) == first | CHANGED
-    assert states(page, "leftOut(toHash({...INITIAL, ...given}))", CHANGED) == []
+        assert states(tab, "fromHash(toHash({...INITIAL, ...given}))", patch) == first | patch, name
+    assert states(tab, "fromHash(toHash({...INITIAL, ...given}))", CHANGED) == first | CHANGED
+    assert states(tab, "leftOut(toHash({...INITIAL, ...given}))", CHANGED) == []
     for name, choices in {"view": "VIEWS", "policy": "POLICIES", "colours": "COLOURS"}.items():
-        for value in states(page, choices):
+        for value in states(tab, choices):
             patch = {name: value}
-            assert states(page, "fromHash(toHash({...INITIAL, ...given}))", patch) == first | patch
+            assert states(tab, "fromHash(toHash({...INITIAL, ...given}))", patch) == first | patch
 
 
-def test_what_is_no_value_is_left_out(page: Page) -> None:
-    first = states(page, "INITIAL")
+def test_what_is_no_value_is_left_out(tab: Page) -> None:
+    first = states(tab, "INITIAL")
     for hostile in HOSTILE:
-        found = states(page, "fromHash(given)", hostile)
+        found = states(tab, "fromHash(given)", hostile)
         assert {name: value for name, value in found.items() if name != "questions"} == {
             name: value for name, value in first.items() if name != "questions"
         }, hostile
         assert len(found["questions"]) <= 6
-        assert states(page, "leftOut(given)", hostile), hostile
-    assert states(page, "leftOut(given)", "k=banana&view=heat") == ["k=banana, expected a whole number from 1"]
+        assert states(tab, "leftOut(given)", hostile), hostile
+    assert states(tab, "leftOut(given)", "k=banana&view=heat") == ["k=banana, expected a whole number from 1"]
 
 
 def test_what_is_left_out_of_an_address_is_said(page: Page) -> None:

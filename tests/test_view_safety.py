@@ -23,7 +23,7 @@ import httpx
 import numpy as np
 import psutil  # type: ignore[import-untyped]
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.routing import Route
@@ -90,6 +90,7 @@ def test_two_hosts_and_none_are_refused() -> None:
             assert b"yellow_bus" not in said
 
 
+@settings(max_examples=30)
 @given(st.text(st.characters(codec="latin-1", exclude_characters="\r\n\0"), max_size=40))
 def test_no_other_text_is_a_host(name: str) -> None:
     answer = SHARED.get("/api/session", headers={b"host": name.encode("latin-1")})

@@ -400,7 +400,7 @@ def test_no_request_breaks_it(whole: tuple[str, dict[str, Any]], mode: Generatio
 
 def attack(cases: Any, unsure: list[Any]) -> None:
     @given(case=cases)
-    @settings(max_examples=6, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=4, suppress_health_check=list(HealthCheck))
     def each(case: Any) -> None:
         case.call_and_validate(excluded_checks=unsure)
 
