@@ -225,7 +225,7 @@ class Example:
 
     @cached_property
     def texture(self) -> Texture:
-        """Made if its file is not there. Kept with this object: let go of it where there are many."""
+        """Made if its file is not there. Kept with this object: drop it where there are many."""
         if not self.file.exists():
             encode(self.pixels(), channels="all").save(self.file)
         return Texture.load(self.file)
@@ -371,7 +371,7 @@ def measured(plane: Map, asked: Asked, grid: Grid) -> tuple[float, ...]:
 
 
 def judge(examples: Sequence[Example], maps: Maps, measure: Measured = measured) -> Judged:
-    """Every way to make a map, measured on every question. Textures are let go of."""
+    """Every way to make a map, measured on every question. Textures are not kept."""
     found: dict[str, list[Any]] = {"photograph": []}
     for number, example in enumerate(tqdm(examples, desc="judging", mininterval=5)):
         for asked, by_way in zip(example.asked, maps(example), strict=True):

@@ -143,7 +143,7 @@ def judge(examples: Sequence[Example], ways: Mapping[str, Names], data: str, cac
     new = {file(names): names for names in ways.values() if not file(names).exists()}
     found: dict[Path, list[Floats]] = {at: [] for at in new}
     for example in tqdm(examples if new else (), desc=f"{data}, {len(new)} ways", mininterval=5):
-        full = full_texture(replace(example), cache)  # a copy, whose texture is let go
+        full = full_texture(replace(example), cache)  # a copy: its texture is not kept
         for at, names in new.items():
             found[at].append(answers(example, holding(full, names)))
     judged = {

@@ -6,7 +6,7 @@ What: the question's vector -> 16 -> a weight for each channel, few of them not 
 with a weight of its own, and the weighted channels. Learned with the top-K of scorer.py.
 Why: the documents let a question choose its channels by learned attention; the package has a table of words.
 Verdict: out. Precision +.015 on held-out photographs of the kinds it learned from; -.011 (-.017 to -.005) on
-dev/coco128, -.002 (-.009 to +.004) on dev/open. The table is silent where no word of it occurs. All: docs/log.md.
+dev/coco128, -.002 (-.009 to +.004) on dev/open. All: docs/log.md.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ ROWS = [NAMES.index(name) for name in (*CHANNELS, "question")]
 
 
 class ChannelWeights(nn.Module):
-    """Vectors [B, d] -> weights [B, C], all 0 at first. With `heard=False` the same for every question.
+    """Vectors [B, d] -> weights [B, C], all 0 at first. With `by_question=False` the same for every question.
 
     Attributes:
         mean, spread: of each channel over the lessons.
@@ -67,9 +67,9 @@ class ChannelWeights(nn.Module):
     mean: Tensor
     spread: Tensor
 
-    def __init__(self, width: int, channels: int, *, heard: bool = True) -> None:
+    def __init__(self, width: int, channels: int, *, by_question: bool = True) -> None:
         super().__init__()
-        self.heard = heard
+        self.by_question = by_question
         self.inside = nn.Linear(width, HIDDEN)
         self.out = nn.Linear(HIDDEN, channels)
         nn.init.zeros_(self.out.weight)
@@ -80,7 +80,7 @@ class ChannelWeights(nn.Module):
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Weights, before the small ones are dropped."""
-        found: Tensor = self.out(torch.tanh(self.inside(vectors if self.heard else torch.zeros_like(vectors))))
+        found: Tensor = self.out(torch.tanh(self.inside(vectors if self.by_question else torch.zeros_like(vectors))))
         return found
 
     def score(self, weights: Tensor, question: Tensor, channels: Tensor) -> Tensor:
@@ -102,12 +102,12 @@ def vectors_of(texts: Sequence[str]) -> Tensor:
 
 
 def learn(
-    known: Lessons, vectors: Tensor, steps: int, file: Path, heard: bool = True, price: float = PRICE
+    known: Lessons, vectors: Tensor, steps: int, file: Path, by_question: bool = True, price: float = PRICE
 ) -> ChannelWeights:
     """Weights from the questions [n] with these vectors [n, d], of photographs that are not held out."""
     torch.manual_seed(SEED)
     from_ = np.flatnonzero(~known.held_out[known.photograph])
-    model = ChannelWeights(vectors.shape[1], len(CHANNELS), heard=heard)
+    model = ChannelWeights(vectors.shape[1], len(CHANNELS), by_question=by_question)
     model.mean, model.spread = statistics(known, ROWS[:-1])
     plan = batches(len(from_), BATCH, steps)
 
@@ -154,7 +154,7 @@ def main() -> None:
     known = lessons(chosen(harness.learning(args.data, args.cache), SEEN, QUESTIONS), args.cache / "scorer")
     vectors = vectors_of(known.texts)
     net = learn(known, vectors, STEPS, args.out / "net.pt")
-    same = learn(known, vectors, STEPS, args.out / "same.pt", heard=False)
+    same = learn(known, vectors, STEPS, args.out / "same.pt", by_question=False)
     models = {"the same for every question": same, "the net": net, SHUFFLED: net}
     report: dict[str, Any] = {}
     sets = harness.held_back(args.data, args.cache)

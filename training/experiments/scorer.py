@@ -170,12 +170,12 @@ def statistics(known: Lessons, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
 def gathered(known: Lessons, which: NDArray[np.int64], rows: Sequence[int]) -> Tensor:
     """Planes of some questions: float32 [B, len(rows), h, w]."""
     fixed = [row for row in rows if row < len(CHANNELS)]
-    heard = [row - len(CHANNELS) for row in rows if row >= len(CHANNELS)]
+    asked = [row - len(CHANNELS) for row in rows if row >= len(CHANNELS)]
     parts = []
     if fixed:
         parts.append(known.channels[known.photograph[which][:, None], np.array(fixed)])
-    if heard:
-        parts.append(known.asked[which[:, None], np.array(heard)])
+    if asked:
+        parts.append(known.asked[which[:, None], np.array(asked)])
     return torch.from_numpy(np.concatenate(parts, 1)).float()
 
 
@@ -268,7 +268,7 @@ def samples(texture: Texture) -> Floats:
 
 
 class Published(nn.Module):
-    """The recipe's eight weights, beginning where it has them; its participation hears no question."""
+    """The recipe's eight weights, beginning where it has them; its participation ignores the question."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -299,7 +299,7 @@ class Way:
     context: bool = False
 
     @property
-    def hears(self) -> bool:
+    def reads_question(self) -> bool:
         return "question" in self.planes
 
     def model(self, known: Lessons | None = None) -> TextureScorer:
@@ -307,7 +307,7 @@ class Way:
         made = TextureScorer(len(self.planes), context=self.context)
         if known is not None:
             made.mean, made.spread = statistics(known, self.rows)
-        if self.hears:
+        if self.reads_question:
             made.begin_with(self.planes.index("question"))
         return made
 
@@ -403,7 +403,7 @@ def maps_by(models: dict[str, tuple[Way, TextureScorer]], published: dict[str, P
             for name, recipe in published.items():
                 blind[name] = recipe(sampled).reshape(CANDIDATES, CANDIDATES).numpy()
             for name, (way, model) in models.items():
-                if not way.hears:
+                if not way.reads_question:
                     blind[name] = map_of(model, channels[way.rows])
             out = []
             for asked, relevance in zip(
@@ -412,7 +412,7 @@ def maps_by(models: dict[str, tuple[Way, TextureScorer]], published: dict[str, P
                 stack = np.concatenate([channels, asked_of(relevance, grid.shape)])
                 found = blind | {ALONE: relevance.map}
                 for name, (way, model) in models.items():
-                    if way.hears:
+                    if way.reads_question:
                         found[name] = map_of(model, stack[way.rows], relevance.map)
                 found["oracle: the mask"] = resize_map(asked.mask.astype(np.float32), grid.shape)
                 found["oracle: the boxes"] = cells_of(asked.boxes, grid).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Whether the shipped file, whose segmenters count in integers, says what the float network says (rounding alone)."""
+"""Do the maps of the shipped file, whose segmenters count in integers, agree with those of the float network?"""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
              then one plane of zeros, for the share of a text that no name covers
 
 A text is a unit vector over the same names (encoders/nano.py), so its score in a cell is the evidence for what it
-names, and nothing else: a name is silent for the words of another. `scale` makes features at most 1 long nearly
+names, and nothing else: a name has no score for the words of another. `scale` makes features at most 1 long nearly
 everywhere; where many names meet they are shortened.
 
 A head's logit L, calibrated so that 0 is as likely there as not, becomes softplus(L + REST) / STEEP: the inverse of the

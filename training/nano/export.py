@@ -3,7 +3,7 @@
     python -m training.nano.export --run training/run
 
 The segmenters count in integers (integers.py). Before it writes, it checks that onnxruntime and torch agree, and that
-the integers say what floats say (agreement.py).
+the integers agree with floats (agreement.py).
 """
 
 from __future__ import annotations

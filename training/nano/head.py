@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from training.nano.trunks import double
 
-FINE, COARSE = 96, 1440 + 42  # of the trunks; and what BodyPix says of 24 parts, 17 points and a person
+FINE, COARSE = 96, 1440 + 42  # of the trunks; and BodyPix's answers for 24 parts, 17 points and a person
 WIDTH = 128
 RARE = -4.0  # bias of the logits at the start: most names are in few cells
 

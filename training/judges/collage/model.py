@@ -60,7 +60,7 @@ class Projector(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(WIDTH)
         self.one, self.two = nn.Linear(WIDTH, 2 * width), nn.Linear(2 * width, width)
-        self.places = nn.Parameter(1.5 * waves(width))  # as loud as what is seen, or "left of" is hardly learned
+        self.places = nn.Parameter(1.5 * waves(width))  # as large as the features, or "left of" is hardly learned
 
     def forward(self, tokens: Tensor) -> Tensor:
         seen: Tensor = self.two(nn.functional.gelu(self.one(self.norm(tokens))))
@@ -178,7 +178,7 @@ def batch_of(of: Learned, indices: list[int], rng: np.random.Generator, *, slots
 
 
 class Trainee(nn.Module):
-    """The model, and the heads that say what is in a cell."""
+    """The model, and linear heads that predict what each cell shows."""
 
     def __init__(self, model: Collage) -> None:
         super().__init__()
@@ -209,8 +209,8 @@ class Trainee(nn.Module):
 def align(trainee: Trainee) -> None:
     """Words begin where the projector puts what they name, and two heads begin as what they are told to be.
 
-    Directions are those of the heads that say what is in a cell. The head that looks for the thing named compares words
-    with cells and hands on its place; the one that looks at the answer hands on what is there.
+    Directions are those of the heads that predict what each cell shows. The head that looks for the thing named compares
+    words with cells and hands on its place; the one that looks at the answer hands on what is there.
     """
     model, head = trainee.model, trainee.model.language_model.layers[0].self_attn.head_dim
     found: dict[str, list[Tensor]] = {}

@@ -43,7 +43,7 @@ KINDS = {  # what is hard to tell apart at this size has one word
     **dict.fromkeys(("dog", "cat", "horse", "elephant"), "animal"),
     **dict.fromkeys(("coat", "dress", "pants"), "clothes"),
 }
-UNASKED = ("bag", "flower")  # there, but cut out so badly that nobody knows them
+UNASKED = ("bag", "flower")  # drawn, but cut out too badly to be recognised
 NUMBERS = ("one", "two", "three", "four", "five")
 FAMILIES = ("colour", "part", "part colour", "count", "relation", "alike")
 NAMED = ("colour", "part", "part colour")  # what is asked about is named, and is one thing

@@ -211,7 +211,7 @@ def quick(model: Any) -> Iterator[None]:
 
 
 class Trainee(nn.Module):
-    """The model, and the heads that say what is in a cell."""
+    """The model, and linear heads that predict what each cell shows."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()

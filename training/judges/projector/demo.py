@@ -88,7 +88,7 @@ def patches(rng: np.random.Generator) -> list[Patch]:
 
 
 def painted(scene: Sequence[Patch], rng: np.random.Generator) -> np.ndarray:
-    """uint8 [192, 96, 3]: a window into each thing, mirrored or not, with light of its own, on grey noise."""
+    """uint8 [192, 96, 3]: a window into each thing, mirrored or not, lighter or darker, on grey noise."""
     image = np.full((SHAPE[0] * STEP, SHAPE[1] * STEP, 3), rng.uniform(90, 160))
     image += rng.normal(0, 12, (*image.shape[:2], 1))
     for patch in scene:

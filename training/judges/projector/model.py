@@ -10,7 +10,7 @@
 * Where a cell lies reaches the language model twice: as the position id of its token, and as the channels "y" and "x".
 * Features of an average are the average of features, so a grid of more than `side` cells is made coarser first.
 * A linear layer, or two with a GELU between (`hidden`), as LLaVA and LLaVA 1.5 have them. The first outputs have the
-  mean length of the model's own token embeddings: a louder projector drowns the text.
+  mean length of the model's own token embeddings: larger vectors drown the text.
 * Of a prompt's image only placeholder tokens are laid out, one a cell. Qwen3-VL's deeper levels (DeepStack) get zeros.
 """
 
@@ -166,18 +166,18 @@ class TextureProjector(nn.Module):
         self._begin(1.0, seed)
 
     @torch.no_grad()
-    def _begin(self, loudness: float, seed: int) -> None:
-        """Weights for inputs of variance 1 and outputs of root mean square `loudness`."""
+    def _begin(self, rms: float, seed: int) -> None:
+        """Weights for inputs of variance 1 and outputs of root mean square `rms`."""
         source = torch.Generator().manual_seed(seed)
         linear = [layer for layer in self.layers if isinstance(layer, nn.Linear)]
         for layer in linear:
             power = layer.in_features * (1.0 if layer is linear[0] else GELU_POWER)
-            layer.weight.normal_(0, (loudness if layer is linear[-1] else 1.0) / math.sqrt(power), generator=source)
+            layer.weight.normal_(0, (rms if layer is linear[-1] else 1.0) / math.sqrt(power), generator=source)
             layer.bias.zero_()
 
     @classmethod
     def for_model(cls, model: Any, rows: TextureRows, hidden: int | None = None, *, seed: int = 0) -> Self:
-        """A projector as wide as a model's token embeddings, which begins as loud as they are."""
+        """A projector as wide as a model's token embeddings, which begins with vectors as large as they are."""
         table = model.get_input_embeddings().weight
         projector = cls(rows, int(table.shape[1]), hidden, seed=seed)
         projector._begin(float(table.detach().float().square().mean().sqrt()), seed)
