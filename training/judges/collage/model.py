@@ -209,7 +209,7 @@ class Trainee(nn.Module):
 def align(trainee: Trainee) -> None:
     """Words begin where the projector puts what they name, and two heads begin as what they are told to be.
 
-    Directions are those of the heads that predict what each cell shows. The head that looks for the thing named compares
+    Directions are those of the heads that predict what cells show. The head that looks for the thing named compares
     words with cells and hands on its place; the one that looks at the answer hands on what is there.
     """
     model, head = trainee.model, trainee.model.language_model.layers[0].self_attn.head_dim
