@@ -27,6 +27,7 @@ from foveate.core.errors import (
     TextureEncoderError,
 )
 from foveate.language.negatives import negatives_of
+from foveate.relevance.scoring import level_of
 from foveate.store import TextureCache
 from foveate.store import reader as reader_module
 from foveate.store.format import parse_record
@@ -446,7 +447,7 @@ def test_an_encoder_with_negatives(tmp_path: Path) -> None:
     store.add(pictures(tmp_path / "photos", 3))
     hits = store.search("a dog", 3)
     kept, negatives, t = store["001.png"], negatives_of(Rivalling()), AMONG.temperature
-    exact, stored = negatives.level(kept.whole(), t), negatives.level(kept, t)
+    exact, stored = level_of(kept.whole(), negatives, t), level_of(kept, negatives, t)
     assert not np.array_equal(exact, stored)  # the stored plane is used, in float16: the bank is not scored again
     np.testing.assert_allclose(stored, exact, rtol=0.02)
     for hit in hits:

@@ -14,12 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.threads import once
-from foveate.encoders.protocol import Calibration, Encoder, encode_texts
+from foveate.encoders.protocol import Encoder, encode_texts
 from foveate.texture.basis import Metric, query_metric
-from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
-CHUNK = 128  # nouns scored at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,30 +25,6 @@ class Negatives:
     """Unit text vectors of nouns, float32 [m, D], of one encoder."""
 
     vectors: Floats
-
-    def level(self, texture: Texture, temperature: float) -> NDArray[np.float64]:
-        """Sum over the nouns of exp(t s_j) at each cell, float64 [cells]. Kept with the texture."""
-
-        def make() -> NDArray[np.float64]:
-            chunks = (self.vectors[i : i + CHUNK] for i in range(0, len(self.vectors), CHUNK))
-            return np.sum([np.exp(temperature * self._scores(texture, chunk)).sum(0) for chunk in chunks], 0)
-
-        return texture.derive(("negatives", self, temperature), make)
-
-    def against(self, texture: Texture, vector: Floats, calibration: Calibration) -> Floats:
-        """r of the formula in relevance/scoring.py for one text vector [D]: float32 [cells]."""
-        t = calibration.temperature
-        like = self.vectors @ vector > calibration.synonym
-        level, count = self.level(texture, t), len(self.vectors)
-        if like.any():
-            level = level - np.exp(t * self._scores(texture, self.vectors[like])).sum(0)
-            count = max(count - int(like.sum()), 1)
-        floor = np.exp(-t)  # the sum of one noun at its lowest: rounding in the difference cannot go below
-        return np.asarray(np.log(np.maximum(level, floor) / count) / t, np.float32)
-
-    @staticmethod
-    def _scores(texture: Texture, vectors: Floats) -> NDArray[np.float64]:
-        return texture.scores(vectors).reshape(len(vectors), -1).astype(np.float64)
 
 
 @lru_cache(maxsize=1)

@@ -37,6 +37,7 @@ from foveate.relevance.written import asks_for_words, page_of, read_map
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
+CHUNK = 128  # nouns scored at a time
 NO_WEIGHTS: ReadOnly[str, float] = ReadOnly({})
 OF_THE_QUESTION = {"participation", "segment"}  # planes that add nothing to the phrases' maps
 
@@ -278,12 +279,39 @@ def _score_vectors(
     logits = texture.scores(vectors).reshape(len(vectors), -1)
     if calibration.contrast > 0 and negatives is not None:
         for row, vector in zip(logits, vectors, strict=True):
-            row -= calibration.contrast * negatives.against(texture, vector, calibration)
+            row -= calibration.contrast * _against(texture, negatives, vector, calibration)
     maps = sigmoid(logits, np.float32(calibration.slope), np.float32(calibration.offset))
     valid = _validity(texture)
     if valid is not None:
         maps *= valid
     return logits, maps, valid
+
+
+def level_of(texture: Texture, negatives: Negatives, temperature: float) -> NDArray[np.float64]:
+    """Sum over the nouns of exp(t s_j) at each cell, float64 [cells]. Kept with the texture."""
+
+    def make() -> NDArray[np.float64]:
+        every = negatives.vectors
+        return np.sum([_exp_sum(texture, every[i : i + CHUNK], temperature) for i in range(0, len(every), CHUNK)], 0)
+
+    return texture.derive(("negatives", negatives, temperature), make)
+
+
+def _exp_sum(texture: Texture, vectors: Floats, temperature: float) -> NDArray[np.float64]:
+    scores = texture.scores(vectors).reshape(len(vectors), -1).astype(np.float64)
+    return np.asarray(np.exp(temperature * scores).sum(0))
+
+
+def _against(texture: Texture, negatives: Negatives, vector: Floats, calibration: Calibration) -> Floats:
+    """r of the module's formula for one text vector [D]: float32 [cells]."""
+    t = calibration.temperature
+    like = negatives.vectors @ vector > calibration.synonym
+    level, count = level_of(texture, negatives, t), len(negatives.vectors)
+    if like.any():
+        level = level - _exp_sum(texture, negatives.vectors[like], t)
+        count = max(count - int(like.sum()), 1)
+    floor = np.exp(-t)  # the sum of one noun at its lowest: rounding in the difference cannot go below
+    return np.asarray(np.log(np.maximum(level, floor) / count) / t, np.float32)
 
 
 def _validity(texture: Texture) -> Floats | None:

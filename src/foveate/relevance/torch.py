@@ -23,13 +23,13 @@ from foveate.core.errors import DeviceError
 from foveate.core.grid import Grid
 from foveate.core.readonly import OwnCopy, ReadOnly
 from foveate.encoders.protocol import Calibration
-from foveate.language.negatives import CHUNK, Negatives
+from foveate.language.negatives import Negatives
 from foveate.language.query import Query, quoted
 from foveate.relevance.composition import compose
 from foveate.relevance.confidence import DETECTED, in_digits, peak_cells
 from foveate.relevance.evidence import evidence_of, follow, plane_of
 from foveate.relevance.fusion import Participation, ScoreOptions
-from foveate.relevance.scoring import OF_THE_QUESTION, Floats, join_confidences
+from foveate.relevance.scoring import CHUNK, OF_THE_QUESTION, Floats, join_confidences
 from foveate.relevance.value import Relevance, Relevances
 from foveate.relevance.written import page_of
 from foveate.texture.torch import ON_THE_CPU, DeviceTexture
@@ -249,7 +249,7 @@ def _segment_means(texture: DeviceTexture, plane: Tensor) -> Tensor:
 
 
 def _against(texture: DeviceTexture, negatives: Negatives, vector: Floats, calibration: Calibration) -> Tensor:
-    """`Negatives.against`: float32 [n]. The level of all nouns is kept with the texture."""
+    """`scoring._against`: float32 [n]. The level of all nouns is kept with the texture."""
     t, every = calibration.temperature, negatives.vectors
 
     def sums(vectors: Floats) -> Tensor:
