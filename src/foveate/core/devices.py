@@ -61,16 +61,6 @@ def find_device(device: object, fix: str = LEAVE, kinds: Collection[str] = KINDS
     )
 
 
-def check_same(what: str, found: torch.device, wanted: torch.device) -> None:
-    """Raises DeviceError for a value on another device: nothing moves by itself."""
-    if found != wanted:
-        raise DeviceError(
-            f"{what} on {found}, beside a texture on {wanted}",
-            expected="all on one device",
-            fix=f"move it with .to({str(wanted)!r})",
-        )
-
-
 def run_in_halves(function: Callable[[Sequence[A]], list[B]], batch: Sequence[A], device: object) -> list[B]:
     """`function(batch)`; of a batch that the device has no memory for, of its halves. Raises DeviceError."""
     try:

@@ -5,17 +5,16 @@
 
 Begin with streams.py, then state.py. From the bottom:
 
-* decode: files (PyAV, the extra `video`, imported when a file is opened), folders, arrays -> pictures in time
-* flow: motion between two frames (DIS, or any function), composed over frames
-* sight: what a picture shows by itself and beside the one before; made ahead of the frame
+* decode: files (PyAV, the extra `video`), folders, arrays -> pictures with their times; a clip as a few frames
+* flow: motion between two frames (DIS, or any function), and what a picture shows that needs no question
 * propagation: encoded features, seen again where the motion took them, with their confidence
 * refresh: when to encode again, and which parts
+* words: what was read in a keyframe, followed in the frames after it
 * temporal: smoothing of maps, hysteresis of kept cells, what a model has not been sent yet
-* state: one frame from the state before. Pure
+* state: one frame from the state before
 * streams: a clip and questions -> frames
 * volumes: frames as one block in time and space
-* sampling: pictures at even times, for models that take a clip as a few frames
-* export: clips that foveate writes
+* export: writes clips
 """
 
 from foveate.video.decode import open_clip

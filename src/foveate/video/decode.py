@@ -61,7 +61,7 @@ class Clock:
     """Timestamps -> seconds since the first picture, always increasing.
 
     A missing timestamp is the one before plus one frame. A clock that jumps back goes on one frame after the picture
-    before; the first clock, and the last that jumped, are believed where they are later.
+    before; from then on the first clock counts where it is later than the last picture, else the one that jumped.
 
     >>> clock = Clock(0.5)
     >>> [clock(raw) for raw in (7.0, 7.5, None, 8.5, 3.0, 3.5)]

@@ -154,8 +154,8 @@ class State(Frozen):
     fixation: Floats  # [h, w]
     part_age: int  # frames since parts were last encoded again
     side: float | None  # working size of the encoder for a whole frame; None until a part has to be encoded
-    writing: Writing | None = None  # what was last read; None where nobody reads
-    gaze: Floats | None = None  # [h, w]; None as long as nobody looked
+    writing: Writing | None = None  # what was last read; None without a reader
+    gaze: Floats | None = None  # [h, w]; None before the first look
     time: float = 0.0  # of the frame, in seconds
 
 
@@ -274,7 +274,7 @@ def step(
         name: of the frame, for messages.
         queries: texts that the encoder can read.
         time: of the frame, in seconds.
-        gaze: where somebody looks, (y, x) in pixels of the picture; None for nowhere.
+        gaze: where a person looks, (y, x) in pixels of the picture; None for nowhere.
     """
     sight = picture if isinstance(picture, Sight) else look(picture)
     rgb = sight.rgb
@@ -355,7 +355,7 @@ def _encode_keyframe(
 
 
 def _read(given: StepInput, before: Writing | None) -> Writing | None:
-    """What was read before, where that is not long ago; else what is read now. None where nobody reads."""
+    """What was read before, where that is not long ago; else what is read now. None without a reader."""
     settings = given.settings
     if settings.reader is None:
         return None
@@ -472,7 +472,7 @@ def _answer(
     texture = _make_texture(given, state, features, planes)
     scoring = fill({"encoder": settings.encoder}, prior=settings.prior, prior_weight=rules.prior_weight)
     if prior is not None and not (texture.has(prior) and texture.channel(prior).any()):
-        scoring["prior"] = None  # the first frame has none before it, and nobody looked yet
+        scoring["prior"] = None  # none before the first frame, or before the first look
     look_now = describe_cells(state.view.rgb, grid)
     found, kept, new, answers = [], [], [], []
     for query in given.queries:

@@ -72,7 +72,7 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
         self.queries, self._one = texts, one
 
     def gaze(self, y: float | None, x: float | None = None) -> None:
-        """Somebody looks at (y, x), in pixels, from the next frame on; `gaze(None)`: nowhere, or away.
+        """Where a person looks from the next frame on: (y, x) in pixels, or None for nowhere.
 
         It is the channel "gaze" of the frames' textures: 1 there, and a trail that follows the motion and loses half of
         its weight in half a second. Maps go by it with preset="gaze" or prior="gaze".
@@ -139,7 +139,7 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
 def _look_ahead(clip: VideoClip, model: FlowModel) -> Iterator[tuple[TimedPicture, Sight]]:
     """The pictures of a clip, each with what it shows; of files and folders made by threads, up to AHEAD of them.
 
-    A flow model of the caller's is asked in his thread, when it is needed.
+    A flow model that the caller passed is called in the caller's thread, when it is needed.
     """
     if clip.live:
         return _Seen(clip, None)

@@ -3,7 +3,7 @@
     map     <- (1 - s) fresh + s (t propagated + (1 - t) fresh)   s: smoothing; t: trust in the motion, 0 to 1
     looks   <- 0.9 propagated + 0.1 kept                           the channel "fixation"
     kept    : a cell kept before stays unless another is better by more than `hysteresis` of the map's peak
-    gaze    <- max(propagated / 2^(seconds / 0.5), now)            now: where somebody looks, the channel "gaze"
+    gaze    <- max(propagated / 2^(seconds / 0.5), now)            now: where a person looks, the channel "gaze"
     sent    : of the kept cells those that look different from what was last sent from their place
 
 Without smoothing and hysteresis the camera's noise moves cells in and out of the kept set in every frame. Comparing
@@ -88,7 +88,7 @@ def smooth_relevance(relevance: Relevance, before: Relevance, motion: Motion, sh
 
 
 def update_gaze(before: Floats, seconds: float, looked: tuple[float, float] | None, grid: Grid) -> Floats:
-    """The channel "gaze", float32 [h, w] in [0, 1]: 1 where somebody looks now, (y, x) in pixels, and a trail.
+    """The channel "gaze", float32 [h, w] in [0, 1]: 1 where a person looks now, (y, x) in pixels, and a trail.
 
     `before` is that of the frame before, propagated to this one, `seconds` later. A place outside counts as none.
     """
