@@ -5,7 +5,7 @@
 
 A grid of 64 cells along the long side. A cell is text where polygons cover a quarter of it, and found where the mask
 covers a quarter of it. Cells that only touch polygons marked "ignore" count nowhere. Counts are summed over images; an
-entry's "source", where there is one, gives rows of its own: receipts are nearly all text, streets nearly none.
+entry's "source", where there is one, gives rows for itself: receipts are nearly all text, streets nearly none.
 
 Beside the detectors: edge density, which takes as many cells of each image as really are text, those with the strongest
 edges; random cells, as many. Both know the right number, which no detector does.

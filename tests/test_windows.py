@@ -66,12 +66,6 @@ def test_no_seam_shows_between_windows_that_disagree() -> None:
     assert step < apart / 4
 
 
-def test_a_strip_gets_flat_windows() -> None:
-    ones = unit(np.ones((2, 16, 3)))
-    out = blend_windows(lambda y, x, h, w: ones[:h, :w], unit(np.ones((1, 4, 3))), (2, 50), 16)
-    assert np.allclose(out, ones[0, 0])
-
-
 def test_the_overview_keeps_the_aspect() -> None:
     assert fit_shape((64, 48), 24) == (24, 18)
     assert fit_shape((10, 8), 24) == (10, 8)

@@ -1,4 +1,4 @@
-"""Where somebody looked: an eye tracker's fixations, a language model's attention, the dialogue so far.
+"""Where people and models looked: an eye tracker's fixations, a language model's attention, the dialogue so far.
 
 * A fixation is spread over the eye's sharp field: a Gaussian whose sigma is one degree of visual angle. The viewer's
   distance is not known, so one degree is 1/36 of the image's diagonal, as in the usual laboratory: 1024 x 768 pixels

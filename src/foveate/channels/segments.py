@@ -37,7 +37,7 @@ MOST = 50  # ids 0 to 49
 LAB_UNIT = 10.0  # CIE Lab; SLIC's usual compactness
 TURN = 64  # numbers
 STRIP = 128  # pixels; the whole of a large image, as float32, leaves the processor's cache
-FLAT = 1e-6  # an embedding that spreads less than this says nothing
+FLAT = 1e-6  # an embedding that spreads less than this is left out
 
 
 @runtime_checkable

@@ -30,7 +30,7 @@ LEVEL = 77  # of 255: from here on a pixel is writing
 SURE = 128  # of 255: mean of what is called writing, at least
 LARGER = 380  # and so much more for a line as high as the long side: people are large, and not as sure to be writing
 THIN = 3  # pixels of what it sees: what is thinner is noise
-UNCLIP = 1.6  # it was taught the core of each line; so much of area / perimeter is added all around
+UNCLIP = 1.6  # it marks the core of each line; so much of area / perimeter is added all around
 
 
 def find_text_regions(rgb: Bytes) -> Floats:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 LONG_SIDE, MAX_LONG_SIDE = 448, 2048
 ONE_PASS = 3  # times the native grid: up to there one interpolated pass is better than windows
-TEXT_BATCH = 64
+TEXT_BATCH = 64  # by hand
 TEMPLATES = (
     "a photo of a {}.",
     "a photo of the {}.",

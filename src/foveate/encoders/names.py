@@ -29,7 +29,7 @@ NEAR, SAME = 0.68, 0.9  # cosines of words: below the first nothing is shared, f
 LAST = 0.6  # share of the last word in the vector of a phrase: "dog bowl" is a bowl
 MOST_NAMES = 3  # names that a word of no table may ask for
 STRENGTH = 0.2  # of a text: with less, not even a thing that fills the picture is detected (nano's calibration)
-FAINT = 0.15  # regression of a word that nobody taught gives all names a little: so much is taken off
+FAINT = 0.15  # the regression gives all names a little of an unknown word: so much is taken off
 _WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
 _ARTICLES = frozenset("a an the some any his her its their my your our".split())
 
@@ -66,7 +66,7 @@ class NameSpace:
         return np.append(asked, np.float32(np.sqrt(max(0.0, 1 - length * length)))).astype(np.float32)
 
     def known(self, text: str) -> float:
-        """How much of a text the names cover, in [0, 1]: 1 for words of the table, near 0 for a word nobody taught."""
+        """How much of a text the names cover, in [0, 1]: 1 for words of the table, near 0 for an unknown word."""
         return float(np.linalg.norm(self.place(text)[:-1]))
 
     def meaning(self, text: str) -> dict[str, float]:

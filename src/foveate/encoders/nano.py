@@ -33,11 +33,11 @@ from foveate.core.grid import Grid
 from foveate.encoders.names import NameSpace, read_names
 from foveate.encoders.protocol import ASK_IN_ENGLISH, Calibration, DenseFeatures, Floats
 
-LONG_SIDE = 512
+LONG_SIDE = 512  # that its head was trained at
 MAX_LONG_SIDE = 2048  # 1.2 GB; attention at stride 32 grows with the fourth power
-MOST_THREADS = 1024
-STRIDE = 8
-PADDED_TO = 32
+MOST_THREADS = 1024  # by hand: more is a mistake in the environment
+STRIDE = 8  # pixels along a cell
+PADDED_TO = 32  # the network halves its input five times
 GREY = 114  # what the network saw outside the photographs in training
 WIDTH = 256  # of the word table
 CALIBRATION = Calibration(temperature=20.0, contrast=0.0, synonym=0.6, slope=27.00, offset=-2.77)

@@ -77,7 +77,7 @@ def encode_native(encoder: Encoder, rgb: NDArray[np.uint8]) -> tuple[DenseFeatur
 
 
 def hint_at_resolution(encoder: Any, grids: Iterable[Grid]) -> None:
-    """Warn, with a ResolutionHint, where an image is much larger than what an encoder says that it sees.
+    """Warn, with a ResolutionHint, where an image is much larger than its default size.
 
     The words are the same for every image, so that Python's own filter shows them once for a line of code.
     """
