@@ -135,7 +135,7 @@ def test_channels_that_cannot_be_built_say_so(wrong: str | list[str]) -> None:
 
 
 def test_an_image_of_one_colour_is_one_segment() -> None:
-    plain = foveate.encode(np.full((80, 100, 3), 90, np.uint8), channels="all")
+    plain = foveate.encode(np.full((80, 100, 3), 90, np.uint8))
     assert plain.channel("cluster_id", warn=False).max() == 0
     assert plain.channel("cluster_size", warn=False).min() == 1
     assert not plain.channel("boundary", warn=False).any()

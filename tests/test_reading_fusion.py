@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +143,7 @@ def test_writing_on_a_thing(page: Texture) -> None:
     np.testing.assert_array_equal(_on_thing(words, {}, "sign", page), 1)
 
 
+@cache
 def unread_sheet(lines: int) -> Texture:
     """A sheet with two columns of short lines, as a finder of writing sees them: a grey bar and a plane."""
     rgb, plane = np.full((512, 512, 3), 245, np.uint8), np.zeros((128, 128), np.float32)

@@ -79,7 +79,7 @@ def test_other_budgets(plane: np.ndarray, low: int, more: int, total: int) -> No
 
 
 def test_every_total_from_128_can_be_met_and_smaller_ones_name_their_neighbours() -> None:
-    for total in range(128, 3000):
+    for total in range(128, 928):  # and so every larger one: another region of 400 tokens can always be added
         assert region_numbers(total, 64, 400)
     for total in range(1, 200):
         nearest = nearest_total(total)

@@ -50,7 +50,11 @@ def test_rivals_equal_their_definition(text: str, texture: Texture, bank: Negati
     assert np.allclose(found.logits, texture.scores(query.vectors)[0] - 0.7 * level, atol=1e-4)
 
 
-@given(st.lists(st.sampled_from(["broccoli", "a dog", "a dog and a cat", "a cup, a fork and a plate"]), min_size=1))
+@given(
+    st.lists(
+        st.sampled_from(["broccoli", "a dog", "a dog and a cat", "a cup, a fork and a plate"]), min_size=1, max_size=4
+    )
+)
 def test_several_questions_at_once_have_the_maps_they_have_alone(
     texture: Texture, bank: Negatives, texts: list[str]
 ) -> None:
