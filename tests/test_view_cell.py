@@ -422,7 +422,7 @@ def test_channels_that_failed_come_with_the_next_look(page: Page) -> None:
 
 POLICIES: dict[str, Policy] = {"topk": TopK(), "coverage": Coverage(), "proportional": Proportional()}
 QUESTIONS = ("a bus", "the red car", "a child with broccoli", "what does the sign say?", "a submarine")
-MADE = 140
+MADE = 160
 Choice = dict[str, Any]  # policy, budget, floor, as the page has them
 
 
@@ -538,7 +538,7 @@ def png(photo: str) -> bytes:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("photo", ["yellow_bus", "child_with_broccoli", "yellow_bus clear"])
+@pytest.mark.parametrize("photo", ["child_with_broccoli", "yellow_bus clear"])
 def test_every_question_on_every_grid(bare: Page, photo: str) -> None:
     content = png(photo)
     texture = foveate.encode(content, channels="standard")

@@ -244,13 +244,12 @@ def test_more_pictures_are_more_panels(texture: Texture) -> None:
     kept = foveate.allocate(relevance, 273)
     widths = [
         viz.question_page(texture, relevance, kept, some).width
-        for some in ((), ("homunculus",), ("regions",), ("homunculus", "regions"))
+        for some in ((), ("homunculus",), ("homunculus", "regions"))
     ]
-    assert np.array_equal(np.diff(widths), [widths[0] // 3 - 16] * 3)
+    assert np.array_equal(np.diff(widths), np.array([1, 2]) * (widths[0] // 3 - 16))
     with pytest.raises(OptionError, match="homunculus"):
         viz.question_page(texture, relevance, kept, ("homunculi",))
-    for budget in (1, 67):  # the nearest total is taken
-        viz.question_page(texture, relevance, foveate.allocate(relevance, budget), ("regions",))
+    viz.question_page(texture, relevance, foveate.allocate(relevance, 67), ("regions",))  # the nearest total is taken
 
 
 def test_a_picture_by_itself_has_the_photographs_shape(wide: Texture) -> None:
