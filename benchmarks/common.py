@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import platform
@@ -10,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,9 +24,11 @@ from numpy.typing import ArrayLike
 
 from foveate.cli.evaluate.coco import HALVES, Folder, read_folder
 from foveate.cli.evaluate.command import CocoData, Limit
+from foveate.cli.evaluate.vlm import ADJECTIVES
 from foveate.cli.terminal import PHOTOS, EncoderName, counting, print_table
 from foveate.core.checks import check_choice
 from foveate.core.image import load_image
+from foveate.language.negatives import nouns
 
 __all__ = ["PHOTOS", "CocoData", "EncoderName", "Limit"]
 PHOTO = PHOTOS / "child_with_broccoli.jpg"
@@ -164,6 +167,16 @@ def time_each(
     while not measured or (len(measured) < repeats and time.perf_counter() - begin < patience):
         measured.append([clock(part) for part in parts.values()])
     return dict(zip(parts, np.array(measured).T, strict=True))
+
+
+def medians(parts: dict[Any, Callable[[], Any]], repeats: int) -> dict[Any, float]:
+    """Seconds of each part, medians of repeats in which all are called in turn (`time_each`)."""
+    return {name: float(np.median(some)) for name, some in time_each(parts, repeats, patience=float("inf")).items()}
+
+
+def new_questions(part: int = 0, of: int = 1) -> Iterator[str]:
+    """Texts that were never asked before; of one of several parts of the nouns, as a noun's vector is kept, too."""
+    return (f"{adjective} {noun}" for adjective, noun in itertools.product(ADJECTIVES, nouns()[part::of]))
 
 
 def interval(a: ArrayLike, b: ArrayLike | None = None, *, pairs: bool = True) -> tuple[float, float]:

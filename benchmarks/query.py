@@ -5,7 +5,6 @@ python -m benchmarks query
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +20,7 @@ from benchmarks.common import (
     circumstances,
     crop_square,
     make_row,
+    new_questions,
     print_json,
     show,
     time_calls,
@@ -28,10 +28,8 @@ from benchmarks.common import (
     time_row,
 )
 from foveate.allocation.policies import top_cells
-from foveate.cli.evaluate.vlm import ADJECTIVES
 from foveate.core.checks import check_int
 from foveate.encoders.load import load_encoder
-from foveate.language.negatives import nouns
 from foveate.pipeline import allocate, encode, score
 
 MOST = 10_000  # texts that were never asked before run out after 12,680
@@ -59,7 +57,7 @@ def measure(image: Path, repeats: int) -> dict[str, Any]:
     def public() -> Any:
         return texture.tokens()[allocate(score(texture, "a dog"), KEPT).indices]
 
-    fresh = (f"{adjective} {noun}" for adjective, noun in itertools.product(ADJECTIVES, nouns()))
+    fresh = new_questions()
 
     def new_text() -> Any:
         return score(texture, next(fresh))

@@ -10,7 +10,6 @@ a bad day.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -18,14 +17,22 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import KEPT, PHOTO, circumstances, crop_square, print_json, ratio_row, show, time_in_turn
+from benchmarks.common import (
+    KEPT,
+    PHOTO,
+    circumstances,
+    crop_square,
+    new_questions,
+    print_json,
+    ratio_row,
+    show,
+    time_in_turn,
+)
 from foveate.allocation.policies import top_cells
 from foveate.channels.segments import run_lloyd
-from foveate.cli.evaluate.vlm import ADJECTIVES
 from foveate.core.checks import check_choice
 from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder
-from foveate.language.negatives import nouns
 from foveate.pipeline import allocate, encode, score
 from foveate.relevance.fusion import ScoreOptions
 from foveate.texture.basis import compress, principal
@@ -75,7 +82,7 @@ def compressing() -> Twins:
 def scoring() -> Twins:
     """A question that was asked of the texture before, and a new one; measured: 11."""
     texture = encode(crop_square(PHOTO, SIDE))
-    fresh = (f"{adjective} {noun}" for adjective, noun in itertools.product(ADJECTIVES, nouns()))
+    fresh = new_questions()
     return Twins(
         "score: a known text for a new one",
         lambda: score(texture, next(fresh)),

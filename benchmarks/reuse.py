@@ -39,6 +39,7 @@ from benchmarks.common import (
     circumstances,
     crop_square,
     make_row,
+    new_questions,
     parse_numbers,
     print_json,
     ratio_row,
@@ -49,14 +50,13 @@ from foveate.channels.build import SEGMENTS, VISUAL, build_planes
 from foveate.cli.evaluate.agreement import agreement
 from foveate.cli.evaluate.coco import Folder, read_folder
 from foveate.cli.evaluate.relevance import Pair, map_row, question
-from foveate.cli.evaluate.vlm import ADJECTIVES
 from foveate.core.checks import check_choice, check_int
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid, resize_map
 from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import LEAST_SIDE, DenseFeatures, Encoder, Floats
-from foveate.language.negatives import nouns, query_metric_of
+from foveate.language.negatives import query_metric_of
 from foveate.language.query import prepare
 from foveate.pipeline import allocate, encode, score
 from foveate.texture.basis import compress
@@ -219,7 +219,7 @@ class Costs(NamedTuple):
 
 def measure_costs(name: str, encoder: Encoder, photograph: Image8, repeats: int) -> Costs:
     """Medians of calls in turn; slow encoders get fewer than `repeats`."""
-    kind, fresh = ENCODERS[name], new_questions(0)
+    kind, fresh = ENCODERS[name], new_questions(0, 3)
     crops = cut_crops(photograph, kind.sample)
     texture = encode(photograph, encoder=encoder, long_side=kind.dense)
     features = encoder.encode_image(photograph, long_side=kind.dense).features
@@ -269,11 +269,6 @@ def measure_costs(name: str, encoder: Encoder, photograph: Image8, repeats: int)
     count = len(times["first"])
     each = tuple(costs_of({part: float(some[i]) for part, some in times.items()}) for i in range(count))
     return costs_of({part: float(np.median(some)) for part, some in times.items()}, each)
-
-
-def new_questions(part: int) -> Iterator[str]:
-    """Texts that were never asked before, of one of three parts of the nouns: a noun's vector is kept, too."""
-    return (f"{adjective} {noun}" for adjective, noun in itertools.product(ADJECTIVES, nouns()[part::3]))
 
 
 def cut_crops(photograph: Image8, count: int, side: int = CROP) -> list[Image8]:
@@ -425,7 +420,7 @@ def _time_sides(
     encoder: Encoder, photographs: Mapping[int, Image8], long_side: Any, repeats: int
 ) -> dict[int, tuple[float, float]]:
     """Side -> seconds (of a texture and its first question, of a later one)."""
-    fresh, made = new_questions(1), dict[int, Texture]()
+    fresh, made = new_questions(1, 3), dict[int, Texture]()
 
     def ask(side: int) -> Any:
         return allocate(score(made[side], next(fresh), encoder=encoder), KEPT)
@@ -461,7 +456,7 @@ def _parts_of(
     content: bytes, photograph: Image8, name: str, cost: Costs, encoder: Encoder, repeats: int
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Seconds of the parts of one encoder's first question: of crops, and of a texture."""
-    kind, fresh = ENCODERS[name], new_questions(2)
+    kind, fresh = ENCODERS[name], new_questions(2, 3)
     dense = encoder.encode_image(photograph, long_side=kind.dense)
     texture = encode(photograph, encoder=encoder, long_side=kind.dense)
     z = texture.coordinates().reshape(*dense.grid.shape, -1)

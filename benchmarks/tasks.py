@@ -17,7 +17,6 @@ encoder run once for each question, and the crops kept for further questions.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NamedTuple
 
@@ -25,11 +24,20 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import KEPT, PHOTOS, Repeats, circumstances, crop_square, interval, print_json, show, time_once
-from foveate.cli.evaluate.vlm import ADJECTIVES
+from benchmarks.common import (
+    KEPT,
+    PHOTOS,
+    Repeats,
+    circumstances,
+    crop_square,
+    interval,
+    new_questions,
+    print_json,
+    show,
+    time_once,
+)
 from foveate.core.checks import check_int
 from foveate.encoders.load import load_encoder
-from foveate.language.negatives import nouns
 from foveate.pipeline import allocate, encode, score
 from foveate.texture.texture import Texture
 from foveate.video import stream
@@ -67,7 +75,7 @@ def measure(repeats: int = 5, images: int = 100, frames: int = 30) -> dict[str, 
     check_int("--images", images)
     check_int("--frames", frames)
     photographs = [crop_square(path, SIDE) for path in sorted(PHOTOS.glob("*.jpg"))]
-    first, fresh = photographs[0], (" ".join(words) for words in itertools.product(ADJECTIVES, nouns()))
+    first, fresh = photographs[0], new_questions()
     many = [np.roll(photographs[i % len(photographs)], 4 * i, (0, 1)) for i in range(images)]  # no two alike
     whole = crop_square(sorted(PHOTOS.glob("*.jpg"))[0], 640)
     pan = [np.ascontiguousarray(whole[64:576, 2 * i : 2 * i + SIDE]) for i in range(frames)]

@@ -2,16 +2,12 @@
 
     python -m benchmarks when
 
-* amortisation: questions about one image. The texture, against 273 crops (encoded again for each question, and kept),
-  the encoder run for each question, and the encoder's features kept as they are. Sums of medians, measured in turn.
-* stills: what one question on each still costs, and how much of it is not the encoder. Sizes, bytes beside a JPEG.
+* amortisation: questions about one image, beside crops and the encoder (reuse.py, on an image of 512 pixels).
+* stills: what one question on each still costs, and how much of it is not the encoder; bytes beside a JPEG.
 * noise: confidence of questions about images in which there is nothing, and what is kept.
 * video: one question, a new one in each frame, and every frame encoded.
 * models: prefill that fewer visual tokens save, against the texture's cost. One layer of the real class with random
-  weights is timed and multiplied by the number of layers; the model runs on the CPU, as the texture does.
-
-Crops are 64 pixels, encoded at 64 pixels: the cheapest that can be asked for (`reuse` has larger ones, and CLIP).
-Times are this machine's: only the ratios say something about another one.
+  weights is timed and multiplied by the number of layers, on the CPU.
 """
 
 from __future__ import annotations
@@ -29,6 +25,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from benchmarks import reuse
 from benchmarks.common import (
     KEPT,
     PHOTO,
@@ -37,23 +34,20 @@ from benchmarks.common import (
     Repeats,
     circumstances,
     crop_square,
+    medians,
+    new_questions,
     print_json,
     show_part,
-    time_once,
 )
-from benchmarks.reuse import first_ahead
-from foveate.cli.evaluate.vlm import ADJECTIVES
 from foveate.core.checks import check_int
 from foveate.encoders.load import load_encoder
-from foveate.language.negatives import nouns
 from foveate.pipeline import allocate, encode, score
 from foveate.relevance.value import Relevance
 from foveate.video import Propagation, Refresh, stream
 
 Image8 = NDArray[np.uint8]
-SIDE, CROP = 512, 64
+SIDE = 512
 CELLS = 32  # kept of the smallest image, which has 64
-QUESTIONS = (1, 2, 5, 10, 20, 50)
 ASKED = ("dog", "person", "car", "tree", "cup", "horse", "chair", "bus")  # of images in which there is none of them
 SIZES = (64, 128, 256, 512, 1024)
 FRAMES = 48
@@ -109,10 +103,10 @@ def measure(
 
         libraries()
     photograph = crop_square(image, SIDE)
-    costs = measure_costs(photograph, repeats)
+    costs = reuse.measure_costs("nano", load_encoder("nano"), photograph, repeats)
     few, tables = max(1, repeats // 3), []
     ways: list[Callable[[], dict[str, Any]]] = [
-        lambda: amortise(costs),
+        lambda: reuse.amortise({"nano": costs}) | {"title": f"N questions about one {SIDE}-pixel image"},
         lambda: compare_sizes(image, repeats),
         ask_noise,
         lambda: follow_video(image, costs, few),
@@ -121,63 +115,15 @@ def measure(
     for way in ways:
         tables.append(way())
         ready(tables[-1])
-    return {"title": "when", "tables": tables, "image": str(image), "seconds": costs, **circumstances()}
+    return {"title": "when", "tables": tables, "image": str(image), **circumstances()}
 
 
-# --- one image ----------------------------------------------------------------------------------------------------
-
-
-def measure_costs(photograph: Image8, repeats: int) -> dict[str, float]:
-    """Seconds of the parts, medians; all parts are measured in turn within a repeat."""
-    encoder, grid = load_encoder("nano"), encode(photograph).grid
-    texture = encode(photograph)
-    features = encoder.encode_image(photograph).features
-    crops = _crops(photograph, allocate(score(texture, "a dog"), KEPT).indices, grid.w)
-    fresh = _new_questions()
-    score(texture, "a dog")
-
-    def encode_crops() -> NDArray[np.float32]:
-        return np.stack([encoder.encode_image(crop, long_side=CROP).features.mean((0, 1)) for crop in crops])
-
-    crop_features = encode_crops()
-    parts: dict[str, Callable[[], Any]] = {
-        "encode": lambda: encode(photograph),
-        "encode_fast": lambda: encode(photograph, channels="fast"),
-        "encoder": lambda: encoder.encode_image(photograph),
-        "score_new": lambda: allocate(score(texture, next(fresh)), KEPT),
-        "score_known": lambda: allocate(score(texture, "a dog"), KEPT),
-        "features_new": lambda: features @ encoder.encode_text([next(fresh)])[0],
-        "crops": encode_crops,
-        "crops_new": lambda: crop_features @ encoder.encode_text([next(fresh)])[0],
-    }
-    return _medians(parts, repeats)
-
-
-def amortise(costs: dict[str, float]) -> dict[str, Any]:
-    """Seconds of N questions about one image, each way, and from which question on the texture is ahead."""
-    ways = {
-        "texture: encode once + score": (costs["encode"], costs["score_new"]),
-        f"{KEPT} crops, for each question": (0.0, costs["crops"] + costs["crops_new"]),
-        f"{KEPT} crops, kept": (costs["crops"], costs["crops_new"]),
-        "the encoder, for each question": (0.0, costs["encoder"] + costs["features_new"]),
-        "the encoder's features, kept": (costs["encoder"], costs["features_new"]),
-    }
-    once, each = next(iter(ways.values()))
-    rows = []
-    for name, (start, every) in ways.items():
-        totals = [start + n * every for n in QUESTIONS]
-        ratios = [total / (once + n * each) for n, total in zip(QUESTIONS, totals, strict=True)]
-        first = first_ahead((once, each), (start, every))
-        ahead = "" if (start, every) == (once, each) else "never" if first is None else str(first)
-        cells = [name, *(f"{t * 1e3:.0f} ms ({r:.1f} x)" for t, r in zip(totals, ratios, strict=True)), ahead]
-        rows.append({"cells": cells, "seconds": totals, "ratios": ratios})
-    title = f"N questions about one {SIDE}-pixel image; in brackets: times what the texture takes"
-    return {"title": title, "columns": ("way", *map(str, QUESTIONS), "texture ahead from question"), "rows": rows}
+# --- stills -----------------------------------------------------------------------------------------------------------
 
 
 def compare_sizes(image: Path, repeats: int) -> dict[str, Any]:
     """What one question on a still costs, by its size; and its bytes, in memory and on disk, beside a JPEG."""
-    encoder, fresh = load_encoder("nano"), _new_questions()
+    encoder, fresh = load_encoder("nano"), new_questions()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for side in SIZES:
@@ -192,7 +138,7 @@ def compare_sizes(image: Path, repeats: int) -> dict[str, Any]:
                 "fast": partial(encode, photograph, channels="fast"),
                 "first": partial(_first_question, photograph, fresh),
             }
-            seconds = _medians(parts, repeats)
+            seconds = medians(parts, repeats)
             shares = [seconds[name] / seconds["encoder"] for name in ("encode", "fast", "first")]
             saved = file.stat().st_size
             cells = [
@@ -266,11 +212,11 @@ def _spread(relevance: Relevance) -> float:
 # --- video --------------------------------------------------------------------------------------------------------
 
 
-def follow_video(image: Path, costs: dict[str, float], repeats: int) -> dict[str, Any]:
+def follow_video(image: Path, costs: reuse.Costs, repeats: int) -> dict[str, Any]:
     """Seconds a frame of a slow pan over a photograph: one question, new ones, every frame encoded."""
     whole = crop_square(image, 480)
     frames = [np.ascontiguousarray(whole[120:360, 2 * i : 2 * i + 320]) for i in range(FRAMES)]
-    fresh = _new_questions()
+    fresh = new_questions()
     encoder = load_encoder("nano")
 
     def run(refresh: Refresh, change: bool) -> tuple[float, float]:
@@ -288,7 +234,7 @@ def follow_video(image: Path, costs: dict[str, float], repeats: int) -> dict[str
         "every frame encoded (stream, every=1)": partial(run, Refresh(every=1), False),
     }
     measured = [{name: way() for name, way in ways.items()} for _ in range(repeats)]
-    one = _medians({"encoder": lambda: encoder.encode_image(frames[0])}, 9)["encoder"]
+    one = medians({"encoder": lambda: encoder.encode_image(frames[0])}, 9)["encoder"]
     seconds = {name: float(np.median([each[name][0] for each in measured])) for name in ways}
     seconds["the encoder alone, each frame"] = one
     first = next(iter(seconds.values()))
@@ -304,7 +250,7 @@ def follow_video(image: Path, costs: dict[str, float], repeats: int) -> dict[str
         }
         for name, s in seconds.items()
     ]
-    crops = one * (costs["crops"] + costs["crops_new"]) / costs["encoder"]  # the machine may have changed its pace
+    crops = one * (KEPT * costs.crop(64) + costs.ask_crops) / costs.dense  # the machine may have changed its pace
     name = f"{KEPT} crops, each frame (by its ratio to the encoder)"
     rows.append({"cells": [name, f"{crops * 1e3:.0f} ms", f"{crops / first:.1f} x", ""], "seconds": crops})
     columns = ("way", "a frame", "of the first", "frames encoded whole")
@@ -318,7 +264,7 @@ def save_prefill(photograph: Image8, repeats: int, size: Size) -> dict[str, Any]
     """Prefill with all visual tokens and with an eighth, in turn with the texture of a first question."""
     import torch
 
-    fresh = _new_questions()
+    fresh = new_questions()
     texture = encode(photograph)
     lengths = sorted({PROMPT + n // part for n in TOKENS for part in (1, SHARE)})
     with torch.random.fork_rng(), torch.no_grad():
@@ -330,7 +276,7 @@ def save_prefill(photograph: Image8, repeats: int, size: Size) -> dict[str, Any]
             "later": lambda: allocate(score(texture, next(fresh)), KEPT),
             **{n: partial(layer, inputs_embeds=rows_of) for n, rows_of in inputs.items()},
         }
-        one = _medians(parts, repeats)
+        one = medians(parts, repeats)
     first, later = one["first"], one["later"]
     rows = []
     for n in TOKENS:
@@ -363,29 +309,3 @@ def _one_layer(size: Size) -> Any:
             num_attention_heads=size.heads, num_key_value_heads=size.keys, use_cache=False,
         )
     ).eval()  # fmt: skip
-
-
-# --- clocks -------------------------------------------------------------------------------------------------------
-
-
-def _medians(parts: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Seconds of each part, medians of repeats in which all are called in turn, after one call of each."""
-    for part in parts.values():
-        part()
-    measured = [{name: time_once(part) for name, part in parts.items()} for _ in range(repeats)]
-    return {name: float(np.median([each[name] for each in measured])) for name in parts}
-
-
-def _new_questions() -> Iterator[str]:
-    """Texts that were never asked before."""
-    return (f"{adjective} {noun}" for adjective, noun in itertools.product(ADJECTIVES, nouns()))
-
-
-def _crops(photograph: Image8, indices: NDArray[np.int64], width: int) -> list[Image8]:
-    """Squares of CROP pixels around cells, inside the image."""
-    cell = SIDE // width
-    corners = [
-        [min(max(0, int(i) * cell + cell // 2 - CROP // 2), SIDE - CROP) for i in divmod(index, width)]
-        for index in indices.tolist()
-    ]
-    return [np.ascontiguousarray(photograph[y : y + CROP, x : x + CROP]) for y, x in corners]
