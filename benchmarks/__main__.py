@@ -7,7 +7,7 @@ import typer
 from benchmarks import suite
 from foveate.cli.main import run
 
-# Each is a file with `command(...)`, or in FUNCTIONS; by what they ask, as in __init__.py.
+# Each is a file with `command(...)`, or in FUNCTIONS; by what they ask.
 BENCHMARKS = (
     # The whole, and what reads it
     "compare",

@@ -1,17 +1,10 @@
 """Boxes of a map against true ones: `relevance.boxes(threshold)` at several thresholds, beside boxes that ask nothing.
 
-python -m benchmarks boxes --data FOLDER
+    python -m benchmarks boxes --data FOLDER
 
-For each thing of each photograph of a COCO-style folder, its name is the question.
-
-* first: intersection over union of the first box with the true box that it meets best; 0 where there is no box.
-* hit: share of questions for which that is at least 0.5.
-* all: the same of all boxes together with all true ones together, in pixels.
-* F1: of single boxes, each matched with one true box that it has 0.5 in common with; over all questions together.
-* absent: share of the names that are not in a photograph for which there is a box.
-
-"one box" is that around all boxes at 0.5; "saliency" is the boxes of a plane that knows no question, at half its
-highest value.
+First: intersection over union of the first box with the true box that it meets best; hit: the share of at least 0.5.
+All: of all boxes together. F1: of single boxes, matched from 0.5 on. Absent: share of the names that are not in a
+photograph for which there is a box.
 """
 
 from __future__ import annotations

@@ -2,12 +2,9 @@
 
     python -m benchmarks claims benchmarks/results/NAME.json     # as it stands in docs/performance.md
 
-The claims are in claims.txt. What is ours there may hold `{table|row|column}`: the first row of that table (suite.py)
-whose name contains the text, and of it a key or the number of a cell; `{a|b|c / d|e|f}` is a ratio of two. A table that
-a file of results lacks is said to be lacking, as a row is in a --quick one; else a name that finds nothing is an error.
-
-The documents: "CLIP" (CLIP embeddings in texture arrays), 27, 28-5, 83-2, 33. Their times are of an H100 and were
-reckoned, not measured; so ratios are what can be compared.
+In claims.txt `{table|row|column}` is the first row of that table whose name contains the text, and of it a key or the
+number of a cell; `{a|b|c / d|e|f}` is a ratio of two. A name that finds nothing in a table that is there is an error.
+The documents' times are of an H100 and were reckoned, not measured; so ratios are what can be compared.
 """
 
 from __future__ import annotations

@@ -2,13 +2,10 @@
 
     python -m benchmarks compare BEFORE AFTER
 
-Rows are matched by table, title and name, and compared where both have a number in the same unit. Times are better when
-they are low, rates when they are high, ratios as their row says ("better"). Where both kept samples, the ratio has a
-95 % interval; a row is called slower (or faster) when the interval says so *and* the medians differ by more than
-NOISE: two runs are minutes or days apart, and no interval knows what the machine did between them. Without samples they
-have to differ by more than FAR. A verdict needs a quiet machine: on a busy one (load 11 on two cores) the same code
-took 1.5 times as long at the median of rows, and 2.6 at 95 % of them, so there nothing below BUSY is called slower.
-Times of two machines are not compared without --other-machine.
+Rows are matched by table, title and name. Times are better when low, rates when high, ratios as their row says. A row
+is called slower where the 95 % interval of the ratio says so *and* the medians differ by more than NOISE, as no
+interval knows what the machine did between two runs; without samples, by more than FAR. On a busy machine the same
+code took 2.6 times as long at 95 % of the rows, so there nothing below BUSY has a verdict.
 """
 
 from __future__ import annotations

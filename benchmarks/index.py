@@ -2,11 +2,9 @@
 
     python -m benchmarks index photos --workers 1,2 --engine local,ray
 
-Each row is a process of its own, as the command is, with a new store in a temporary folder. Images are encoded by one
-thread each, as `foveate index` does by default. Beside it, in turn and in processes of their own, the encoder alone
-works on the same images, decoded before: one after the other, and as many at a time as the row has workers. Two cores
-share a memory, so two images at a time take longer each, whatever is done with them: the ratio to the encoder of as
-many threads is what indexing adds; the machines are shared, so it says more than the rates.
+Each row is a process of its own with a new store. Beside it, in turn, the encoder alone works on the same images,
+decoded before, as many at a time. Two images at a time share a memory, so the ratio to the encoder of as many threads
+is what indexing adds.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Large images with small things in them, made of the photographs of a COCO-style folder with label masks.
 
-The ground is a patchwork of what photographs show of grass, water, sand, trees, rock, snow, roads and the like: pieces
-without a thing in them, enlarged, their parts joined, in regions with soft borders, under uneven light, with noise.
-Things are cut out along their outlines, shrunk to 80 to 200 pixels, and set down far from one another. Everything
-follows from the seed and the half of the photographs, so that one half can be tuned on and the other reported.
-
-Left out: things that touch the photograph's border, or are thin or hidden so that they fill less than 0.3 of their box.
-
-Not covered: perspective, shadows, the light of a scene. A thing on such a ground is out of place, as a bus on the sea.
+The ground is a patchwork of pieces of grass, water, sand, trees, roads and the like without a thing in them, enlarged
+and joined, under uneven light, with noise. Things are cut out, shrunk to 80 to 200 pixels, and set down far from one
+another; those at a border, or that fill less than 0.3 of their box, are left out. All follows from the seed and the
+half.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Borders of segments and of objects against those of COCO's panoptic labels: precision, recall, share of the image.
 
-python -m benchmarks objects --data FOLDER
+    python -m benchmarks objects --data FOLDER
 
-The folder is a COCO-style one with masks.tar (panoptic/NAME.png, id = R + 256 G + 65536 B, 0 unlabelled). On the cells:
-a cell's label is its commonest pixel's; a border cell has another one among its four neighbours. Precision is the share
-of border cells that lie within one cell of a true one, recall the share of true border cells that lie within one cell
-of a found one; cells within one of what is unlabelled do not count. `borders` is the share of the channel's own samples
-(a quarter of the image's resolution), of the labels too.
+A COCO-style folder with masks.tar (panoptic/NAME.png, id = R + 256 G + 65536 B, 0 unlabelled). A cell's label is its
+commonest pixel's; precision is the share of border cells within one cell of a true one, recall the reverse.
 """
 
 from __future__ import annotations

@@ -2,18 +2,10 @@
 
     python -m benchmarks presets --data FOLDER --words words.json
 
-FOLDER holds coco128/, open/, text/ and docs/, as of `evaluate relevance`, `benchmarks text` and `benchmarks reading`;
-what is missing is left out. `--half` takes the photographs and pages of one half. One run, every image by every preset
-in turn:
-
-* encode: median of the ratios to the defaults, without reading (`benchmarks readers` has its seconds); bytes: median.
-* things, open: peak inside the mask, average precision, and of things what the best 10 % of the cells cover.
-* writing: kept cells on writing, of its cells or of the budget, whichever is fewer, for a question that does not speak
-  of it ("the shop"), in 273 cells, by "document" in as many as the map asks for.
-* answer: area share of an answer's boxes in cells kept in the same way, and the share of the cells
-  that this is. Words are those that were read into `--words`.
-* gaze: nobody looked at these photographs. A look is one fixation on a random sample of the thing asked for, or of the
-  rest: what a gaze gains when it is where the question is, and costs when it is not.
+FOLDER holds coco128/, open/, text/ and docs/, or some of them. Every image by every preset in turn. Encode: median
+ratio to the defaults, without reading. Writing: kept cells on writing, of its cells or of the budget, for a question
+that does not speak of it. Answer: area share of an answer's boxes in kept cells, and how many of the cells these are.
+Gaze: one fixation on a random sample of the thing asked for, or of the rest.
 """
 
 from __future__ import annotations

@@ -2,12 +2,8 @@
 
     python -m benchmarks quality --data FOLDER    # a COCO-style folder; without: the bundled photographs, no masks
 
-* takes: time of the way / time of the default, over images; encoding for ways to encode, a question for ways to ask.
-* same cells: of the best 273 by the default's map, how many the way's map has among its best 273.
-* peak on the thing, precision: against masks (`foveate evaluate relevance` says what they mean), and the difference to
-  the default on the same things, with its 95 % interval.
-
-What each table of docs/performance.md times is here, or the page names the command that has its quality.
+Takes: time of the way / time of the default. Same cells: of the default's best 273, how many are among the way's. Peak
+and precision: against masks, and the difference to the default on the same things with its 95 % interval.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """One question's arithmetic: scores of N cells, an exact top K, a gather; beside FAISS, torch and the documents' loop.
 
-python -m benchmarks question
+    python -m benchmarks question
 
-`benchmarks query` times the main path as people call it; here are its three steps alone, over N and K, on numbers of
-the sizes that a texture has (16 of a cell are scored, 40 channels are gathered), and the whole path for many questions.
-
-The limit: what must be moved is the embedding once, and K rows of the table in and out. How long that takes is
-measured: a copy of as many bytes, so from the same cache. Arithmetic (2 flops a number) is never the limit here.
+On numbers of the sizes that a texture has: 16 of a cell are scored, 40 channels are gathered. The limit is a copy of as
+many bytes as must be moved, so from the same cache; arithmetic (2 flops a number) is never the limit here.
 """
 
 from __future__ import annotations

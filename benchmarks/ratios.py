@@ -1,11 +1,9 @@
-"""Ratios that must hold on any machine: each quick way beside its own slow twin, in one run. `make test` asks for them.
+"""Ratios that must hold on any machine: each quick way beside its slow twin, in one run. `make test` asks for them.
 
     python -m benchmarks ratios
 
-No time is judged, ever. A pair is measured in turn, a few calls each, and its ratio is that of the medians; a pair that
-falls short is measured again, twice, as a machine may do something else just then. `least` is half of what was
-measured, or less (of a plain question four fifths): what fails here has lost its reason to exist, and did not just have
-a bad day.
+No time is judged. A pair is measured in turn, and once more, twice, if it falls short. `least` is half of what was
+measured, or less (of a plain question four fifths).
 """
 
 from __future__ import annotations

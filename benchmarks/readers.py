@@ -1,11 +1,10 @@
 """How well and how fast do readers read? Words of known answers that are found at their place.
 
-`measure(folder)`: a folder with queries.json, [{"file", "answer", "regions": [[x0, y0, x1, y1], ...]}], and images.tar,
-images/ or the images themselves beside it. A word of an answer is read where an equal one (letters and digits only,
-lower case) stands inside the answer's boxes; it is read as a part where it lies within what was read there. Seconds are
-those of the processor, of this process and of programs that it calls.
+    python -m benchmarks readers --data FOLDER
 
-With `turn`, pages are turned by 0, 1, 2 and 3 quarters, one after the other: which turns does the reader find?
+A folder with queries.json, [{"file", "answer", "regions": [[x0, y0, x1, y1], ...]}], and its images. A word is read
+where an equal one (letters and digits, lower case) stands inside the answer's boxes; as a part, where it lies within
+what was read there. Seconds are the processor's. `--turn` turns the pages by quarters.
 """
 
 from __future__ import annotations

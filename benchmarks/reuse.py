@@ -3,16 +3,10 @@
     python -m benchmarks reuse --data DATA/dev/coco128
     python -m benchmarks reuse --encoders nano --tables questions,patches
 
-* questions: 1 to 50 of them, never asked before, about one image of 1024 x 1024. The documents' rival encodes the crops
-  again for each question. The fair one keeps the crops' vectors; the fairest keeps the dense features as they are.
-* patches, resolutions: the first question by number of crops and by size of the image, and from which crop on the dense
-  pass is quicker. * components, bytes: where the time goes, and what is moved.
-* accuracy: the same questions about photographs with masks, from crops and from the dense pass, both through `score`.
-
-A crop costs what the one before it did, so a sample is timed and multiplied, and the titles say so; "linear" is the
-check: the time of a sample over that of a quarter of it, times four. CLIP has real sizes and random weights
-(random_clip.py). Every question goes through the text side anew, and so on both sides of a comparison. What is not
-covered: video and the documents' other tasks (`python -m benchmarks tasks`), GPUs (docs/gpu.md).
+The documents' rival encodes the crops again for each question; the fair one keeps their vectors; the fairest keeps
+the dense features. A sample of crops is timed and multiplied, as the titles note; "linear" is the time of a sample
+over that of a quarter of it, times four. CLIP has real sizes and random weights. Every question goes through the text
+side anew.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""What a service needs to know: many images and questions by number of threads, and what a texture holds in memory.
+"""What a service needs to know: images and questions by number of threads, and what a texture holds in memory.
 
     python -m benchmarks service                         # a process that sets nothing: what most users have
     OMP_NUM_THREADS=1 python -m benchmarks service       # each image in one thread
 
-Rates are ratios to one after the other, the two called in turn: the machines are shared. The images are one photograph,
-turned and shifted.
+Rates are ratios to one after the other, in turn. The images are one photograph, turned and shifted.
 """
 
 from __future__ import annotations

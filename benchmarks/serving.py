@@ -3,13 +3,10 @@
     python -m benchmarks serving --url http://localhost:8000 --images photos --budgets none,0.25,0.067 --concurrency 8
     python -m benchmarks serving --arithmetic            # no server, no GPU
 
-The load (serving_clients.py): so many clients, each sends its next request when its last one is answered. All budgets
-are measured in turn within a round. No image is sent twice unless `--per-image` says so: photographs are shifted by
-some pixels, so that no cache has them. Answers are all of the same length (`ignore_eos`, of vLLM and SGLang).
-
-The arithmetic is a bound from above, by a device's data sheet; nothing of it is measured. A request is its image's way
-through the vision encoder, its prefill, and its answer, whose steps read the weights once for all requests at a time,
-and the keys and values of each. Not counted: the CPU's work, the scheduler's, communication.
+The load: so many clients, each sends its next request when its last one is answered; budgets take turns within a
+round; photographs are shifted by some pixels, so that no cache has them; answers have one length (`ignore_eos`). The
+arithmetic is a bound by a data sheet: the image's encoding, prefill, and an answer whose steps read the weights once
+for all.
 """
 
 from __future__ import annotations

@@ -1,22 +1,12 @@
-"""Times of the store, each beside the project's target.
+"""Times of the store, and the bytes that a question reads, each beside the project's target.
 
     python -m benchmarks store                        # 512 textures
     python -m benchmarks store --textures 100000      # 13 GB below TMPDIR: what grows with a store
     python -m benchmarks store --words                # 100,000 images with words: search by what is written
 
-Textures are of 64 x 64 cells: one photograph, square, stored many times with its cells moved round. Searching is over
-synthetic vectors, random and as long as real ones. Medians, with the 99th percentile; the machines are shared. Rows
-that say "once" are single measurements.
-
-What a question reads: the documents that this project started from have a table of it (1024 x 1024 pixels, 273 patches,
-projected): 177 MB a question where each patch is cut out, brought to 224 x 224 and encoded, 0.017 MB where embeddings
-are reused (those of the 273 cells that are kept; which those are, only a look at all 4096 says). Counted here:
-
-    files       bytes that the process asked the system for (rchar of /proc/self/io, Linux only), whoever cached them
-    arrays      what enters the product of a question with a texture: embedding, basis, question; and the map it gives
-    crops       the same question with nano on each crop: pixels as the encoder takes them (uint8), one vector a crop
-
-foveate.score wants segments, so the first question about a stored image reads the image's file too.
+One photograph is stored many times with its cells moved round; searching is over random vectors. Bytes of a question:
+files (asked of the system, rchar of /proc/self/io), arrays (of the product with a texture), and crops (the same
+question with nano on each of 273 crops, as uint8).
 """
 
 from __future__ import annotations

@@ -1,14 +1,8 @@
-"""Approximate nearest neighbours beside the exact scan, at the size they are for.
+"""Approximate nearest neighbours beside the exact scan: `python -m benchmarks store --ann --images 1000000`.
 
-    python -m benchmarks store --ann --images 1000000
-
-The vectors are synthetic, six an image. Random ones have no neighbourhoods, and lists would show at their worst; so
-each is one of 20,000 centres, some much more frequent than others, plus noise with half the centres' spread. The axes'
-spreads fall as those of real photographs do, about as the place to the power of -0.67. Questions are random and even
-in all directions, as the bank's are in a store's space. Times are of one thread for the lists, of all that NumPy takes
-for the scan. What is found on real photographs is in docs/store.md; only that says how good it is.
-
-Memory: 2.3 KB an image for the exact scan's table, and 1.3 KB for the lists while they are filled.
+The vectors are synthetic, six an image: 20,000 centres, some much more frequent than others, plus noise with half their
+spread, as random vectors have no neighbourhoods. The axes' spreads fall as those of real photographs do. What is found
+on real photographs is in docs/store.md. Memory: 2.3 KB an image for the scan's table, 1.3 KB for lists being filled.
 """
 
 from __future__ import annotations

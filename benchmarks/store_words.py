@@ -1,11 +1,7 @@
-"""Times of searching so many images by what is written in them: `python -m benchmarks store --words`.
+"""Times of searching images by what is written in them: `python -m benchmarks store --words`.
 
-Synthetic pages of 80 words and 20 numbers. Words are drawn from VOCABULARY by Zipf's law, so the commonest stand on
-nearly every page and most on a handful; numbers are below 10,000. One page in a thousand holds KNOWN. The index is a
-file as a store has it, without images: the exact scores of a search come on top (`python -m benchmarks store`).
-
-Processor time, which what else runs on a machine changes less than the clock's; all of it is one thread's. The file is
-in the system's cache.
+Synthetic pages of 80 words and 20 numbers; words are drawn by Zipf's law, numbers are below 10,000, and one page in a
+thousand holds KNOWN. The exact scores of a search come on top. Processor time, of one thread.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Every table in one run: `python -m benchmarks`, or `python -m benchmarks all` with options.
 
-Each table is a benchmark of its own, in a process of its own: one that fails or hangs takes no other with it, and none
-warms the caches of the next. After each of them the file is written, so a run that was cut off goes on with --resume.
-
-A line of TABLES is a benchmark with its arguments, for the whole run and for --quick (a look at whether it runs: its
-numbers mean little). `{data}` in the arguments is the folder of --data; a table whose folder is not there is left out,
-and named.
+Each table runs in a process of its own: one that fails takes no other with it, and none warms the caches of the next.
+The file is written after each, so that --resume can go on. A line of TABLES is a benchmark with its arguments, for the
+whole run and for --quick; `{data}` in them is the folder of --data, and a table whose folder is not there is left out.
 """
 
 from __future__ import annotations

@@ -2,17 +2,9 @@
 
     python -m benchmarks tasks
 
-| there | here |
-|---|---|
-| DocVQA, one document, one question; VizWiz, one image | a photograph: encode, score, 273 cells |
-| DocVQA, ten questions | the same, nine questions more |
-| VideoQA, 30 frames, a question each | a slow pan, another question in each frame |
-| retrieval, 100 images, one question | 100 images encoded and scored; and once more, as they are there then |
-
-The data sets themselves need a language model to answer, so what is timed is what the documents time: until the cells
-are known. The texture's side is run as it is. Crops are 64 pixels, encoded one by one at 64, the cheapest that can be
-asked for; CROPS of 273 are measured in turn with it and multiplied. Two rivals that the documents leave out: the
-encoder run once for each question, and the crops kept for further questions.
+What is timed is what the documents time: until the cells are known. Crops are encoded one by one at 64 pixels; CROPS
+of 273 are measured in turn and multiplied. Two rivals that the documents leave out: the encoder run once for each
+question, and the crops kept for further questions.
 """
 
 from __future__ import annotations

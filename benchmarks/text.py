@@ -1,14 +1,11 @@
 """Is the text mask where the writing is? Recall and precision of cells, beside baselines that know no letters.
 
-`measure(folder)`: a folder with annotations.json, {"images": [{"file", "instances": [{"polygon": [x0, y0, ...],
-"ignore": bool}]}]}, and images.tar, images/ or the images themselves beside it.
+    python -m benchmarks text --data FOLDER
 
-A grid of 64 cells along the long side. A cell is text where polygons cover a quarter of it, and found where the mask
-covers a quarter of it. Cells that only touch polygons marked "ignore" count nowhere. Counts are summed over images; an
-entry's "source", where there is one, gives rows for itself: receipts are nearly all text, streets nearly none.
-
-Beside the detectors: edge density, which takes as many cells of each image as really are text, those with the strongest
-edges; random cells, as many. Both know the right number, which no detector does.
+A folder with annotations.json, {"images": [{"file", "instances": [{"polygon": [x0, y0, ...], "ignore": bool}]}]}, and
+its images. A cell (64 along the long side) is text, or found, from a quarter of its area on; cells that only touch
+polygons marked "ignore" count nowhere. An entry's "source" gives rows of its own. Edge density and random cells take as
+many cells as really are text, which no detector knows.
 """
 
 from __future__ import annotations

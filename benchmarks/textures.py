@@ -2,12 +2,9 @@
 
     python -m benchmarks textures
 
-* Bytes are counted, not measured: the least that has to be read and written once (of a gather, whole lines of 64
-  bytes). The share is that of a copy of as many bytes by one thread in the same run, so from the same cache: near 1
-  leaves nothing to gain.
-* A gather is measured twice. Cold: new positions in each repeat, and its share is of the speed of memory, a copy of
-  268 MB. Warm: the same positions again, which lie in a cache after the first time.
-* The documents' times are reckoned for an H100 from bandwidth alone.
+Bytes are counted: the least that has to be read and written once (of a gather, whole lines of 64 bytes). The share is
+that of a copy of as many bytes by one thread in the same run. Cold gathers read new positions in each repeat, warm ones
+the same. The documents' times are reckoned for an H100 from bandwidth alone.
 """
 
 from __future__ import annotations

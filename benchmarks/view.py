@@ -1,11 +1,10 @@
-"""How quick the viewer is in a real browser, headless Chromium: typing, the budget's slider, its start, a large folder.
+"""How quick the viewer is in headless Chromium: typing, the budget's slider, its start, a large folder.
 
     python -m benchmarks view
     python -m benchmarks view --clients 100 --seconds 30
 
-The server is `foveate view` in a process of its own. Times in the page are from an event until the frame that shows its
-result has been painted, so none is below a frame of the screen, 16.7 ms. A large folder has the bundled photographs
-under 3,000 names; `--photos` takes one of yours. Where others use the machine, look at the work of the page's thread.
+Times in the page are from an event until the frame that shows its result is painted, so none is below a frame of the
+screen, 16.7 ms. A large folder has the bundled photographs under 3,000 names; `--photos` takes another.
 """
 
 from __future__ import annotations

@@ -3,13 +3,9 @@
     foveate index DATA/dev/docs DATA/dev/coco128 -o mixed.fov --read
     python -m benchmarks writing mixed.fov --data DATA/dev/docs --photos DATA/dev/coco128
 
-`--data` has queries.json: a list of {"file", "kind", "answer"}. Every answer, as people typed it, is searched for: in
-quotes, with one letter changed (in the middle of its longest word), and without quotes. The page that it was taken from
-should come first, or among the first five; pages of the same score share their places. `--photos` is a COCO-style
-folder: mean average precision of ranking its images and all pages by the names of things.
-
-Without quotes, a row for each weight of what is written (writing.py has one of them); in quotes it makes no difference.
-Files are halved by the CRC-32 of their names: what was chosen on half A is judged on half B.
+Every answer of queries.json is searched for: in quotes, with one letter changed, and without quotes (a row for each
+weight of what is written). Its page should come first, or among five. `--photos`: mean average precision of ranking by
+the names of things. Files are halved by the CRC-32 of their names: constants were chosen on half A.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""Are small things found in large images, what does it cost, and is it said when one is not there?
+"""Are small things found in large images, what does it cost, and is it noticed when one is not there?
 
     python -m benchmarks zoom --data FOLDER --half B
 
-Scenes of 20 to 60 million pixels (large_scenes.py), each with a few small things that the encoder knows by sight: shown
-what is within 180 pixels of one, at full resolution, it detects it. Others are left out: no search finds them. In each
-scene as many names are asked that are in it as names that are not. Every question begins with the survey alone.
-`--share` and `--sure` are those of `tiles.look`.
-
-"found" counts where the place is on the thing; the cost is in parts encoded, as a share of the number of tiles, the
-survey's windows counted apart.
+Scenes of 20 to 60 million pixels (large_scenes.py) with a few small things that the encoder detects within 180 pixels
+of one, at full resolution. As many names are asked that are not in a scene. Found: the place is on the thing. The
+cost is in parts encoded, as a share of the number of tiles; the survey's are counted apart.
 """
 
 from __future__ import annotations
