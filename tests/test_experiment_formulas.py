@@ -388,23 +388,6 @@ def test_a_codebook_learns_what_is_there() -> None:
     assert all(len(np.unique(which[ids == number])) == 1 for number in np.unique(ids))
 
 
-def test_an_entry_without_cells_is_put_where_one_is_missing() -> None:
-    points = np.concatenate([np.zeros((50, 2)), np.full((1, 2), 9.0), np.full((1, 2), -7.0)]).astype(np.float32)
-    table = vocabulary.k_means(points, 3, rounds=3)  # drawn from 52 points of which 50 are equal
-    assert sorted(table[:, 0].tolist()) == pytest.approx([-7, 0, 9])
-
-
-def test_many_entries_are_tried_in_part_and_few_are_missed() -> None:
-    draw = np.random.default_rng(0)
-    points = (draw.standard_normal((4000, 4)) @ draw.standard_normal((4, 8))).astype(np.float32)
-    table = vocabulary.k_means(points, 1024, rounds=1)
-    exact = ((points[:, None] - table[None]) ** 2).sum(2)
-    ids = vocabulary.nearest(points, table)
-    assert (ids == exact.argmin(1)).mean() > 0.97
-    taken = np.take_along_axis(exact, ids[:, None], 1).mean()
-    assert taken < 1.02 * exact.min(1).mean()
-
-
 def test_nearest_is_exact_for_few_entries_and_prefers_the_first() -> None:
     points, _ = noisy_cells(300)
     table = np.concatenate([THINGS, THINGS])

@@ -31,6 +31,14 @@ def tiny() -> Any:
     return train.model(**TINY).eval()
 
 
+def box_of(page: Any, run: Any) -> tuple[float, float, float, float]:
+    """(y0, x0, y1, x1) around the ink of a run, in pixels of the picture."""
+    x0, y0, x1, y1 = pages.font(run.file, run.size).getbbox(run.text, anchor="ls")
+    corners = np.array([(run.x + x, run.y + y, 1.0) for x in (x0, x1) for y in (y0, y1)]) @ page.affine.T
+    (left, top), (right, bottom) = corners.min(0), corners.max(0)
+    return float(top), float(left), float(bottom), float(right)
+
+
 def test_pages_are_a_function_of_seed_and_index() -> None:
     for index in (0, 5):
         again = pages.page_of(7, index, plain=True)
@@ -54,7 +62,7 @@ def test_boxes_hold_the_ink_of_the_answer() -> None:
                 continue
             without = replace(clean, runs=tuple(r for n, r in enumerate(page.runs) if n != k))
             y, x = np.nonzero((pages.draw(clean) != pages.draw(without)).any(2))
-            y0, x0, y1, x1 = pages.box_of(page, run)
+            y0, x0, y1, x1 = box_of(page, run)
             assert y.min() >= y0 - 2
             assert y.max() <= y1 + 2
             assert x.min() >= x0 - 2
@@ -186,7 +194,7 @@ def test_the_evaluation_asks_every_method_with_its_budget(tmp_path: Path) -> Non
     found, items = evaluate.asked(1, 2, held_back=False, plain=True)
     vlm = foveate.vlm.attach(tiny(), train.KIND.processor())
     read = [
-        Words.of([Word(run.text, pages.box_of(page, run), 1.0, k) for k, run in enumerate(page.runs)], "mine")
+        Words.of([Word(run.text, box_of(page, run), 1.0, k) for k, run in enumerate(page.runs)], "mine")
         for page in found
     ]
     answerer = evaluate.through_foveate(vlm, found, read)

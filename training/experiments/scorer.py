@@ -46,8 +46,7 @@ PIXELS, CANDIDATES, KEPT = 1024, 16, 64  # of the published recipe
 
 # --- what a scorer reads ----------------------------------------------------------------------------------------------
 
-SIDE = 64  # cells of a plane in a file, both ways; a still of nano has 64 on its long side
-LEARNED = 32  # of a plane that is learned from, as in the documents: means of 2 x 2
+LEARNED = 32  # cells of a plane that is learned from, both ways, as in the documents
 ASKED = ("question", "own", "segment", "highest", "lowest")  # what a question adds: see `asked_of`
 CHANNELS = Layout("stuffed", FULL40.names + tuple(name for name in GRID13.names if name not in FULL40.names))
 NAMES = CHANNELS.names + ASKED
@@ -119,10 +118,10 @@ def lessons(examples: Sequence[Example], folder: Path) -> Lessons:
     parts = []
     for example in tqdm(examples, desc="planes", mininterval=5):
         asked = "".join(one.text for one in example.asked)
-        name = hashlib.sha256(f"{example.name} {asked} {SMALLEST}".encode()).hexdigest()[:16]
+        name = hashlib.sha256(f"{example.name} {asked} {SMALLEST} {LEARNED}".encode()).hexdigest()[:16]
         part = once(folder / f"{name}.npz", lambda example=example: _planes(example))  # type: ignore[misc]
         example.__dict__.pop("texture", None)
-        parts.append({key: _halved(plane) for key, plane in part.items()})
+        parts.append(part)
     stacked = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return Lessons(
         **stacked,
@@ -132,17 +131,9 @@ def lessons(examples: Sequence[Example], folder: Path) -> Lessons:
     )
 
 
-def _halved(planes: NDArray[Any]) -> NDArray[Any]:
-    """[..., SIDE, SIDE] -> [..., LEARNED, LEARNED], what has another form as it is."""
-    if planes.shape[-2:] != (SIDE, SIDE):
-        return planes
-    blocks = planes.reshape(*planes.shape[:-2], LEARNED, SIDE // LEARNED, LEARNED, SIDE // LEARNED)
-    return np.asarray(blocks.mean((-3, -1), dtype=np.float32), planes.dtype)
-
-
 def _planes(example: Example) -> dict[str, NDArray[np.floating]]:
     texture = example.texture
-    grid = Grid(SIDE, SIDE, texture.grid.height, texture.grid.width)
+    grid = Grid(LEARNED, LEARNED, texture.grid.height, texture.grid.width)
     found = foveate.score(texture, [one.text for one in example.asked])
     return {
         "channels": channels_of(texture, grid)[None].astype(np.float16),

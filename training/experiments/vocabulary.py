@@ -120,59 +120,26 @@ def gather(examples: Sequence[Example], file: Path) -> Cells:
 
 # --- codebooks --------------------------------------------------------------------------------------------------------
 
-ROUNDS = 12
-COARSE, LEAST, SHARE = 128, 256, 16  # of many entries only the sixteenth part that is nearest to a coarse one is tried
-ROWS = 2048  # points of one product: its result stays in the processor's cache
-
 
 def nearest(points: Floats, entries: Floats) -> Ids:
-    """The nearest entry of each point [n, r], by number; of entries [K, r] as near, the first.
+    """The nearest entry of each point [n, r], by number; of entries [K, r] as near, the first."""
+    import faiss  # the extra [faiss]
 
-    Of more than 512 entries, those are tried that are nearest to the point's own of 128 coarse ones (every K / 128-th
-    entry): a sixteenth, at least 256. The tests count how many points that leaves with another entry.
-    """
-    if len(entries) <= 2 * LEAST:
-        return _tried(points, entries)
-    coarse = entries[:: len(entries) // COARSE][:COARSE]
-    own, count = _tried(points, coarse), max(LEAST, len(entries) // SHARE)
-    squares = np.einsum("kr,kr->k", entries, entries)
-    order = np.argsort(own, kind="stable")
-    bounds = np.searchsorted(own[order], np.arange(len(coarse) + 1))
-    found = np.empty(len(points), np.int64)
-    for number, centre in enumerate(coarse):
-        mine = order[bounds[number] : bounds[number + 1]]
-        if len(mine):
-            middle = points[mine].mean(0) if len(mine) > 8 else centre
-            near = np.sort(np.argpartition(squares - 2 * (entries @ middle), count - 1)[:count])
-            found[mine] = near[_tried(points[mine], entries[near])]
+    index = faiss.IndexFlatL2(entries.shape[1])
+    index.add(np.ascontiguousarray(entries, np.float32))
+    found: Ids = index.search(np.ascontiguousarray(points, np.float32), 1)[1][:, 0]
     return found
 
 
-def _tried(points: Floats, entries: Floats) -> Ids:
-    half = np.float32(0.5) * np.einsum("kr,kr->k", entries, entries)
-    columns = np.ascontiguousarray(entries.T)
-    found = np.empty(len(points), np.int64)
-    for start in range(0, len(points), ROWS):
-        found[start : start + ROWS] = (points[start : start + ROWS] @ columns - half).argmax(1)
-    return found
+def k_means(points: Floats, count: int, rounds: int = 12) -> Floats:
+    """Entries [count, r] of points [n, r], n at least `count`; of all points, always the same."""
+    import faiss
 
-
-def k_means(points: Floats, count: int, rounds: int = ROUNDS) -> Floats:
-    """Entries [count, r] of points [n, r], n at least `count`, by Lloyd's rounds from points drawn by the seed.
-
-    An entry without points is put where a point is furthest from its own.
-    """
-    draw = np.random.default_rng(SEED)
-    entries = points[np.sort(draw.choice(len(points), count, replace=False))].astype(np.float32)
-    for _ in range(rounds):
-        ids = nearest(points, entries)
-        sizes = np.bincount(ids, minlength=count)
-        left = points - entries[ids]
-        far = np.einsum("nr,nr->n", left, left)
-        entries = means_of(points, ids, count)
-        empty = np.flatnonzero(sizes == 0)
-        entries[empty] = points[np.argsort(-far, kind="stable")[: len(empty)]]
-    return entries
+    found = faiss.Kmeans(
+        points.shape[1], count, niter=rounds, seed=SEED, min_points_per_centroid=1, max_points_per_centroid=len(points)
+    )
+    found.train(np.ascontiguousarray(points, np.float32))
+    return np.asarray(found.centroids, np.float32)
 
 
 def means_of(values: NDArray[np.floating], ids: Ids, count: int) -> Floats:

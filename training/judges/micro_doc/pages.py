@@ -471,14 +471,6 @@ def characters(page: Page) -> Characters:
     return Characters("".join(text), (np.array(centres) @ page.affine.T)[:, ::-1], np.array(numbers), np.array(places))
 
 
-def box_of(page: Page, run: Run) -> tuple[float, float, float, float]:
-    """(y0, x0, y1, x1) around the ink of a run, in pixels of the picture."""
-    x0, y0, x1, y1 = font(run.file, run.size).getbbox(run.text, anchor="ls")
-    corners = np.array([(run.x + x, run.y + y, 1.0) for x in (x0, x1) for y in (y0, y1)]) @ page.affine.T
-    (left, top), (right, bottom) = corners.min(0), corners.max(0)
-    return float(top), float(left), float(bottom), float(right)
-
-
 def questions_of(page: Page) -> list[Question]:
     """A question for each field, in an order and words of the page's own."""
     rng = np.random.default_rng([*page.seed, 8])
