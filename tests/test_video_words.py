@@ -81,11 +81,11 @@ def covered(words: Words | None, boxes: dict[str, Box]) -> float:
         pytest.param(lambda t: (80, 60, 1.6 - t / 60), id="farther"),
     ],
 )
-def test_words_are_followed_from_one_reading_to_the_next(path: Callable[[int], tuple[float, ...]]) -> None:
-    frames, boxes = film([path(t) for t in range(30)])
+def test_words_are_followed_from_one_reading_to_the_next(path: Callable[[float], tuple[float, ...]]) -> None:
+    frames, boxes = film([path(1.5 * t) for t in range(20)])
     calls: list[int] = []
     shown = run(frames, read=knows(frames, boxes, calls))
-    assert calls == [0]  # the keyframes after a half and a whole second are not due
+    assert calls == [0]  # the keyframe after half a second is not due
     for frame, truth in zip(shown, boxes, strict=True):
         assert covered(frame.words, truth) > 0.85, frame.index
     last = shown[-1].texture
@@ -99,13 +99,13 @@ def test_words_are_followed_from_one_reading_to_the_next(path: Callable[[int], t
 
 
 def test_a_keyframe_is_read_when_it_is_due() -> None:
-    frames, boxes = film([(80, 40 + 2 * t) for t in range(25)])
+    frames, boxes = film([(80, 40 + 2 * t) for t in range(13)])
     calls: list[int] = []
-    run(frames, read=knows(frames, boxes, calls), read_every=0.5)
-    assert calls == [0, 12, 24]
-    calls.clear()
-    run(frames, read=knows(frames, boxes, calls), read_every=0, refresh=Refresh(every=10, parts=False))
-    assert calls == [0, 10, 20]
+    rules = Refresh(every=6, parts=False)  # a quarter of a second
+    for read_every, read in ((0.25, [0, 6, 12]), (0.3, [0, 12]), (0, [0, 6, 12])):
+        calls.clear()
+        run(frames, read=knows(frames, boxes, calls), read_every=read_every, refresh=rules)
+        assert calls == read
 
 
 def test_a_cut_is_read_at_once_and_takes_no_words_along() -> None:
