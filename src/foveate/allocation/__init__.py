@@ -4,7 +4,7 @@
 * policies: which cells: TopK, Coverage, Proportional; whole numbers in proportion.
 * windows: budgets made of whole windows of cells.
 * crops: a map and a total become crops of 64 to 400 tokens each.
-* device: the same on tensors.
+* torch: the same on tensors; kernel: score, exact top-K and gather of rows as one Triton kernel.
 """
 
 from foveate.allocation.allocation import Allocation, Keep, allocate_map
