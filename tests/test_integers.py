@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
-from training.nano import agreement, detector, evidence, head, integers, trunks  # noqa: E402
+from training.nano import detector, evidence, export, head, integers, trunks  # noqa: E402
 
 
 @settings(deadline=None, max_examples=30)
@@ -78,12 +78,12 @@ def test_softplus_and_length_are_torchs() -> None:
 def test_agreement_says_what_differs() -> None:
     exact = np.random.default_rng(0).random((5, 6, 3)).astype(np.float32) * 0.05
     exact[1, 2, 0] = 0.8
-    same = agreement.compare([(exact, exact)])
+    same = export.compare([(exact, exact)])
     assert tuple(same) == pytest.approx((1, 0, 0, 1))
     assert not same.bad()
     moved = exact.copy()
     moved[1, 2, 0], moved[4, 5, 0] = exact[4, 5, 0], 0.8
-    found = agreement.compare([(exact, moved)])
+    found = export.compare([(exact, moved)])
     assert found.lost == pytest.approx(1 - exact[4, 5, 0] / 0.8, abs=1e-6)
     assert found.kept == 0
     assert found.bad()

@@ -5,7 +5,8 @@
 Prints how well maps of several rivalries point, rank, and tell present from absent things; then fits, for the first of
 them, sigmoid(slope * peak + offset) to "this is in the image". A third of the weight each have the classes that are
 there, the classes that are not, and 100 nouns unlike any class, which hardly ever are: people ask for anything, and a
-score that only had to tell 80 classes apart calls every second word present. Run it with foveate installed.
+score that only had to tell 80 classes apart calls every second word present. And how confident is the encoder as it is
+of words that do not exist? Run it with foveate installed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+import foveate
 from foveate.cli.evaluate.agreement import Agreement, agreement, auroc
 from foveate.cli.evaluate.coco import read_folder
 from foveate.core.grid import resize_map
@@ -28,6 +30,7 @@ from foveate.texture.basis import Basis
 from foveate.texture.texture import EncoderStamp, Texture
 
 OTHERS, UNLIKE = 100, 0.5  # nouns, and the largest cosine that they have with any class
+NONSENSE = ("blorptang", "xqzvk", "flarnimoodle", "grubwixen", "zzyphrog", "wumbledorf", "qwertzuiop", "snorvible")
 STEEPEST = 18.0  # a steeper sigmoid rounds to 1 in float32 at the scores of sure things, and equal cells have no order
 VARIANTS = ((0.0, 20.0), (0.3, 10.0), (1.0, 20.0))
 
@@ -49,9 +52,14 @@ def main() -> None:
     agreements: list[list] = [[] for _ in variants]
     peaks: list[list] = [[] for _ in variants]
     present: list[bool] = []
+    nonsense: list[float] = []
     for item in folder.labelled(args.limit):
         dense = tower.encode_image(item.rgb)
         texture = uncompressed(item.rgb, dense, EncoderStamp(tower.name, tower.revision, tower.width))
+        relevances = foveate.score(
+            foveate.encode(item.rgb, encoder=tower), [f'"{word}"' for word in NONSENSE], encoder=tower
+        )
+        nonsense += list(relevances.confidence)
         present += [name in item.masks for name in names]
         scores = np.sort(texture.scores(strange).reshape(len(strange), -1), 1)
         others += scores[:, -max(1, scores.shape[1] // PEAK_SHARE) :].mean(1).tolist()
@@ -81,6 +89,8 @@ def main() -> None:
         print(
             f"present at {threshold}: {rates[0]:.2f} of those there, {rates[1]:.3f} absent, {rates[2]:.3f} other nouns"
         )
+    called = np.mean(np.array(nonsense) >= 0.5)
+    print(f"words that do not exist: confidence {np.mean(nonsense):.2f}, present {called:.3f} of {len(nonsense)} times")
 
 
 def uncompressed(rgb: np.ndarray, dense: object, stamp: EncoderStamp) -> Texture:
