@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from safetensors import SafetensorError
 
-from foveate.core.devices import CPU_ONLY, find_device, first_line
+from foveate.core.devices import find_device, first_line
 from foveate.core.errors import EncoderOutputError, FoveateError, ModelFilesError, needed_by
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -250,7 +250,8 @@ def _choose_class(checkpoint: Checkpoint, model_type: str) -> str:
 
 
 def _import_libraries(kind: ModelKind) -> tuple[Any, Any]:
-    with needed_by(f"a {kind.what}", "torch", f"{CPU_ONLY}; or {kind.instead}"):
+    cpu = "for a CPU-only machine first: pip install torch --index-url https://download.pytorch.org/whl/cpu"
+    with needed_by(f"a {kind.what}", "torch", f"{cpu} (on Linux, PyPI's brings 5 GB for CUDA); or {kind.instead}"):
         import torch
         import transformers
     return torch, transformers
