@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import foveate
 from foveate.core.errors import ImageTooLargeError, OptionError
 from foveate.encoders import windows
-from foveate.encoders.windows import blend_windows, fit_shape, place_windows
+from foveate.encoders.windows import fit_shape, join_windows, place_windows
 from tests.conftest import PHOTOS
 
 
@@ -46,7 +46,7 @@ def test_windows_that_agree_give_what_they_agree_on() -> None:
         asked.append((h, w))
         return truth[y : y + h, x : x + w]
 
-    out = blend_windows(look, truth, (20, 31), 12)
+    out = join_windows(look, truth, (20, 31), 12, 2)
     assert np.allclose(out, truth, atol=1e-5)
     assert set(asked) == {(12, 12)}
 
@@ -59,7 +59,7 @@ def test_no_seam_shows_between_windows_that_disagree() -> None:
     def look(y: int, x: int, h: int, w: int) -> np.ndarray:
         return unit(np.ones((h, w, 6)) + 0.5 * np.random.default_rng(y * 100 + x).standard_normal(6))
 
-    out = blend_windows(look, flat, (40, 40), 16)
+    out = join_windows(look, flat, (40, 40), 16, 2)
     step = np.linalg.norm(np.diff(out, axis=1), axis=-1).max()
     opinions = [look(y, x, 1, 1)[0, 0] for y, x in rng.integers(0, 24, (20, 2))]
     apart = max(float(np.linalg.norm(a - b)) for a in opinions for b in opinions)

@@ -19,7 +19,7 @@ from foveate.core.errors import EncoderFilesError, EncoderNameError, EncoderOutp
 from foveate.core.grid import Grid
 from foveate.encoders.checkpoint import ModelKind, find_checkpoint, load_checkpoint
 from foveate.encoders.protocol import Calibration, DenseFeatures, Floats
-from foveate.encoders.windows import blend_windows, fit_shape
+from foveate.encoders.windows import fit_shape, join_windows
 
 if TYPE_CHECKING:
     import torch
@@ -173,7 +173,8 @@ class HubEncoder:
             return np.asarray(self._features([crop])[0])
 
         overview = self._features([self._resized(rgb, fit_shape(shape, ONE_PASS * self.native))])[0]
-        return blend_windows(look, overview, shape, cells)
+        found = join_windows(look, overview, shape, cells, 2)
+        return np.asarray(found / np.maximum(np.linalg.norm(found, axis=-1, keepdims=True), 1e-12))
 
     def _features(self, pictures: Sequence[Floats]) -> Floats:
         """Normalised pictures of one size [h * patch, w * patch, 3] -> features [n, h, w, D]."""

@@ -1,11 +1,10 @@
 """Images much larger than a network was trained on: overlapping windows, blended, and one look at the whole.
 
 * Windows see details, the overview knows the context. Weights fall towards a window's border, so that no seam shows.
-* `blend_windows`, of encoders from the Hub: windows overlap by half; their unit features are averaged with half a sine
-  wave as weights, and the overview counts as much as the windows together.
-* `encode_native`, of any encoder: a photograph at its own resolution. Windows overlap by an eighth. Where features are
-  evidence for names (nano), the higher of window and overview counts, name by name: the window's of a small thing,
-  the overview's of a large one. Features of other encoders are directions, and are averaged.
+* `encode_native`, of any encoder: a photograph at its own resolution. Where features are evidence for names (nano), the
+  higher of window and overview counts, name by name: the window's of a small thing, the overview's of a large one.
+  Features of other encoders are directions, and are averaged.
+* Encoders from the Hub use windows for any image of more than three times the size they were trained at (hub.py).
 * Memory: features float32 [h, w, D] of the result, and one window at a time.
 """
 
@@ -13,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import cv2
@@ -25,7 +24,6 @@ from foveate.core.grid import Grid, resize_map
 from foveate.core.image import shrink
 from foveate.encoders.protocol import LEAST_SIDE, PROBE, DenseFeatures, Encoder, Floats, check_features
 
-RESIZED = 4  # channels; cv2.resize takes no more at a time
 WINDOW = 1024  # pixels along a side of what the encoder sees at once at native resolution
 OVERLAP = 8  # there windows overlap by 1/8 of their side, at least
 MOST_CELLS = 512 * 512  # nano: a photograph of 4096 x 4096 pixels, 1.7 GB of memory for 4046 x 3096
@@ -52,8 +50,6 @@ def encode_native(encoder: Encoder, rgb: NDArray[np.uint8]) -> tuple[DenseFeatur
             fix="foveate.tiles.survey(image) and tiles.look(scene, question) encode only what a question needs, "
             "as `foveate zoom` does; or give long_side in pixels",
         )
-    size = max(1, round(WINDOW / stride))
-    tall, wide = min(size, h), min(size, w)
     sides = max(1, round(w * stride)), max(1, round(h * stride))
     even = np.asarray(cv2.resize(rgb, sides, interpolation=cv2.INTER_LINEAR), np.uint8)
 
@@ -63,15 +59,8 @@ def encode_native(encoder: Encoder, rgb: NDArray[np.uint8]) -> tuple[DenseFeatur
         features = _features(encoder, part)
         return features if features.shape[:2] == (tall, wide) else resize_map(features, (tall, wide))
 
-    starts = place_windows(h, tall, tall // OVERLAP), place_windows(w, wide, wide // OVERLAP)
-    weight = np.outer(_rising(tall), _rising(wide)).astype(np.float32)
-    total = average_windows(look, starts, weight, (h, w, encoder.width))
-    context = _features(encoder, shrink(even, WINDOW))
-    evidence = hasattr(encoder, "names")
-    for channel in range(0, encoder.width, CHANNELS):
-        some = slice(channel, channel + CHANNELS)
-        part, rest = total[..., some], resize_map(context[..., some], (h, w))
-        total[..., some] = np.maximum(part, rest) if evidence else (part + rest) / 2
+    overview, size = _features(encoder, shrink(even, WINDOW)), max(1, round(WINDOW / stride))
+    total = join_windows(look, overview, (h, w), size, OVERLAP, highest=hasattr(encoder, "names"))
     total /= np.maximum(1, np.sqrt(np.einsum("yxd,yxd->yx", total, total)))[..., None]
     return DenseFeatures(total, Grid(h, w, height, width)), long_side
 
@@ -98,40 +87,37 @@ def cell_pixels(encoder: Encoder) -> float:
     return PROBE / probe.grid.w
 
 
-def blend_windows(
-    look: Callable[[int, int, int, int], Floats], overview: Floats, shape: tuple[int, int], size: int
+def join_windows(
+    look: Callable[[int, int, int, int], Floats],
+    overview: Floats,
+    shape: tuple[int, int],
+    size: int,
+    share: int,
+    *,
+    highest: bool = False,
 ) -> Floats:
-    """Features of windows and of the whole -> unit features [h, w, D].
+    """Features of a grid from windows that cover it and one look at the whole: float32 [h, w, D].
 
-    look: (top, left, height, width) in cells -> unit features of that part. overview: unit features of the whole image
-    on a coarser grid. shape: (h, w). size: cells along a side of a window; smaller only where the image is.
+    Args:
+        look: (top, left, height, width) in cells -> features of that part.
+        overview: features of the whole on any grid. shape: (h, w) of the result.
+        size: cells along a side of a window; smaller only where the image is.
+        share: windows overlap by 1 / share of their side at least.
+        highest: of windows and overview the higher number counts; else their mean.
     """
     h, w = shape
     tall, wide = min(size, h), min(size, w)
-    weight = np.outer(_half_sine(tall), _half_sine(wide)).astype(np.float32)
-    starts = place_windows(h, tall, tall - tall // 2), place_windows(w, wide, wide - wide // 2)
-    mean = average_windows(look, starts, weight, (h, w, overview.shape[-1]))
-    return _unit(_unit(mean) + _unit(_interpolated(overview, shape)))
-
-
-def average_windows(
-    look: Callable[[int, int, int, int], Floats],
-    starts: tuple[Sequence[int], Sequence[int]],
-    weight: Floats,
-    shape: tuple[int, int, int],
-) -> Floats:
-    """Weighted means of the features of windows that cover a grid: float32 [h, w, D].
-
-    look: as in `blend_windows`. starts: the first rows, and the first columns, of windows. weight: of the cells of each
-    window, above 0, [height, width]. shape: (h, w, D).
-    """
-    (tall, wide), weight = weight.shape, weight[..., None]
-    total, sure = np.zeros(shape, np.float32), np.zeros((*shape[:2], 1), np.float32)
-    for y, x in itertools.product(*starts):
+    weight = np.outer(_rising(tall, share), _rising(wide, share))[..., None]
+    total, sure = np.zeros((h, w, overview.shape[-1]), np.float32), np.zeros((h, w, 1), np.float32)
+    for y, x in itertools.product(place_windows(h, tall, tall // share), place_windows(w, wide, wide // share)):
         place = slice(y, y + tall), slice(x, x + wide)
         total[place] += look(y, x, tall, wide) * weight
         sure[place] += weight
     total /= sure  # in place: it is large
+    for channel in range(0, total.shape[-1], CHANNELS):
+        some = slice(channel, channel + CHANNELS)
+        part, rest = total[..., some], resize_map(overview[..., some], shape)
+        total[..., some] = np.maximum(part, rest) if highest else (part + rest) / 2
     return total
 
 
@@ -159,24 +145,8 @@ def _features(encoder: Encoder, part: NDArray[np.uint8]) -> Floats:
     return np.asarray(dense.features, np.float32)
 
 
-def _rising(n: int) -> Floats:
-    """1 in the middle, falling over an eighth towards both ends, never 0."""
-    ramp = max(1, n // OVERLAP)
+def _rising(n: int, share: int) -> Floats:
+    """1 in the middle, falling over 1 / share towards both ends, never 0."""
+    ramp = max(1, n // share)
     edge = (np.minimum(np.arange(n), np.arange(n)[::-1]) + 0.5) / ramp
     return np.minimum(1, edge).astype(np.float32)
-
-
-def _half_sine(n: int) -> Floats:
-    return np.sin(np.pi * (np.arange(n, dtype=np.float32) + 0.5) / n)
-
-
-def _interpolated(features: Floats, shape: tuple[int, int]) -> Floats:
-    parts = [
-        cv2.resize(features[..., c : c + RESIZED], shape[::-1], interpolation=cv2.INTER_LINEAR).reshape(*shape, -1)
-        for c in range(0, features.shape[-1], RESIZED)
-    ]
-    return np.concatenate(parts, -1).astype(np.float32)
-
-
-def _unit(x: Floats) -> Floats:
-    return np.asarray(x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-12), np.float32)
