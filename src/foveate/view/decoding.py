@@ -23,7 +23,7 @@ from foveate.core.image import MAX_PIXELS, Picture, load_image
 from foveate.view.wire import pack, unpack
 
 MEMORY = 4 * 2**30  # bytes of addresses; 64 million pixels with alpha need half of it
-SECONDS = 20.0
+SECONDS = 20.0  # of an image; chosen by hand
 COMMAND = (sys.executable, "-P", "-m", "foveate.view.decoding")  # -P: no module of the working directory
 
 

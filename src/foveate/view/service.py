@@ -74,7 +74,7 @@ Share = Annotated[float, Field(strict=True, ge=0, le=1)]
 class Asked(BaseModel):
     """What a request asks."""
 
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class AskedImage(Asked):
@@ -120,14 +120,18 @@ class Operation(Route):
             return await to_thread.run_sync(_respond, answered, answer, status)
 
         super().__init__(path, endpoint, methods=[method])
+        self.method, self._about = method.lower(), (summary, asked, answer, status, takes)
+
+    def describe(self) -> Json:
+        """It in OpenAPI. Made when it is asked for, as schemas take a tenth of a second."""
+        summary, asked, answer, status, takes = self._about
         content = {answer: _schema(answer)} if isinstance(answer, str) else {kind: _schema(kind) for kind in answer}
         error = {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}
-        self.method = method.lower()
-        self.described: Json = {
+        return {
             "summary": summary,
             "responses": {str(status): {"description": summary, "content": content}}
             | {str(code): {"description": HTTPStatus(code).phrase, "content": error} for code in REFUSALS},
-            **_describe_asked(asked, path, self.method == "post"),
+            **_describe_asked(asked, self.path, self.method == "post"),
             **(takes or {}),
         }
 
@@ -232,7 +236,7 @@ def describe_service(routes: Sequence[BaseRoute]) -> Json:
     paths: dict[str, Json] = {}
     for each in routes:
         if isinstance(each, Operation):
-            paths.setdefault(each.path, {})[each.method] = each.described
+            paths.setdefault(each.path, {})[each.method] = each.describe()
     about = "The service behind the viewer's page, on this machine. It may change with any release."
     part = {"type": "string"}
     parts = {"received": part, "expected": part, "fix": part}

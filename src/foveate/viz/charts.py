@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Bytes = NDArray[np.uint8]
 Report = Mapping[str, Any] | str | os.PathLike[str]
-WIDE, TALL, FINER = 1000, 620, 3  # pixels of the area of curves; lines are drawn so many times finer
+WIDE, TALL, FINER = 1000, 620, 3  # pixels of the area of curves, chosen by hand; lines are drawn so much finer
 SMALL = round(0.75 * TEXT)
 # Colours, chosen by hand: ours, an upper bound, the baselines in turn.
 OURS, BOUND, REST = (

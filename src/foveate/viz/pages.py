@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 Bytes = NDArray[np.uint8]
 PICTURES = ("homunculus", "regions")  # that `question_page` adds if they are asked for
+# Sizes: chosen by hand.
 HIT, COLUMN, MOST_HITS = 400, 480, 60  # pixels of a picture of a search, of an overview; pictures of a search
 MOST_SEEN = 4  # pictures of an answer
 LOOKED, PART = QUESTIONS[0], QUESTIONS[1]  # frames of what was encoded, and of the part with the peak

@@ -39,7 +39,7 @@ class Item(NamedTuple):
     text: str = ""
     size: int = TEXT
     colour: Colour = INK
-    shape: str = ""  # "swatch", "pill", "rule": filled; "ring", "frame": the outline only
+    shape: str = ""  # "swatch", "pill", "rule": filled; "ring": the outline only
     width: int = 2  # of an outline
 
     def moved(self, x: int, y: int) -> Item:
@@ -78,7 +78,7 @@ def text(words: str, width: int, size: int = TEXT, colour: Colour = INK, lines: 
 
 
 def shape(kind: str, width: int, height: int, colour: Colour, outline: int = 2) -> Block:
-    """A "swatch", "pill" or "rule", filled; a "ring" or "frame"."""
+    """A "swatch", "pill" or "rule", filled; or a "ring"."""
     return Block(width, height, (Item((0, 0, width, height), colour=colour, shape=kind, width=outline),))
 
 
@@ -151,9 +151,8 @@ def paint(block: Block, margin: int = MARGIN) -> Image.Image:
 def _draw_shape(page: Image.Image, item: Item) -> None:
     """Shapes with round corners are drawn at four times their size, as Pillow's have stairs."""
     left, top, right, bottom = item.box
-    if item.shape in ("swatch", "rule", "frame"):
-        fill = None if item.shape == "frame" else item.colour
-        ImageDraw.Draw(page).rectangle((left, top, right - 1, bottom - 1), fill, item.colour, item.width)
+    if item.shape in ("swatch", "rule"):
+        ImageDraw.Draw(page).rectangle((left, top, right - 1, bottom - 1), item.colour)
         return
     size = right - left, bottom - top
     mask = Image.new("L", (4 * size[0], 4 * size[1]))

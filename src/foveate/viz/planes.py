@@ -17,7 +17,7 @@ from foveate.viz.layers import colour_heat
 from foveate.viz.paper import GAP, TEXT, Block
 
 Bytes = NDArray[np.uint8]
-SIDE, COLUMNS = 260, 8  # pixels of the long side of a plane; planes in a row
+SIDE, COLUMNS = 260, 8  # pixels of the long side of a plane; planes in a row: chosen by hand
 CONSTANT = (205, 205, 208)
 # Families, and the names or beginnings of names in them; what is in none is "of your own".
 FAMILIES: dict[str, tuple[str, ...]] = {
