@@ -63,7 +63,7 @@ def measure(image: Path, repeats: int) -> dict[str, Any]:
         return score(texture, next(fresh))
 
     encoder = load_encoder("nano")
-    few = max(5, repeats // 10)
+    few = max(2, repeats // 10)
     whole, only_encoder = time_in_turn(lambda: encode(photograph), lambda: encoder.encode_image(photograph), few)
     large = encode(crop_square(image, 1024))
     size, asked = large.nbytes / 1e6, large.query_nbytes / 1e3

@@ -98,7 +98,7 @@ def measure(image: Path, repeats: int, images: int, textures: int = TEXTURES) ->
     """
     for name, value, least in (("--repeats", repeats, 10), ("--images", images, 1), ("--textures", textures, 1)):
         check_int(name, value, least)
-    rng, encoder, few = np.random.default_rng(0), load_encoder("nano"), max(10, repeats // 20)
+    rng, encoder, few = np.random.default_rng(0), load_encoder("nano"), max(3, repeats // 20)
     with tempfile.TemporaryDirectory() as folder:
         photograph = Path(folder) / "photo.jpg"
         Pillow.fromarray(crop_square(image, SIDE)).save(photograph, quality=90)

@@ -148,7 +148,7 @@ def test_the_command_on_something_small(monkeypatch: pytest.MonkeyPatch) -> None
     report = json.loads(result.stdout.splitlines()[-1])
     assert [table["name"] for table in report["tables"]] == ["questions", "patches", "bytes"]
     costs = report["seconds"]["nano"]
-    assert costs["first"] > costs["dense"] > costs["alone"]["64"] > 0
+    assert min(costs["first"], costs["dense"]) > costs["alone"]["64"] > 0
     documents, _, *ours = report["tables"][2]["rows"]
     texture = ours[-1]
     assert documents["cells"][0] == "documents, crops"

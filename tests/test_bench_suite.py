@@ -218,19 +218,17 @@ def test_a_terminal_gets_lengths_of_long_lists(
 # --- ratios -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=[check.__name__ for check in CHECKS])
-def twins(request: pytest.FixtureRequest) -> ratios.Twins:
-    return next(check for check in CHECKS if check.__name__ == request.param)()
-
-
 @pytest.mark.slow
-def test_the_quick_way_is_quicker(twins: ratios.Twins) -> None:
-    row = ratios.hold(twins)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_quick_way_is_quicker(check: ratios.Check) -> None:
+    row = ratios.hold(check())
     assert row["holds"], row["measured"]
 
 
 @pytest.mark.slow
-def test_a_quick_way_that_became_slow_is_noticed(twins: ratios.Twins) -> None:
+@pytest.mark.parametrize("check", [ratios.selecting, ratios.clustering])
+def test_a_quick_way_that_became_slow_is_noticed(check: ratios.Check) -> None:
+    twins = check()
     exchanged = twins._replace(slow=twins.quick, quick=twins.slow, calls=max(3, twins.calls // 3))
     assert any(not ratios.hold(exchanged, tries=1)["holds"] for _ in range(ratios.TRIES))
 
