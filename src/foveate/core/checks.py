@@ -1,7 +1,5 @@
-"""Six checkers of arguments. Each returns the value in its plain type, or raises an error with its three parts.
+"""Checkers of arguments. Each returns the value in its plain type, or raises an error with its three parts.
 
->>> check_int("budget", 273, 1, 4096)
-273
 >>> check_number("floor", 2.0)
 Traceback (most recent call last):
 ...
@@ -33,8 +31,6 @@ _options: ContextVar[Mapping[str, str]] = ContextVar("options", default={})  # n
 def keyword(name: str, *value: object) -> str:
     """A keyword for a message, as the caller writes it: `budget=0` in Python, `--budget 0` where a command runs.
 
-    >>> keyword("read", False), keyword("long_side")
-    ('read=False', 'long_side')
     >>> with spelled({"read": "--read", "long_side": "--long-side"}):
     ...     keyword("read", False), keyword("long_side"), keyword("long_side", "native")
     ('--no-read', '--long-side', '--long-side native')

@@ -38,10 +38,7 @@ def import_torch(what: str) -> ModuleType:
 def find_device(device: object, fix: str = LEAVE, kinds: Collection[str] = KINDS) -> torch.device:
     """A device that torch has here, with its number: "cuda" is the current GPU. Raises OptionError, MissingExtraError.
 
-    `kinds`: none of them means all but "meta", which keeps no numbers. "cpu:3" is refused: there is one CPU.
-
-    >>> find_device("cpu")
-    device(type='cpu')
+    Without `kinds` any is taken but "meta", which keeps no numbers. "cpu:3" is refused: there is one CPU.
     """
     torch = import_torch(f"device={device!r}")
     why = ""
@@ -106,19 +103,17 @@ def first_line(cause: BaseException, width: int) -> str:
 
 
 def is_memory(error: BaseException | None) -> bool:
-    """Whether torch, or a library that it calls, found too little memory."""
     named = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
     return named or (_is_of_device(error) and any(sign in str(error) for sign in MEMORY))
 
 
 def _is_of_device(error: BaseException | None) -> bool:
-    """Whether torch speaks of a GPU at all."""
     named = any(kind.__name__ == "AcceleratorError" for kind in type(error).__mro__)
     return named or any(sign in str(error) for sign in DEVICE)
 
 
 def _release() -> None:
-    """Give back what torch keeps of the device for later, if it uses one."""
+    """Give back the memory that torch keeps of the device, if it uses one."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.empty_cache()

@@ -1,6 +1,6 @@
 """Values that show themselves: in a notebook, on a desktop, in a file.
 
-`foveate.viz` draws them. It is imported by name, when a picture is wanted: the only import upwards in the package.
+`foveate.viz` draws them. It is imported when a picture is wanted: the only import upwards in the package.
 """
 
 from __future__ import annotations
@@ -40,10 +40,7 @@ class Drawable:
     _drawn_by: ClassVar[str] = "picture_of"  # of foveate.viz
 
     def picture(self, **how: Any) -> Image.Image:
-        """The value as a picture, RGB.
-
-        Args:
-            how: options of the picture; those of `foveate.viz.picture_of` for a value of this kind.
+        """The value as a picture, RGB; `how`: options of `foveate.viz.picture_of`.
 
         Raises OptionError for other options, or where there is nothing to draw.
         """
@@ -52,15 +49,10 @@ class Drawable:
         return drawn
 
     def show(self, **how: Any) -> None:
-        """Show the picture: in a notebook below the cell, on a desktop in the system's viewer.
+        """Show the picture, with options as for `picture`: in a notebook below the cell, on a desktop in its viewer.
 
-        Where there is neither (a server, a container), it is written as a PNG into the current folder, under a name
-        that is free, and the path is printed.
-
-        Args:
-            how: as for `picture`.
-
-        Raises OutputError where it can neither be shown nor written.
+        Without either it is written as a PNG into the current folder, under a free name, and the path is printed.
+        Raises OutputError where that fails, too.
         """
         drawn = self.picture(**how)
         if in_notebook():
@@ -72,20 +64,19 @@ class Drawable:
             print(f"no viewer here: the picture is in {path.resolve()}")
 
     def save_image(self, path: str | os.PathLike[str], **how: Any) -> None:
-        """Write the picture: all of it or nothing. A file that is there is replaced.
+        """Write the picture, with options as for `picture`: all of it or nothing. A file that is there is replaced.
 
         Args:
             path: its end says the format: .png, .jpg, .webp, .tif or .pdf.
-            how: as for `picture`.
 
         Raises:
-            OptionError: no such format. OutputError: a folder, a folder that is not there, or nothing can be written.
+            OptionError: no such format. OutputError: the path is a folder, its folder is missing, or writing fails.
         """
         target = check_picture_path(path)
         write_whole(target, encode_picture(self.picture(**how), target))
 
     def _repr_png_(self) -> bytes | None:
-        """The picture, smaller, at the end of a notebook's cell; None, and text, where there is nothing to draw."""
+        """A smaller picture at the end of a notebook's cell; None (text instead) where there is nothing to draw."""
         try:
             drawn = self.picture()
         except FoveateError:
@@ -160,13 +151,11 @@ def free_path(path: Path) -> Path:
 
 
 def in_notebook() -> bool:
-    """Whether this runs in a notebook's kernel, and not in a terminal or a script."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 
 
 def has_desktop() -> bool:
-    """Whether a window can be opened here."""
     if sys.platform in ("win32", "darwin"):
         return "SSH_CONNECTION" not in os.environ
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

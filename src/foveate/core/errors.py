@@ -134,10 +134,7 @@ class EncoderOutputError(FoveateError, ValueError):
 
 
 class DeviceError(FoveateError, RuntimeError):
-    """A GPU with too little memory or that stopped working, work that a GPU cannot do, values on different devices.
-
-    Also a value whose tensors were written into.
-    """
+    """A GPU lacks memory, failed, or cannot do the work; or tensors are on different devices, or were changed."""
 
 
 class MissingExtraError(FoveateError, ImportError):

@@ -15,8 +15,7 @@ from foveate.core.errors import OutputError
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that readers, and a crash at any moment, see the old content or the new, never a part.
 
-    A sibling temporary file is written, flushed to disk and renamed. Raises OutputError with the cause; the temporary
-    file is then removed.
+    Raises OutputError with the cause; no temporary file is left then.
     """
     temporary = path.parent / f".{secrets.token_hex(8)}.part"  # short: the name itself may be as long as names can be
     try:
@@ -40,9 +39,9 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def check_target(path: Path, what: str, ours: Callable[[Path], bool], *, suffix: str = "") -> None:
-    """Raises OutputError for a path of another suffix, and where a file that is not ours would be replaced.
+    """Raises OutputError for a path of another suffix, and where a file would be replaced that `ours` does not accept.
 
-    `ours` looks into a file that exists; whatever it raises means that the file is not. `what` names our kind of file.
+    Whatever `ours` raises means the same. `what` names our kind of file in the message.
     """
     if suffix and path.suffix.lower() not in ("", suffix):
         raise OutputError(

@@ -40,7 +40,7 @@ class Grid:
         h, w: cells.
         height, width: pixels that they cover.
         part: the rectangle (y0, x0, y1, x1) of a larger image that these pixels are; None where they are all of it.
-            Positions count from its corner. Grids are compared without it.
+            Positions count from its corner. It does not count when grids are compared.
     """
 
     h: int
@@ -126,8 +126,8 @@ def check_whole(grid: Grid, what: str) -> None:
 def resize_map(plane: NDArray[Any], shape: tuple[int, int]) -> Floats:
     """Move a map to another grid over the same image: [h, w] or [h, w, c] -> the same at `shape`, float32.
 
-    Along an axis that becomes finer: linear interpolation between cell centres. Along an axis that becomes coarser: the
-    exact mean over each new cell. Both are linear, so this commutes with any linear score.
+    A finer axis is interpolated between cell centres, a coarser one takes the exact mean over each new cell. Both are
+    linear, so this commutes with any linear score.
     """
     out: Floats = np.asarray(plane, np.float32)
     for axis in (0, 1):
@@ -166,7 +166,7 @@ def reduce_plane(plane: Floats, shape: tuple[int, int], reduction: Reduction) ->
 
 
 def _spans(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First and one-past-last old index that each of the new samples touches (finer: the one under its centre)."""
+    """First and one-past-last old index under each new sample (finer: the one under its centre)."""
     if new > old:
         start = np.floor((np.arange(new) + 0.5) * old / new).astype(np.int64)
         return start, start + 1
@@ -191,7 +191,7 @@ def _commonest(plane: Floats, shape: tuple[int, int]) -> Floats:
 
 
 def _gathered(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The old indices that each new sample touches, filled up to a common number, and which are real: [new, n]."""
+    """The old indices under each new sample, padded to one length, and which are real: [new, n]."""
     start, stop = _spans(old, new)
     index = start[:, None] + np.arange((stop - start).max())
     return np.minimum(index, old - 1), index < stop[:, None]

@@ -87,9 +87,6 @@ def load_image(
 ) -> Picture:
     """Read an image from a path, encoded bytes, a PIL image or an array.
 
-    >>> load_image(np.zeros((2, 3), np.uint8)).rgb.shape
-    (2, 3, 3)
-
     Args:
         source: path; bytes of a file; PIL image; array [H, W], [H, W, 1], [H, W, 3] or [H, W, 4] of uint8, uint16
             (scaled by 1/257) or, with `value_range`, any other number; or a Picture, which is returned as it is.
@@ -120,8 +117,8 @@ def load_image(
 def load_reduced(source: ImageSource, at_least: int | None) -> tuple[Picture, tuple[int, int]]:
     """An image with a long side of `at_least` pixels or more, maybe reduced; and its whole (H, W).
 
-    A JPEG given as a path or bytes is decoded at the smallest of 1/8, 1/4, 1/2 that divides both sides, so that the
-    grid of cells stays the same: a half takes half of the time. Anything else, and errors, are as from `load_image`.
+    Only a JPEG's path or bytes are reduced, to the smallest of 1/8, 1/4, 1/2 that divides both sides, so that the grid
+    of cells stays the same. Errors are as from `load_image`.
     """
     if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview):
         picture = load_image(source)
@@ -145,7 +142,7 @@ def first_bytes(source: object, count: int) -> bytes:
 
 
 def refuse_address(source: str | os.PathLike[str]) -> None:
-    """Raises ImageNotFoundError for a web address in the place of a path, which may have lost a slash in `Path`."""
+    """Raises ImageNotFoundError for a web address in the place of a path, also one whose slash `Path` took away."""
     text = os.fspath(source)
     if isinstance(text, str) and ADDRESS.match(text):
         raise ImageNotFoundError(
@@ -178,7 +175,6 @@ def shrink(rgb: Bytes, long_side: int | None) -> Bytes:
 
 
 def is_one_colour(rgb: Bytes) -> bool:
-    """Whether all pixels of an image uint8 [H, W, 3] are the same."""
     return bool((rgb[0] == rgb[0, 0]).all() and (rgb == rgb[0, 0]).all())  # the first row of a photograph says no
 
 
@@ -277,7 +273,6 @@ def _from_bytes(
 
 
 def _printable(content: bytes) -> str:
-    """Bytes as ASCII, with a dot for what cannot be shown."""
     return "".join(chr(byte) if 32 <= byte < 127 else "·" for byte in content)
 
 

@@ -1,7 +1,6 @@
 """The channel table: what each of the 40 named channels means, and where a layout puts it.
 
-Channels have names; a `Layout` gives them layer numbers. A channel that was not computed for an image has its neutral
-value everywhere, and no plane.
+A `Layout` gives channels layer numbers. A channel that was not computed has its neutral value everywhere, and no plane.
 
 Beside the 40 there are derived channels, computed from pixels when they are read; known extras without a layer (depth,
 normals, ...); new names (`extra_channel`); angles of positions (rope_...); and embedding_16, embedding_17, ... of an
@@ -36,8 +35,8 @@ class Channel:
     Attributes:
         name: lower-case, unique.
         native: resolution it is kept at. "pixel": the image's; "quarter": one value for 4 x 4 pixels; "cell": the
-            grid of the encoder; "position": computed from coordinates, "derived": from pixels, "flow": from
-            flow_y and flow_x; never stored.
+            grid of the encoder. Never stored are "position" (computed from coordinates), "derived" (from pixels) and
+            "flow" (from flow_y and flow_x).
         filter: how it is read between samples. Ids and masks are never blended.
         reduction: how 2 x 2 samples become one in the next mip level.
         low, high: closed range of its values (embeddings are real: -inf, inf).
@@ -56,7 +55,7 @@ class Channel:
 
     @property
     def stored(self) -> bool:
-        """Whether it can be a plane; others follow from coordinates, from pixels, or from the embedding."""
+        """Whether it can be a plane."""
         if self.native in ("position", "derived", "flow") or self.name in COLOURS:
             return False
         return not self.name.startswith("embedding_")
@@ -153,7 +152,7 @@ _EMBEDDING_NAME = re.compile(r"embedding_(0|[1-9][0-9]{0,4})")
 
 
 class Description(TypedDict, total=False):
-    """Attributes of a new `Channel` that a caller may give; the defaults are those of a map in [0, 1]."""
+    """Attributes of a new `Channel` that a caller may give; by default those of a map in [0, 1]."""
 
     filter: Filter
     reduction: Reduction
@@ -200,7 +199,7 @@ def extra_channel(name: str, native: Native, **description: Unpack[Description])
 
 @dataclass(frozen=True)
 class Layout:
-    """Which channel stands at which layer: names in layer order, and the size of its planes if it prescribes one.
+    """Names in layer order, and the size of the planes if the layout prescribes one.
 
     >>> FULL40.layer("saliency")
     8
@@ -275,20 +274,13 @@ def layout_named(layout: Layout | str) -> Layout:
 
 
 def embedding_number(name: str) -> int | None:
-    """The number of an embedding's channel; None for every other channel.
-
-    >>> embedding_number("embedding_20"), embedding_number("saliency")
-    (20, None)
-    """
+    """The number of an embedding's channel, 20 of "embedding_20"; None for every other channel."""
     found = _EMBEDDING_NAME.fullmatch(name)
     return int(found[1]) if found else None
 
 
 def channel_named(name: str, extra: Mapping[str, Channel] = EVERY_NAME) -> Channel:
-    """The channel of a name: of `extra`, of the tables here, or a number of an embedding.
-
-    Raises ChannelError with the nearest names.
-    """
+    """The channel of a name: of `extra`, of the tables here, or a number of an embedding. Raises ChannelError."""
     if isinstance(name, str):
         if name in extra:
             return extra[name]

@@ -1,8 +1,7 @@
 """The keywords that functions and commands share: values, default and one sentence for each, in one table.
 
-What is said here is said once. `--help` takes its texts from here, docs/defaults.md is compared with it, and so are the
-signatures and the fields of the classes that hold rare keywords (tests/test_defaults.py). To add a keyword: add it to
-its function and to the function's table here; the test then shows the line that docs/defaults.md lacks.
+`--help` takes its texts from here, and tests/test_defaults.py compares the table with docs/defaults.md, signatures and
+the fields of option classes. To add a keyword, add it to its function and here; the test shows the missing line.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Option:
 
     @property
     def help(self) -> str:
-        """The text of `--help`. A default that is plain is added by the command itself."""
+        """The text of `--help`. The command adds a plain default itself."""
         return f"{self.about} [default: {self.usual}]" if self.usual else self.about
 
     @property

@@ -1,8 +1,4 @@
-"""Immutable values, also after pickling.
-
-`ReadOnly` is a mapping that cannot be changed (types.MappingProxyType cannot be pickled). `Frozen` makes the arrays of
-a dataclass read-only, also after unpickling. `OwnCopy`: a copy of what never changes is the value itself.
-"""
+"""Immutable values, also after pickling (which types.MappingProxyType does not allow)."""
 
 from __future__ import annotations
 
@@ -33,7 +29,6 @@ class ReadOnly(Mapping[K, V]):
         return len(self._items)
 
     def get(self, key: object, default: Any = None) -> Any:
-        """As dict.get, which is faster than Mapping's."""
         return self._items.get(key, default)  # type: ignore[arg-type]
 
     def items(self) -> ItemsView[K, V]:
@@ -49,7 +44,6 @@ _MAPPINGS = (ReadOnly, dict)  # not Mapping: asking an abstract class takes micr
 
 
 def _brief(value: object) -> str:
-    """An array by its kind and shape, anything else as it is."""
     return f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else repr(value)
 
 

@@ -30,18 +30,14 @@ MOST_LISTED = 3  # bad images in a message
 
 
 def usual_threads() -> int:
-    """As many as there are cores, 16 at most."""
     return min(MOST_THREADS, os.cpu_count() or 1)
 
 
 def map_in_order(function: Callable[[A], B], items: Iterable[A], threads: int) -> Generator[B]:
     """`function(item)` of each item, in their order, by so many threads; items are taken a few ahead of the results.
 
-    >>> list(map_in_order(abs, [-3, 1, -2], 2))
-    [3, 1, 2]
-
-    An exception of `function`, or of taking an item, is raised in its place in the order; work that has not begun by
-    then, or when the caller stops, is dropped. (`Executor.map` takes all items at once before Python 3.14.)
+    An exception of `function`, or of taking an item, is raised in its place; work that has not begun is then dropped.
+    (`Executor.map` takes all items at once before Python 3.14.)
     """
     waiting: deque[Future[B]] = deque()
     pool = ThreadPoolExecutor(threads, "foveate")
@@ -68,11 +64,8 @@ def map_in_order(function: Callable[[A], B], items: Iterable[A], threads: int) -
 class Ahead(Iterator[A]):
     """The same items in their order, made by a thread while others are worked on: up to `most` of them wait.
 
-    >>> list(Ahead(iter("abc"), 2))
-    ['a', 'b', 'c']
-
     Nothing is made before the first is asked for. An exception is raised in its place, and ends the items. The thread
-    ends with the last item, with `close`, with the last reference to this object and with the program.
+    ends with the last item, `close`, or the last reference to this object.
     """
 
     def __init__(self, items: Iterator[A], most: int) -> None:
@@ -108,10 +101,7 @@ class Ahead(Iterator[A]):
         return item
 
     def close(self) -> None:
-        """Make no more, and close the source if it can be closed; waits for the item that is being made.
-
-        From any thread, and more than once.
-        """
+        """Make no more, and close the source if it can be closed; waits for the item that is being made."""
         self._closed = True
         self._pool.shutdown(cancel_futures=True)
         with self._closing:
@@ -127,8 +117,7 @@ class Behind(AbstractContextManager["Behind"]):
     a
     b
 
-    An exception of a call is raised by a later one, or at the end of the block. A block that ends by an exception drops
-    the calls that have not begun.
+    An exception is raised by a later call, or at the end of the block. A block that raises drops calls not yet begun.
     """
 
     def __init__(self, most: int) -> None:
@@ -136,7 +125,7 @@ class Behind(AbstractContextManager["Behind"]):
         self._waiting: deque[Future[Any]] = deque()
 
     def call(self, function: Callable[P, Any], *args: P.args, **keywords: P.kwargs) -> None:
-        """Have it called; where too many wait already, after the first of them."""
+        """Queue the call; waits for the oldest one where `most` wait already."""
         while self._waiting and (len(self._waiting) >= self._most or self._waiting[0].done()):
             self._waiting.popleft().result()
         self._waiting.append(self._pool.submit(function, *args, **keywords))
@@ -172,10 +161,9 @@ def once(most: int = 1) -> Callable[[Callable[P, B]], Once[P, B]]:
 
 
 class _OneThread:
-    """The limit on the threads of NumPy's products: set when the first block begins, lifted when the last one ends.
+    """The process-wide limit on NumPy's threads: set when the first block begins, lifted when the last one ends.
 
-    There is one number for the whole process, so there is one of these. threadpoolctl alone would let a block that
-    begins within another one and ends later put back the other's 1.
+    threadpoolctl alone restores 1 where a block begins within another one and ends later.
     """
 
     def __init__(self) -> None:
@@ -217,11 +205,10 @@ _one_thread = _OneThread()
 
 @contextmanager
 def products_in_one_thread() -> Generator[None]:
-    """NumPy's products within this block take one thread; afterwards the number is what it was before.
+    """Within this block NumPy's products, in the whole process, take one thread. Blocks may be nested and overlap.
 
-    For small products with other work between: NumPy's threads wait for the next product by spinning, about 25 ms, and
-    take the cores from that work. Meanwhile products elsewhere in the process take one thread, too. Blocks may be
-    nested, and overlap in any number of threads. Entering and leaving takes about 20 microseconds.
+    For small products with other work between: NumPy's threads spin for 25 ms waiting for the next product, and take
+    the cores from that work. Entering and leaving takes about 20 microseconds.
     """
     block = object()
     try:
@@ -232,7 +219,7 @@ def products_in_one_thread() -> Generator[None]:
 
 
 def is_several(image: Any) -> bool:
-    """Whether what was given as an image is a list of them. Raises ImageArrayError for what only yields images."""
+    """Whether an image argument is a list of images. Raises ImageArrayError for an iterator."""
     if isinstance(image, str | bytes | bytearray | memoryview | os.PathLike | Image) or hasattr(image, "__array__"):
         return False
     if isinstance(image, Iterable) and not isinstance(image, Sequence) and not hasattr(image, "read"):

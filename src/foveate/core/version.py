@@ -1,3 +1,3 @@
-"""The version, in one place; below everything, so that any module may say it."""
+"""The version; below everything, so that any module may import it."""
 
 __version__ = "0.1.0"

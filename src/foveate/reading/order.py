@@ -1,7 +1,6 @@
 """The reading order of lines: rows from top to bottom, columns of prose one after the other.
 
-Prose fills its column, line after line; the cells of a table do not, and are read row by row. All functions but
-`arrange` take an upright page (`stand_upright`).
+Prose fills its column, line after line; the cells of a table do not, and are read row by row.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ FULL, WIDE = 0.75, 8.0  # share of its column that a row of prose fills; its len
 def arrange(words: Sequence[Word], reader: str, turn: int) -> Words:
     """Words of a page that is turned by so many quarters clockwise -> in reading order.
 
-    Words of a line come in their order; a line is cut at wide gaps.
+    A line's words keep their order; it is cut at wide gaps.
     """
     if not words:
         return Words.of((), reader)
@@ -92,7 +91,7 @@ def find_rows(boxes: Floats) -> list[list[int]]:
 def find_columns(boxes: Floats, rows: list[list[int]], first: int, refused: dict[int, int]) -> tuple[float, int] | None:
     """From row `first` on: (x of a gap between two columns of prose, the row where they end), or None.
 
-    `refused`: places of gaps that are none, and the row from which on they are tried again (a page may have thousands).
+    `refused`: gaps that are none, and the row from which they are tried again (a page may have thousands).
     """
     best = None
     height = max(1e-6, float(np.median(boxes[:, 2] - boxes[:, 0])))

@@ -1,7 +1,7 @@
 """A page of a PDF as a picture and the words of its text layer (extra `[text]`: pypdfium2).
 
 The page is drawn with a long side of LONG_SIDE pixels, at no more than 300 dots an inch, filled-in forms included. A
-layer whose letters have no meaning (fonts that do not say which character a shape is) counts as none.
+text layer whose fonts do not map shapes to characters counts as none.
 """
 
 from __future__ import annotations
@@ -159,8 +159,10 @@ def _words(page: Any, size: tuple[int, int], name: str) -> Words | None:
 
 
 def _letters(page: Any, name: str) -> tuple[list[str], Boxes, int]:
-    """-> letters, with a space or a line feed where words end; their sides (left, bottom, right, top) in points of the
-    unrotated page, float64 [n, 4]; by how many quarters clockwise most of them are turned on it."""
+    """Letters, with a space or a line feed where words end; their sides in points of the unrotated page; and the turn.
+
+    Sides are (left, bottom, right, top), [n, 4]; the turn is the quarters clockwise that most letters are turned.
+    """
     import pypdfium2
     import pypdfium2.raw as raw
 

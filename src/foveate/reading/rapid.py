@@ -1,11 +1,7 @@
 """RapidOCR as a reader (extra `[text]`): PP-OCRv6 on onnxruntime; its models lie inside the wheel.
 
-Its detector and its recogniser are called one by one: RapidOCR as a whole pairs boxes with the texts of other lines
-where a line has no words. Done here around them:
-
-* Large pages are looked at again in tiles where print is small, and halves of a line are joined; small ones enlarged.
-* Turned pages: where most lines stand on end, a few are read under both turns.
-* Lines are cut into words by where their letters stand, and put in order (order.py); unsure lines are left out.
+Its detector and recogniser are called one by one, because RapidOCR as a whole mismatches boxes and texts where a line
+has no words. Added here: a closer look at small print in tiles, turned pages, boxes of words, reading order.
 """
 
 from __future__ import annotations
@@ -66,7 +62,6 @@ class RapidReader:
             return "rapidocr"
 
     def read(self, rgb: Bytes) -> Words:
-        """uint8 [H, W, 3] -> words, line by line in reading order."""
         bgr = np.ascontiguousarray(rgb[..., ::-1])
         quads = find_lines(bgr)
         turn = find_turn(bgr, quads)
@@ -149,13 +144,12 @@ def cut_tiles(h: int, w: int) -> list[tuple[int, int, int, int]]:
 
 
 def heights_of(quads: Quads) -> NDArray[np.float32]:
-    """Of lines in any direction: the shorter side."""
+    """The shorter sides, as lines may run in any direction."""
     a, b = (np.linalg.norm(quads[:, 0] - quads[:, k], axis=1) for k in (1, 3))
     return np.minimum(a, b)
 
 
 def inside(quads: Quads, tile: tuple[int, int, int, int]) -> NDArray[np.bool_]:
-    """Which boxes reach into a tile."""
     y0, x0, y1, x1 = tile
     low, high = quads.min(1), quads.max(1)
     return (low[:, 0] < x1) & (high[:, 0] > x0) & (low[:, 1] < y1) & (high[:, 1] > y0)
@@ -302,7 +296,6 @@ def recognise(crop: Bytes) -> Letters:
 
 
 def certainty(letters: Letters) -> float:
-    """Mean confidence of the letters that are shown."""
     shown = [not letter.isspace() for letter in letters.text]
     return float(letters.confidences[shown].mean()) if any(shown) else 0.0
 
@@ -333,7 +326,7 @@ class Letters(NamedTuple):
 
     Attributes:
         text: with its spaces.
-        centres: float64 [n], of each character of the text along the line, from 0 to 1, ascending.
+        centres: float64 [n], of each character along the line, from 0 to 1, ascending.
         confidences: float64 [n], in [0, 1].
     """
 
@@ -358,11 +351,7 @@ class Piece(NamedTuple):
 
 
 def cut_words(line: Letters) -> list[Piece]:
-    """The words of a line, in order.
-
-    >>> [piece.text for piece in cut_words(Letters.even("DATE11/4/93 Date:23/01/2018", 0.9))]
-    ['DATE', '11/4/93', 'Date:', '23/01/2018']
-    """
+    """The words of a line: "DATE11/4/93 Date:23/01/2018" is cut into DATE, 11/4/93, Date:, 23/01/2018."""
     shown = np.array([i for i, letter in enumerate(line.text) if not letter.isspace()], int)
     if not len(shown):
         return []

@@ -127,9 +127,9 @@ def read_words(rgb: NDArray[np.uint8], reader: ReadBy = "auto") -> Words:
 def read_picture(
     picture: Picture, page: PdfPage | None, read: bool | ReadBy | None, reader: WordReader | None
 ) -> tuple[Words | None, str]:
-    """The words of a picture, and why there are none where nobody asked to read.
+    """The words of a picture, and why there are none where reading was not asked for.
 
-    They are a PDF page's own, unless a reader is named, or the page is a scan that is to be read; else the reader's.
+    A PDF page has its own words, unless a reader is named or the page is a scan that is to be read.
     """
     if page is not None and page.words is not None and (read is None or (read is True and not page.scanned)):
         return page.words, ""

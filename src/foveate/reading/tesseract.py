@@ -32,11 +32,7 @@ SECONDS, A_MEGAPIXEL = 60, 20
 
 @dataclass(frozen=True)
 class TesseractReader:
-    """The program `tesseract`.
-
-    Attributes:
-        languages: of its installation, with + between them; "" is its own default, English.
-    """
+    """The program `tesseract`; `languages` as it names them, joined by +, "" for its default."""
 
     languages: str = ""
 
@@ -53,7 +49,6 @@ class TesseractReader:
         return " ".join(filter(None, (PROGRAM, version_of(shutil.which(PROGRAM)), self.languages)))
 
     def read(self, rgb: NDArray[np.uint8]) -> Words:
-        """uint8 [H, W, 3] -> words, line by line in reading order."""
         program = find_program()
         h, w = rgb.shape[:2]
         scale = max(1.0, min(LARGEST, SHORT_SIDE / min(h, w)))
@@ -100,7 +95,6 @@ def turn_of(words: list[Word]) -> int:
 
 
 def find_program() -> str:
-    """Where tesseract is. Raises MissingExtraError."""
     program = shutil.which(PROGRAM)
     if program is None:
         raise MissingExtraError(
@@ -113,7 +107,6 @@ def find_program() -> str:
 
 @lru_cache(maxsize=4)
 def version_of(program: str | None) -> str:
-    """Of the program, or "" where there is none."""
     if program is None:
         return ""
     try:

@@ -3,12 +3,9 @@
 >>> words = Words.of([Word("TOTAL", (10, 5, 20, 40), 0.99, 0), Word("34.50", (10, 80, 20, 110), 0.97, 0)], "mine")
 >>> words.lines[0].text
 'TOTAL 34.50'
->>> words.boxes.shape
-(2, 4)
 
-A word has no space and only printable characters: nothing that could move a terminal's cursor or turn the direction of
-writing. Words stand in reading order, those of a line together. Boxes are in pixels of the upright image
-(docs/conventions.md).
+A word has no space and only printable characters, so it cannot move a terminal's cursor or turn the direction of
+writing. Words stand in reading order. Boxes are in pixels of the upright image (docs/conventions.md).
 """
 
 from __future__ import annotations
@@ -102,10 +99,9 @@ class Words(Frozen, Sequence[Word]):
 
     @classmethod
     def of(cls, words: Iterable[Word], reader: str, turned: int = 0) -> Words:
-        """Words of any reader as one value.
+        """Words of any reader as one value, with lines numbered in order of appearance.
 
-        Lines are numbered anew, in order of appearance. Characters that cannot be shown are left out, and so are words
-        without any other.
+        Unprintable characters are left out, and words without any other.
         """
         every = [word._replace(text=printable(word.text)) for word in words]
         every = [word for word in every if word.text]

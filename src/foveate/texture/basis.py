@@ -1,9 +1,8 @@
 """Compression that keeps scores: features x ~ mean + z B, and score(q) = q.mean + (B q).z.
 
-The basis minimises the error over text queries: a truncated SVD of (X - mean) S^(1/2), where S = E[q q^T] over a bank
-of noun prompts. In closed form (LeanVec-Sphering, arXiv 2410.22347): with P the first right singular vectors,
-z = P^T S^(1/2) (x - mean) and B = P^T S^(-1/2). The text vector q is never centred, and nothing is re-normalised after
-compression: both would add errors that depend on the cell.
+The basis minimises the error over text queries: with S = E[q q^T] over a bank of noun prompts and P the first right
+singular vectors of (X - mean) S^(1/2), z = P^T S^(1/2) (x - mean) and B = P^T S^(-1/2) (LeanVec-Sphering, arXiv
+2410.22347). q is never centred, and nothing is re-normalised: both would add errors that depend on the cell.
 
 The residual |x - x^| of every cell is kept: no score is wrong by more than |q| |x - x^| (Cauchy-Schwarz).
 """
@@ -93,10 +92,8 @@ def compress(
 
     Args:
         features: vectors [n, D] of any length.
-        rank: numbers a cell, 1 to D.
+        rank: numbers a cell, 1 to D. Raises OptionError for others.
         metric: of the queries that will be asked; None gives plain PCA.
-
-    Raises OptionError for a rank out of range.
     """
     x = np.asarray(features, np.float32)
     rank = check_int("rank", rank, 1, x.shape[1], fix=f"leave it out for the default of {DEFAULT_RANK}")
@@ -147,7 +144,7 @@ def principal(covariance: NDArray[np.floating], metric: Metric | None, rank: int
 
 
 def _leading(covariance: Floats, metric: Metric | None, rank: int) -> Directions:
-    """The first `rank` of them, by subspace iteration: all of them, exactly, would take most of an image's time."""
+    """The first `rank` of them, by subspace iteration: all of them would take most of an image's time."""
 
     def turn(block: Floats) -> Floats:
         return covariance @ block if metric is None else metric.root @ (covariance @ (metric.root @ block))
@@ -205,7 +202,7 @@ def rounded_up(lengths: Floats) -> NDArray[np.float16]:
 def inward(basis: Basis, metric: Metric | None) -> Floats:
     """M float32 [D, r] with z = (x - mean) M: coordinates in a given basis, for features it was not fitted to.
 
-    z minimises |(x - mean - z B) S^(1/2)|: z = (x - mean) S B^T (B S B^T)^(-1), where S is 1 without a metric.
+    z minimises |(x - mean - z B) S^(1/2)|, so M = S B^T (B S B^T)^(-1), where S is 1 without a metric.
     """
     rows = basis.rows.astype(np.float64)
     root = np.eye(basis.width) if metric is None else metric.root.astype(np.float64)
@@ -232,9 +229,9 @@ def extended(basis: Basis, left: NDArray[np.floating], metric: Metric | None, ex
 
 @dataclass(frozen=True, eq=False)
 class Moments(Frozen):
-    """Sums from which one basis is fitted to many images: exact, small, and additive over parts of a folder.
+    """Sums over `count` features from which one basis is fitted to many images: exact, small, and additive.
 
-    Of `count` features: first = sum x, float64 [D]; second = sum x x^T, float64 [D, D].
+    `first` is the sum of x, float64 [D]; `second` of x x^T, float64 [D, D].
     """
 
     count: int
@@ -259,7 +256,6 @@ class Moments(Frozen):
         return Moments(self.count + other.count, self.first + other.first, self.second + other.second)
 
     def with_features(self, features: NDArray[np.floating]) -> Moments:
-        """With more features [n, D]."""
         first, second = self.first.copy(), self.second.copy()
         for start in range(0, len(features), CHUNK):
             x = features[start : start + CHUNK].astype(np.float64)
@@ -273,5 +269,4 @@ class Moments(Frozen):
 
     @property
     def covariance(self) -> Doubles:
-        """Float64 [D, D]: second / count - mean mean^T."""
         return self.second / max(self.count, 1) - np.outer(self.mean, self.mean)

@@ -35,14 +35,12 @@ class CacheStatistics:
 
 
 def texture_nbytes(texture: Texture) -> int:
-    """Bytes of a texture with all that was derived from it and is kept with it."""
+    """Bytes of a texture with everything derived from it."""
     derived = [value for value in list(texture._derived.values()) if isinstance(value, np.ndarray)]
     return texture.nbytes + sum(array.nbytes for array in derived)
 
 
 class _Lru(LRUCache[Hashable, tuple[V, int]]):
-    """Values with their bytes."""
-
     evictions = 0
 
     def popitem(self) -> tuple[Hashable, tuple[V, int]]:
@@ -54,9 +52,6 @@ class TextureCache(Generic[V]):
     """A cache bounded by bytes, for textures, or with `nbytes` for anything. For many threads.
 
     A value larger than the whole budget is returned and not kept.
-
-    >>> cache = TextureCache(256 * 2**20)
-    >>> texture = cache.get("photo.jpg", lambda: foveate.encode("photo.jpg"))   # doctest: +SKIP
     """
 
     def __init__(self, max_bytes: int, nbytes: Callable[[Any], int] = texture_nbytes) -> None:

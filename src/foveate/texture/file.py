@@ -1,7 +1,6 @@
 """Texture files: one safetensors file, written whole or not at all. `docs/format.md` is the specification.
 
-Reading checks names, shapes, types, ranges, finiteness and the version before it returns anything. `Texture.save` and
-`Texture.load` call this module; it reads and writes a texture as the keyword arguments of `Texture`.
+A texture is read and written as the keyword arguments of `Texture`; everything is checked before it is returned.
 """
 
 from __future__ import annotations
@@ -40,8 +39,9 @@ def save_parts(path: str | os.PathLike[str], parts: Mapping[str, Any]) -> None:
         path: its suffix is .safetensors or none.
         parts: the keyword arguments of `Texture`, with the encoder as a plain mapping.
 
-    Raises OutputError, also for another suffix and for a path that holds any other file: then the path is as it was.
-    TextureFileError for values that no reader accepts.
+    Raises:
+        OutputError: another suffix, a path that holds any other file, or it cannot be written.
+        TextureFileError: values that no reader accepts.
     """
     file, grid, name = Path(path), parts["grid"], parts["name"]
     check_target(file, "texture", lambda there: carries(there, "foveate"), suffix=".safetensors")

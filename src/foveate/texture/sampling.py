@@ -1,13 +1,9 @@
 """Channels at any position and level, as a GPU samples a texture; and channels that are computed, never stored.
 
 Level l stands for footprints of 2^l pixels of the image; a channel that is natively that coarse is read as it is. A
-footprint becomes a level by its longest axis, as in OpenGL (specification 4.6, section 8.14.1, without anisotropy). Ids
-and masks are never blended: "nearest" within a level, and the nearer of two levels.
-
-Computed are positions (relative: 0 to 1 over the image), gradients and colour statistics. rope_sin_y_0 to rope_cos_x_3
-are the angles of rotary position embedding (Su et al., "RoFormer", 2021, section 3.2) along two axes (Heo et al., ECCV
-2024: axial): angle i is m * 100 ** (-i / 4), where m is y or x in cells, 0 in the middle of the first one. Gradients
-are Sobel's on luma, divided by 4: a full step from black to white gives 1.
+footprint becomes a level by its longest axis (OpenGL 4.6, section 8.14.1, without anisotropy). docs/channels.md
+describes the computed channels; the angles of rope_... are RoFormer's (Su et al., 2021) along two axes (Heo et al.,
+ECCV 2024).
 """
 
 from __future__ import annotations
@@ -107,7 +103,7 @@ def luma(rgb: NDArray[np.uint8]) -> Floats:
 
 
 def gradients(brightness: Floats) -> tuple[Floats, Floats]:
-    """Sobel / 4 of a plane [H, W], with its border repeated: (d/dy, d/dx), float32 [H, W] each."""
+    """Sobel / 4 of a plane [H, W], its border repeated: (d/dy, d/dx); a full step from black to white gives 1."""
     dy = np.asarray(cv2.Sobel(brightness, cv2.CV_32F, 0, 1, borderType=cv2.BORDER_REPLICATE), np.float32)
     dx = np.asarray(cv2.Sobel(brightness, cv2.CV_32F, 1, 0, borderType=cv2.BORDER_REPLICATE), np.float32)
     return np.divide(dy, SOBEL_PEAK, out=dy), np.divide(dx, SOBEL_PEAK, out=dx)

@@ -1,10 +1,7 @@
 """The texture: an image as named channels, each at its native resolution, channels last, immutable.
 
-Stored are the image (uint8), planes at a quarter of its resolution or one value a cell (float16), and the compressed
-embedding with its basis; positions and gradients are computed, and a channel that was not built has its neutral value.
-Every plane spans the whole image. Mip levels are made when first read, by each channel's own reduction.
-
-A 1024 x 1024 image takes about 4 MB, against 168 MB for forty float32 planes. docs/format.md specifies the file.
+Every plane spans the whole image. A channel that was not built has its neutral value. A 1024 x 1024 image takes about
+4 MB, against 168 MB for forty float32 planes.
 """
 
 from __future__ import annotations
@@ -129,11 +126,7 @@ class Texture(Frozen, Drawable):
 
     @property
     def layout(self) -> Layout:
-        """What the columns of `tokens()` and the planes of `dense()` are by default: "full40".
-
-        >>> texture.layout.names[:3], texture.layout.layer("saliency")          # doctest: +SKIP
-        (('red', 'green', 'blue'), 8)
-        """
+        """The default columns of `tokens()` and planes of `dense()`: "full40"."""
         return FULL40
 
     @property
@@ -192,8 +185,7 @@ class Texture(Frozen, Drawable):
     def channel(self, name: str, *, warn: bool = True) -> Floats:
         """One channel at its native resolution: float32 [h, w]. Raises ChannelError for an unknown name.
 
-        A channel that was not built (see `has`) is its neutral value everywhere, with an UnbuiltChannelWarning if
-        `warn`.
+        One that was not built (see `has`) is its neutral value, with an UnbuiltChannelWarning if `warn`.
         """
         if warn:
             self._warn_unbuilt(name)
@@ -251,8 +243,7 @@ class Texture(Frozen, Drawable):
 
         Args:
             positions: continuous coordinates; the centre of the first pixel is (0.5, 0.5).
-            channels: names, or a layout. A name (not a layout) with a channel that was not built is an
-                UnbuiltChannelWarning.
+            channels: a layout; or names, of which those that were not built give an UnbuiltChannelWarning.
             level: log2 of the footprint's side in pixels, one for all or [n].
             footprint: sides in pixels [n], or Jacobians d(y, x)/d(row, column) [n, 2, 2]: their level is added.
             filter_mode: "nearest" and "linear" read native planes; "linear-mipmap-nearest" the nearest level,
@@ -354,10 +345,7 @@ class Texture(Frozen, Drawable):
         return self.with_words(read_words(self.pixel, reader))
 
     def with_words(self, words: Words) -> Texture:
-        """A new texture with these words, and their boxes in its channel "text".
-
-        What a text detector (or a caller) marked in that channel stays; boxes of earlier words alone are replaced.
-        """
+        """A new texture with these words; their boxes replace those of earlier words in the channel "text"."""
         words = check_type("words", words, Words, fix="Words.of([Word(text, box), ...], 'mine') makes them")
         if (words.boxes < 0).any() or (words.boxes[:, 2:] > (self.grid.height, self.grid.width)).any():
             raise OptionError(
@@ -386,8 +374,8 @@ class Texture(Frozen, Drawable):
         `texture.tokens(kept.grid)[kept.indices]` are the rows of an allocation.
 
         Args:
-            grid: whose cells are the rows; None is the texture's own. Each channel is reduced over a cell's area by its
-                own rule, or interpolated where the grid is finer.
+            grid: whose cells are the rows; None is the texture's own. Channels are reduced, each by its own rule, or
+                interpolated where the grid is finer.
             layout: the columns.
             dtype: float32, or float16 (rounded; half the bytes).
         """
@@ -406,10 +394,7 @@ class Texture(Frozen, Drawable):
     @overload
     def dense(self, layout: Layout | str = FULL40, *, dtype: DTypeLike) -> Table: ...
     def dense(self, layout: Layout | str = FULL40, *, dtype: DTypeLike = np.float32) -> Table:
-        """All channels of a layout as a stack of images at the image's (or the layout's) resolution: [n, H, W].
-
-        168 MB a megapixel for full40, half of it as float16: rarely needed.
-        """
+        """All channels of a layout at the image's (or the layout's) resolution: [n, H, W]; 168 MB a megapixel."""
         kind = _float_type(dtype)
         wanted = layout_named(layout)
         shape = wanted.shape or (self.grid.height, self.grid.width)
@@ -445,7 +430,7 @@ class Texture(Frozen, Drawable):
     def derive(self, key: Hashable, make: Callable[[], T]) -> T:
         """A value that depends on this texture alone, made when first needed and kept with it; arrays are read-only.
 
-        Two threads may make it at once: both make the same.
+        Two threads may make it at once: both must make the same.
         """
         if key not in self._derived:
             value = make()

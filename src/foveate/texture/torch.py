@@ -4,9 +4,8 @@
     kept = foveate.allocate(foveate.score(there, "a dog"), 273)
     rows = there.table[kept.indices]                 # float16 [273, 40], on the device
 
-The token table is float16 with one contiguous row a cell, filled up with zeros to a multiple of 8 columns (16 bytes,
-the widest load of a GPU). The embedding lies number by number in memory, so that neighbouring threads read
-neighbouring cells; `z` is a view. A tensor cannot be made read-only: write into a `clone()`.
+The table's rows are filled up with zeros to a multiple of 8 columns (16 bytes, the widest load of a GPU). `z` is a view
+of numbers that lie axis by axis. A tensor cannot be made read-only: write into a `clone()`.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ class DeviceTexture(OwnCopy):
         return sum(each.nbytes for each in self._tensors().values())
 
     def derive(self, key: Hashable, make: Callable[[], T]) -> T:
-        """A value that depends on these tensors alone: made when first needed, and kept (as `Texture.derive`)."""
+        """As `Texture.derive`."""
         if key not in self._derived:
             self._derived[key] = make()
         kept: T = self._derived[key]
@@ -119,7 +118,6 @@ class DeviceTexture(OwnCopy):
 
 
 def send(texture: Sendable, device: str | torch.device, layout: Layout | str = FULL40) -> DeviceTexture:
-    """`Texture.to`, which explains it."""
     place, wanted = find_device(device, NO_GPU), layout_named(layout)
     torch = import_torch("Texture.to")
     cells, rank = texture.grid.count, texture.basis.rank

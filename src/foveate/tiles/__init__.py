@@ -4,14 +4,12 @@
 
     scene = tiles.survey("city.tif")                       # overview and coarse windows are encoded once
     found = tiles.look(scene, "a boat")                    # encodes the parts that the question makes promising
-    found.relevance                                        # over the whole image, fine where it was looked at
     tiles.save(found.scene, "city")                        # tomorrow: tiles.load("city", "city.tif")
     texture = tiles.refine(texture, "a boat")              # an image of usual size: a part again, finer
 
 * `scene`: the values: a large image with what was encoded of it, and what one question found. Begin here.
 * `search`: `survey` and `look`: which tiles are promising, and one map from all of them.
-* `file`: `save` and `load`: a scene in a folder.
-* `raster`: large images read in parts (tiled TIFF).
+* `file`: `save` and `load`: a scene in a folder. `raster`: large images read in parts (tiled TIFF).
 * `re_encode`: `refine`: encode a part of a texture's image again at a finer scale. It uses no scenes.
 """
 

@@ -1,14 +1,8 @@
 """A scene in a folder: texture files, and one scene.json that says where each belongs.
 
-    city/scene.json                                        format, version, size of the image, tile side, encoder
-    city/overview-3f0c....safetensors                      textures (docs/format.md), named after their content
-    city/window-0-91be....safetensors, city/tile-4-7-....safetensors
-
-scene.json is replaced last, and only then textures are removed that it does not name: after a kill at any moment the
-folder holds the old scene or the new one. A texture that is there already is not written again. One writer at a time.
-
-The image itself is not kept. Reading compares its size and its overview with those of the scene, in one pass over the
-file; a change too small to be seen in the overview goes unnoticed.
+scene.json is replaced last, and unnamed textures are removed after it: after a crash the folder holds the old scene or
+the new one. One writer at a time. The image itself is not kept; `load` compares its size and overview, so a change that
+the overview does not show goes unnoticed.
 """
 
 from __future__ import annotations
@@ -80,7 +74,6 @@ def load(
     """Read a scene that `save` wrote, over the image that it was made of: nothing is encoded.
 
     Args:
-        folder: that holds scene.json.
         image: as for `survey`.
         encoder: the one that made the scene, if it does not come with foveate.
 
@@ -137,7 +130,6 @@ def check_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def is_scene(folder: str | os.PathLike[str]) -> bool:
-    """Whether a folder holds a scene, whole or damaged."""
     return (Path(folder) / INDEX).is_file()
 
 

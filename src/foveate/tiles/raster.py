@@ -1,9 +1,7 @@
 """Images too large to encode whole: an overview and any region, in bounded memory.
 
-Tiled TIFF is read tile by tile (tifffile, extra `large`): the overview costs one pass over the file, a region only the
-tiles that it touches. Any other file is decoded whole by `load_image`: 3 bytes a pixel are kept, 7 needed meanwhile.
-
-Of tiled TIFF, orientation and alpha are ignored; other samples than 8-bit grey or RGB are decoded whole or refused.
+Tiled TIFF is read tile by tile (tifffile, extra `large`); its orientation and alpha are ignored. Any other file is
+decoded whole by `load_image`: 3 bytes a pixel are kept, 7 needed meanwhile.
 """
 
 from __future__ import annotations
@@ -33,10 +31,7 @@ PHOTOMETRIC = ((1, 1), (2, 3), (2, 4), (YCBCR, 3))  # TIFF's: grey with black 0,
 
 @dataclass(frozen=True, eq=False)
 class TiledTiff:
-    """A tiled TIFF of which only the tiles asked for are read.
-
-    Like a Picture it has a `name`, a `size` (H, W), an `overview` and the pixels of any `region`.
-    """
+    """A tiled TIFF of which only the tiles asked for are read. It has the members of a Picture that `Raster` needs."""
 
     path: Path
     size: tuple[int, int]
@@ -46,7 +41,6 @@ class TiledTiff:
 
     @property
     def name(self) -> str:
-        """Of the file, for messages."""
         return self.path.name
 
     def overview(self, long_side: int) -> Bytes:
@@ -65,7 +59,6 @@ class TiledTiff:
         return np.rint(total / np.maximum(weight, 1)).astype(np.uint8)
 
     def region(self, y0: int, x0: int, y1: int, x1: int) -> Bytes:
-        """Reads the tiles that the box touches."""
         out = np.zeros((y1 - y0, x1 - x0, 3), np.uint8)
         across = -(-self.size[1] // self.tile[1])
         tall, wide = self.tile

@@ -1,14 +1,11 @@
 """Encode the most relevant part of an image once more at a finer scale, and merge it into the texture.
 
-    texture = refine(texture)                              # the whole image again, finer: for every question
-    texture = refine(texture, "a traffic light")           # or where this question looks
+    texture = refine(texture, "a traffic light")           # where this question looks; without one, everywhere
     score(texture, "a traffic light", prior="pass_1")      # may read the map of the first pass
 
-A box with the image's aspect is encoded from the texture's pixels at `scale` times the resolution. Its features are
-averaged over each cell, written in the texture's basis, and take half of the weight; towards inner borders of the box
-they fade over two cells. Everything is linear: scores are the weighted means of both encodings', and
-`Texture.error_bound` holds (triangle inequality). Pixels, planes and basis are shared with the old texture; segments
-stay as `encode` made them.
+The new features are averaged over each cell, written in the texture's basis, and take half of the weight, fading over
+two cells towards inner borders of the box. Everything is linear: scores are weighted means of both encodings', and
+`Texture.error_bound` holds (triangle inequality). Pixels, planes, segments and basis stay as they were.
 """
 
 from __future__ import annotations
@@ -96,7 +93,7 @@ def top_box(plane: NDArray[np.floating], share: float) -> Box:
 def area_means(features: Floats, pixels: Box, grid: Grid, cells: Box) -> Floats:
     """Features [hf, wf, D] of a part of the image, in pixels -> exact means over the cells of a grid: [h, w, D].
 
-    A sample counts by the share of the cell that it covers. The pixels must contain the cells.
+    The pixels must contain the cells.
     """
     weights = []
     for axis, (length, count) in enumerate(((grid.height, grid.h), (grid.width, grid.w))):
@@ -119,7 +116,6 @@ def fading(shape: tuple[int, int], cells: Box) -> Floats:
 
 
 def _refine_box(texture: Texture, cells: Box, scale: float, network: Encoder) -> Texture:
-    """The texture with a box of cells encoded again."""
     grid, basis, part = texture.grid, texture.basis, (slice(cells[0], cells[2]), slice(cells[1], cells[3]))
     pixels = pixel_box(cells, grid)
     if is_one_colour(texture.pixel):  # as in encode: features would only show how the encoder treats borders

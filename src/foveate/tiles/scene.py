@@ -119,7 +119,7 @@ class Look(Drawable):
         return f"Look({query!r} {how}, {confidence:.2f}; parts encoded: {self.encoded}, {rest})"
 
     def picture(self, **how: Any) -> Image.Image:
-        """That of its relevance, over the overview."""
+        """The picture of its relevance, over the overview."""
         return self.relevance.picture(**how)
 
     @property

@@ -1,16 +1,12 @@
 """Survey a large image, then encode only the parts that a question makes promising, until the thing is found.
 
-The survey is an overview, and windows at a quarter of the resolution: a sixteenth of what everything costs. A question
-goes on with windows at half the resolution, the most promising first, then with tiles. A part's promise is the highest
-relevance that is known of it, how much its best cell exceeds its surroundings (a thing of a few pixels is a faint dot),
-and how much structure there is. One look in three goes to the oddest cell that was not seen closer: the one whose
-embedding is most unlike the rest of its window.
+The survey is an overview, and windows at a quarter of the resolution. A question goes on with windows at half the
+resolution, the most promising first, then with tiles. One look in three goes to the oddest cell not yet seen closer:
+the one whose embedding is most unlike the rest of its window.
 
-A thing is found when it is seen twice: among hundreds of parts, one map peaks by chance. So where a part shows
-something, the place of its peak is encoded once more, closer, and the lower confidence of the two counts.
-
-A thing beside a brighter one in the same window is found by the tiles, or by another window: only a part's highest peak
-is looked at again.
+Among hundreds of parts one map peaks by chance, so the place of a part's peak is encoded once more, closer, and the
+lower confidence counts. Only a part's highest peak is looked at again: of two things in one window the fainter is found
+by the tiles, or by another window.
 """
 
 from __future__ import annotations
@@ -73,9 +69,10 @@ DOT_REACH = 12  # cells around a dot that count as its surroundings
 class PartView(NamedTuple):
     """What one part of the image shows of a question.
 
-    relevance, peak: of the part; where it is highest, in pixels of the image.
-    again: the part around the peak in which to look again; None where it cannot be seen closer.
-    odd, oddest: how unlike the rest of the part its oddest cell is, whatever is asked; and the part around that cell.
+    Attributes:
+        relevance, peak: of the part; where it is highest, in pixels of the image.
+        again: the part around the peak in which to look again; None where it cannot be seen closer.
+        odd, oddest: how unlike the rest of the part its oddest cell is; and the part around that cell.
     """
 
     relevance: Relevance
@@ -130,7 +127,7 @@ def look(
 ) -> Look:
     """Ask a scene a question: encode its promising parts until the thing is found, or the share is spent.
 
-    What was encoded before costs nothing: the same question asked again, of `Look.scene`, goes on where it stopped.
+    Asked again, of `Look.scene`, the same question goes on where it stopped.
 
     Args:
         query: a question or noun phrase.
@@ -233,7 +230,7 @@ def closer_box(centre: tuple[float, float], box: Box, size: tuple[int, int], sid
 def seen_twice(views: Mapping[Box, PartView], seconds: Mapping[Box, Box], groups: Sequence[Sequence[str]]) -> Seen:
     """The highest confidence that a part and the second look at its peak share, and the place in the second.
 
-    `seconds`: from `note_second_looks`. `groups`: phrases that are asked for together, maybe seen in different parts.
+    `groups`: phrases that are asked for together, maybe seen in different parts.
     """
     whole, overview = next(iter(views.items()))
     phrases = dict.fromkeys(overview.relevance.confidences, 0.0)
@@ -263,7 +260,7 @@ def note_second_looks(seconds: dict[Box, Box], views: Mapping[Box, PartView], ne
 
 
 def look_again(views: Mapping[Box, PartView], seconds: Mapping[Box, Box]) -> Box | None:
-    """Where to look again: the part that shows most, of those that show something and were not looked at again."""
+    """The part to look at again: it shows most, of those that show something and were not looked at again."""
     best, most = None, SHOWN
     for box, view in views.items():
         if view.again is None or box in seconds:
@@ -293,7 +290,11 @@ def half_boxes(size: tuple[int, int], side: int) -> list[Box]:
 
 
 def rank_boxes(boxes: Sequence[Box], overview: Texture, merged: Floats, size: tuple[int, int]) -> list[Box]:
-    """Parts of the image, the most promising first; of equals, as they come. `merged`: what is known, [h, w]."""
+    """Boxes by promise, the best first; of equals, as they come. `merged`: what is known, [h, w].
+
+    Promise is the highest relevance known of a part, how much its best cell exceeds its surroundings (a thing of a few
+    pixels is a faint dot), and how much structure there is.
+    """
     dots = np.maximum(merged - cv2.blur(merged, (2 * DOT_REACH + 1,) * 2, borderType=cv2.BORDER_REFLECT), 0)
     detail = resize_map(information(overview), merged.shape)
     worth = []
@@ -392,10 +393,9 @@ def _is_like(box: Box, wanted: Box) -> bool:
 
 
 def _encode_part(rgb: Bytes, side: int, encoder: str | Encoder) -> Texture:
-    """A part, shrunk to the side of a tile at most. Encoders would shrink what is larger than usual; tiles are not."""
+    """A part, shrunk to the side of a tile at most (encoders would shrink further)."""
     return encode(np.ascontiguousarray(rgb), encoder=encoder, long_side=side if side > TILE else None)
 
 
 def _read_part(scene: Scene, box: Box) -> Bytes:
-    """The pixels of a part, shrunk to the side of a tile."""
     return shrink(scene.raster.region(*box), scene.side)
