@@ -316,7 +316,7 @@ def main() -> None:
     target = np.stack([target_of(example.asked, (SIDE, SIDE)) for example in examples])
     seen = np.array([i for i, e in enumerate(examples) if not e.held_out and target[i].any()])
     ordinary = {"people", *(file.stem for file in harness.LABELS.glob("*.json"))}  # no portraits of cars, no streets
-    held = np.array([i for i, e in enumerate(examples) if e.held_out and any(q.kind in ordinary for q in e.asked)])
+    held = np.array([i for i, e in enumerate(examples) if e.held_out and any(q.kind in ordinary for q in e.asked)], int)
     models = {}
     for name, variant in VARIANTS.items():
         file = args.out / f"{name.replace(', ', '-')}-{args.epochs}.pt"
