@@ -1,8 +1,8 @@
-"""vLLM's own classes, and whether they are those that processor.py and model.py stand on.
+"""vLLM's own classes by architecture, compared with what this plug-in calls of them.
 
 vLLM's hooks for models out of its tree are methods and values without a promise. In a release that calls them in
-another way, a budget would be ignored, or an answer wrong, without an error. So a release is refused until somebody has
-read its hooks, and a hook that is missing or has other parameters is named.
+another way, a budget would be ignored, or an answer wrong, without an error. So a release is refused until its hooks
+were read by a person, and a hook that is missing or has other parameters is named.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the visual tokens of an image lie as vLLM's stock processors lay it out, and what travels to the engine of it.
+"""Where the visual tokens of an image lie in vLLM's prompts, and the fields that tell the engine which are kept.
 
 The grids are those of `foveate.vlm.families`, without a model at hand: `find` functions take (stock processor, (height,
 width) of an image, keywords of the stock processor). `take` functions take (a batch's inputs, numbers of images).

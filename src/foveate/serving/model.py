@@ -1,4 +1,4 @@
-"""Mixins before a family's stock model class, in the engine's process: kept rows, at their original positions.
+"""Mixins before vLLM's stock model classes, in the engine's process: only kept rows, at their original positions.
 
 * Positions are those that the stock class gives to the full prompt, with the dropped placeholders put back.
 * An image is encoded whole, whatever is asked, and its features are kept (features.py) for the next question.

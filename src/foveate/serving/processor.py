@@ -1,4 +1,4 @@
-"""Before a family's stock processor, in the API's process: choose, and put so many placeholders into the prompt.
+"""A mixin before vLLM's stock processors, in the API's process: it chooses tokens, and shortens the prompt to them.
 
 * The choice is made once a request, and its rows are a part of every item's hash. So vLLM's caches of processed items,
   of encoded images and of prompts hold apart two questions that keep other tokens, and share what keeps the same.
@@ -54,7 +54,7 @@ from foveate.texture.texture import Texture
 
 CHOSEN = "foveate_chosen"  # the choice, among the keywords of the calls below `apply`
 NAMED = "-foveate-"  # between vLLM's name for an image and ours for what is kept of it, in vLLM's caches
-TEXTURES = 256 * 2**20  # bytes of textures that are kept; FOVEATE_TEXTURES_MB says otherwise
+TEXTURES = 256 * 2**20  # by hand: bytes of textures that are kept; FOVEATE_TEXTURES_MB says otherwise
 
 logger = logging.getLogger("vllm.foveate")
 
@@ -296,7 +296,7 @@ def pixels_of(items: Any, number: int) -> NDArray[np.uint8] | None:
 
 
 def _leave_stock(inputs: Any, cause: ImageError) -> Any:
-    """The inputs as they are: the stock answer, which is counted, and said in the log."""
+    """The inputs as they are: the stock answer, which is counted and logged."""
     metrics.REQUESTS.labels("unreadable").inc()
     logger.warning("foveate: the stock answer for an image that no texture can be made of: %s", cause.received)
     return inputs

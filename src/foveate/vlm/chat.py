@@ -38,7 +38,7 @@ from foveate.vlm.inputs.generation import GENERATING, check_context, check_keywo
 from foveate.vlm.inputs.prompt import check_question, prompt_text
 from foveate.vlm.inputs.tensors import place_attention
 
-LAYERS = (-2, -1)
+LAYERS = (-2, -1)  # by hand: the last two
 ATTENTION = ("attention_prev", "attention_now")
 FOLLOW = (HISTORY, *ATTENTION)
 CHOOSING = ("budget", "method", "choosing")  # what `kept` takes the place of

@@ -1,4 +1,4 @@
-"""A question in its context: where somebody looked, and what a dialogue was about, beside the question's words.
+"""A question in its context: a gaze and the dialogue so far, beside the question's words. No model is needed.
 
     context = read_context({"gaze": [[120, 200, 0.4]], "earlier": ["a bus"]})
     relevance, prior = score_in_context(texture, "and its wheels?", context)
@@ -33,9 +33,9 @@ from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
-GAZE_WEIGHT = 0.3
-ROUNDS = 20
-FIXATIONS = 200
+GAZE_WEIGHT = 0.3  # that of the preset "gaze"
+ROUNDS = 20  # of a request, at most; by hand
+FIXATIONS = 200  # the same
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from foveate.vlm.select.choice import Choosing
 from foveate.vlm.select.methods import METHODS
 
 NAME = "foveate"
-IMAGES = 16  # kept encoded; one of LLaVA-1.5-7B holds 576 x 4096 numbers and a texture
+IMAGES = 16  # kept encoded, by hand; one of LLaVA-1.5-7B holds 576 x 4096 numbers and a texture
 READ: dict[str, bool | str] = {"auto": "auto", "true": True, "false": False}
 BLANK_LINE = "\n\n"  # what tasks that say nothing get as `until`
 

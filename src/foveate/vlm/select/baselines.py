@@ -1,4 +1,4 @@
-"""Rivals of the question's map, to compare it with: `foveate evaluate vlm` and the tables of README and docs.
+"""Ways to choose tokens that the question's map is compared with, in `foveate evaluate vlm` and the tables of docs.
 
     random        any tokens, by a seed
     uniform       tokens on an even grid
