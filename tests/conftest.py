@@ -164,6 +164,15 @@ def kill_after(seconds: float, script: str, *arguments: object) -> None:
         process.kill()
 
 
+@pytest.fixture(autouse=True)
+def textures_made_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In tests of models a photograph is encoded once."""
+    if request.path.name.startswith(("test_vlm", "test_ask")):
+        from tests.vlm_models import encode_once
+
+        monkeypatch.setattr("foveate.vlm.inputs.images.encode", encode_once)
+
+
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The tiny model of a family (vlm_models.py) as a folder, written once."""

@@ -48,6 +48,7 @@ from benchmarks.random_vlm import IDS as IDS
 from benchmarks.random_vlm import QWEN_TOKENS, clip_processor, qwen_processor, template
 from benchmarks.random_vlm import SPECIAL as SPECIAL
 from benchmarks.random_vlm import tokenizer as tokenizer
+from foveate import encode
 from foveate.vlm import VLM, EncodedImage, attach
 from foveate.vlm.loader import without_video_processor
 
@@ -196,6 +197,20 @@ def photo(height: int = 150, width: int = 200, seed: int = 0) -> np.ndarray:
 
     noise = np.random.default_rng(seed).integers(0, 255, (6, 8, 3), np.uint8)
     return cv2.resize(noise, (width, height), interpolation=cv2.INTER_CUBIC)
+
+
+_TEXTURES: dict[Any, Any] = {}
+
+
+def encode_once(picture: Any, **how: Any) -> Any:
+    """`foveate.encode`, kept by the pixels: textures are values, so tests share them."""
+    if not isinstance(how["encoder"], str):
+        return encode(picture, **how)
+    pixels = picture.rgb.shape, picture.rgb.tobytes(), None if picture.valid is None else picture.valid.tobytes()
+    key = (pixels, picture.name, repr(sorted(how.items())))
+    if key not in _TEXTURES:
+        _TEXTURES[key] = encode(picture, **how)
+    return _TEXTURES[key]
 
 
 @cache

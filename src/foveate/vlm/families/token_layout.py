@@ -133,7 +133,8 @@ def project(relevance: Relevance, grid: TokenGrid) -> Relevance:
     down, across = _weights_of(relevance.grid.shape, size, grid)
 
     def moved(plane: Floats) -> Floats:
-        out = np.tensordot(down, np.tensordot(plane, across, (1, 1)), (1, 0))  # [h', ..., w']
+        with np.errstate(invalid="ignore"):  # BLAS may set the flag for lanes of a register that it does not use
+            out = np.tensordot(down, np.tensordot(plane, across, (1, 1)), (1, 0))  # [h', ..., w']
         out = np.ascontiguousarray(np.moveaxis(out, -1, 1), np.float32)
         out.setflags(write=False)
         return out
