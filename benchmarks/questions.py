@@ -114,7 +114,7 @@ def _mask(data: Path, regions: list[Any], size: tuple[int, int]) -> Mask | None:
     parts = [next(iter(each.items())) if isinstance(each, dict) else ("polygon", each) for each in regions]
     for what, content in sorted(parts, key=lambda part: part[0] == "hole"):
         if what == "mask":
-            pixels = load_image(data / content).rgb.any(-1).astype(np.uint8)
+            pixels = np.asarray(load_image(data / content).rgb.any(-1), np.uint8)
             masks.append(on_raster(pixels, (h, w)) & bool(pixels.any()))
         else:
             points = [(x * w / size[0], y * h / size[1]) for x, y in content]

@@ -109,7 +109,7 @@ def measure(
     ages = np.nanmean(np.array(cosine), 0)
     known = {age: float(ages[age]) for age in (0, 1, 3, 6, K) if not np.isnan(ages[age])}
     frames = sum(len(ways[DEFAULTS].keys) for ways in following.values())
-    tables = [
+    tables: list[dict[str, Any]] = [
         {
             "title": f"{', '.join(following)}: {frames} frames; a tenth of the cells is kept",
             "columns": COLUMNS,

@@ -61,7 +61,6 @@ def test_the_command_on_images_of_ones_own(tmp_path: Path) -> None:
     ] * 2
     assert {"foveate", "machine", "torch", "transformers", "threads", "attention"} <= set(found)
     assert (found["model"], found["data"]) == (str(folder), [str(PHOTOS)])
-    assert (found["selection"]["kept"], found["selection"]["cells"]) == (round(cells[0] / 4), cells[0])
 
 
 def test_rows_hold_what_they_say() -> None:
@@ -81,8 +80,6 @@ def test_rows_hold_what_they_say() -> None:
             assert row["encoder_ms"] > 0
             assert ("NOT faster" in row["cells"][-1]) == (max(row["whole_of_stock"], row["fresh_of_stock"]) >= 1)
     assert report["notes"] == []
-    assert report["selection"]["cells"] == 16
-    assert report["selection"]["kept"] == 4
 
 
 def test_a_mode_that_a_family_cannot_do_is_left_out_with_a_note() -> None:
@@ -170,15 +167,15 @@ def test_random_models_are_made_in_their_number_format(family: str) -> None:
     ("arguments", "error", "words"),
     [
         (("--random", "gpt"), OptionError, "gpt"),
-        (("--layers", "0"), OptionError, "--layers=0"),
+        (("--layers", "0"), OptionError, "--layers 0"),
         (("--dtype", "int8"), OptionError, "int8"),
         (("--device", "moon"), OptionError, "moon"),
         (("nothing.jpg",), ImageNotFoundError, "nothing.jpg"),
         *((("--budgets", text), OptionError, f"--budgets '{text}'") for text in ("50,0", "101", "nan", "", "half")),
         (("--modes", "drop,crop"), OptionError, "--modes 'drop,crop'"),
         *((("--batch", text), OptionError, f"--batch '{text}'") for text in ("0", "1.5")),
-        (("--new", "0"), OptionError, "--new=0"),
-        (("--repeats", "0"), OptionError, "--repeats=0"),
+        (("--new", "0"), OptionError, "--new 0"),
+        (("--repeats", "0"), OptionError, "--repeats 0"),
     ],
 )
 def test_bad_options_are_refused_before_a_model_is_made(

@@ -13,7 +13,6 @@ import math
 import os
 import signal
 import sys
-import textwrap
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from foveate.store.engine import Engine
 
 PHOTOS = Path(__file__).parent / "photos"
-WORDS, GAP = 13, 2  # characters a line of a column that is broken into lines, at least; between columns
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -240,40 +238,17 @@ def format_count(number: int, what: str) -> str:
 
 
 def print_table(title: str, header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
-    """Print a table on stdout; 160 columns wide where stdout is no terminal.
-
-    Where it is wider than the terminal, long texts take several lines, and short columns stay whole.
-    """
+    """Print a table on stdout; 160 columns wide where stdout is no terminal."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console, rows = Console(width=None if Console().is_terminal else 160), list(rows)
-    whole = _columns_kept_whole(header, rows, console.width)
-    lines = Table(box=None, header_style="bold", pad_edge=False)
-    for number, name in enumerate(header):
-        lines.add_column(whole.get(number, name), no_wrap=number in whole, overflow="fold")
+    console = Console(width=None if Console().is_terminal else 160)
+    lines = Table(*header, box=None, header_style="bold", pad_edge=False)
     for row in rows:
-        lines.add_row(*(Text(cell) for cell in row))  # Text, not markup: file names may hold brackets
+        lines.add_row(*(Text(cell, overflow="fold") for cell in row))  # Text, not markup: names may hold brackets
     console.print(Text(title))
     console.print(lines)
-
-
-def _columns_kept_whole(header: tuple[str, ...], rows: list[tuple[str, ...]], width: int) -> dict[int, str]:
-    """Of a table wider than the terminal: the columns that are not broken into lines, and their headings, which are.
-
-    Narrow ones first, as long as WORDS characters are left for each of the others.
-    """
-    cells = [max((len(row[number]) for row in rows), default=0) for number in range(len(header))]
-    if sum(max(cell, len(name)) + GAP for cell, name in zip(cells, header, strict=True)) <= width + GAP:
-        return {}
-    narrow = [max(cell, *map(len, name.split() or [""])) for cell, name in zip(cells, header, strict=True)]
-    whole: dict[int, str] = {}
-    for number in sorted(range(len(header)), key=narrow.__getitem__):
-        taken = sum(narrow[other] + GAP for other in (*whole, number))
-        if taken + (len(header) - len(whole) - 1) * (WORDS + GAP) <= width + GAP:
-            whole[number] = textwrap.fill(header[number], max(narrow[number], 1), break_long_words=False)
-    return whole
 
 
 def print_files(what: str, paths: list[str]) -> None:
@@ -307,17 +282,12 @@ def waiting(what: str, encoder: str | None = None) -> Iterator[None]:
         yield
         return
     from rich.console import Console
-    from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task
-    from rich.text import Text
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     if (encoder or "").startswith(("clip", "siglip", "tips")):
         what += " (the first use of a Hub checkpoint downloads it: 0.6 to 4 GB, see docs/encoders.md)"
-
-    class Seconds(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text(f"{what}, {task.elapsed or 0:.0f} s")
-
-    with Progress(SpinnerColumn(), Seconds(), console=Console(stderr=True), transient=True) as bar:
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         bar.add_task(what, total=None)
         yield
 
@@ -340,7 +310,8 @@ def counting(what: str, total: int | None, speed: str = "") -> Iterator[Callable
         def render(self, task: Task) -> Text:
             return Text("" if not speed or task.speed is None else f"{task.speed:.1f} {speed}/s")
 
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), Speed(), Remaining())
+    name = TextColumn("{task.description}", markup=False)  # a question may hold braces and brackets
+    columns = (name, BarColumn(), MofNCompleteColumn(), Speed(), Remaining())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.update(task, completed=done)

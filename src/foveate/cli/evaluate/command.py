@@ -153,13 +153,10 @@ def evaluate_vlm(
     print_rows(report, report["columns"])
     for note in report["notes"]:
         typer.echo(note)
-    alone = report["selection"]
     typer.echo(
         "\nA batch is so many questions about the one image; stock encodes it for each of them. Encoder: of the whole\n"
         "image, once; with sparse, of the kept cells, for each question, and a part of 'whole'. New image: with all\n"
-        "that 'see' does, its texture too; stock: with its processor.\n"
-        f"selection alone, {alone['kept']} of {alone['cells']} cells: {alone['known']['sum']:.2f} ms for a question "
-        f"asked before, {alone['new']['sum']:.2f} ms for a new one (the quickest: {alone['new']['least']:.2f} ms)"
+        "that 'see' does, its texture too; stock: with its processor."
     )
     print_json(model=model, data=[str(path) for path in data], **report)
 

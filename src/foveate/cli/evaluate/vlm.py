@@ -21,7 +21,6 @@ from foveate.cli.evaluate.agreement import circumstances
 from foveate.core.checks import check_choice, check_int, check_number
 from foveate.core.errors import ModelError, OptionError
 from foveate.core.image import Picture
-from foveate.language.negatives import nouns
 from foveate.vlm.encoded import EncodedImage, Mode, Prepared
 from foveate.vlm.inputs.prompt import adds_special_tokens, prompt_text
 from foveate.vlm.loader import libraries
@@ -32,10 +31,8 @@ COLUMNS = (
     "of stock", "",
 )  # fmt: skip
 QUESTIONS = ("what is in the picture?", "where is the child?", "what colour is the plate?", "is there a dog?")
-ADJECTIVES = ("red", "small", "wooden", "old", "striped", "shiny", "tall", "broken")  # with nouns: texts never asked
 SELECTION = ("score", "choose", "slice")
 MODES: tuple[Mode, ...] = ("drop", "sparse")
-ALONE = 20  # measurements of selection alone, for questions asked before and for new ones
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,7 @@ class Way:
 
 def measure(vlm: VLM, pictures: Sequence[Picture], plan: Plan, progress: Callable[[int], None]) -> dict[str, Any]:
     """-> report. A way that the model cannot do, or that does not fit in memory, is left out with a note."""
-    notes, ways, cells, selection = list[str](), list(_ways(plan)), list[int](), dict[str, Any]()
+    notes, ways, cells = list[str](), list(_ways(plan)), list[int]()
     for number, picture in enumerate(pictures):
         clock = _Clock(vlm, picture, plan.new, plan.read)
         cells.append(clock.encoded["drop"].tokens[0])
@@ -110,7 +107,6 @@ def measure(vlm: VLM, pictures: Sequence[Picture], plan: Plan, progress: Callabl
                 else:
                     clock.measure_ours(way, seen[way.mode], encoded)
             progress(number * plan.repeats + repeat + 1)
-        selection = selection or clock.selection(plan.budgets[-1])
     stock = {way.batch: way for way in ways if way.mode is None}
     rows = [_row(way, stock.get(way.batch)) for way in ways]
     model = vlm.model
@@ -120,7 +116,6 @@ def measure(vlm: VLM, pictures: Sequence[Picture], plan: Plan, progress: Callabl
         "columns": list(COLUMNS),
         "rows": rows,
         "notes": notes,
-        "selection": selection,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "layers": model.config.get_text_config().num_hidden_layers,
         "attention": model.config._attn_implementation,
@@ -190,22 +185,6 @@ class _Clock:
         whole = prepared + generated
         encoded = prepared - selection if way.mode == "sparse" else encoded
         way.add(selection=selection, encoder=encoded, prefill=prefill, whole=whole, fresh=seen + whole)
-
-    def selection(self, share: float) -> dict[str, Any]:
-        """Milliseconds from a question to sliced tensors, mode "drop": of a question asked before, and of new ones."""
-        fresh = (f"{adjective} {noun}" for adjective, noun in itertools.product(ADJECTIVES, nouns()))
-        encoded, found = self.encoded["drop"], {}
-        kept = max(1, round(encoded.tokens[0] * share / 100))
-        for name, texts in (("known", itertools.repeat(QUESTIONS[0])), ("new", fresh)):
-            each = []
-            for text in itertools.islice(texts, ALONE):
-                made = self.vlm.prepare(encoded, text, budget=kept)
-                each.append([made.seconds[part] * 1e3 for part in SELECTION])
-            parts = np.median(each, axis=0)
-            found[name] = {part: round(float(value), 3) for part, value in zip(SELECTION, parts, strict=True)}
-            sums = np.sum(each, axis=1)
-            found[name] |= {"sum": round(float(np.median(sums)), 3), "least": round(float(np.min(sums)), 3)}
-        return {"cells": encoded.tokens[0], "kept": kept, **found}
 
     def _prepare(self, way: Way) -> list[Prepared]:
         assert way.mode is not None
