@@ -30,7 +30,7 @@ from foveate.cli.terminal import (
     refuse_files,
     waiting,
 )
-from foveate.core.options import CHOOSING, PREPARE, SCORE, SEE
+from foveate.core.options import CHOOSING, MODEL_ARGS, PREPARE, SCORE, SEE
 
 if TYPE_CHECKING:
     from foveate.vlm.encoded import Answer, EncodedImage
@@ -65,7 +65,7 @@ def ask(
         str | None, typer.Option(help=f"{SCORE['prior'].about} By name: gaze, history, pass_1, ...")
     ] = None,
     fusion: Annotated[str | None, typer.Option(help=SCORE["fusion"].help)] = None,
-    max_new_tokens: Annotated[int, typer.Option(help="Length of an answer, at most.")] = 64,
+    max_new_tokens: Annotated[int, typer.Option(help=MODEL_ARGS["max_new_tokens"].help)] = 64,
     dtype: Dtype = "auto",
     device: Device = "auto",
     out: Annotated[

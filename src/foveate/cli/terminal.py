@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from foveate.core.options import ALLOCATE, ENCODE, STREAM
+from foveate.core.options import ALLOCATE, ENCODE, MODEL_ARGS, STREAM
 
 if TYPE_CHECKING:
     from foveate.store.engine import Engine
@@ -73,8 +73,8 @@ Address = Annotated[
 ]
 
 
-Dtype = Annotated[str, typer.Option(help="auto (the checkpoint's own), float32, bfloat16, float16.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Dtype = Annotated[str, typer.Option(help=f"{MODEL_ARGS['dtype'].about} {MODEL_ARGS['dtype'].values}.")]
+Device = Annotated[str, typer.Option(help=f"{MODEL_ARGS['device'].about} {MODEL_ARGS['device'].values}.")]
 
 
 _json_goes_to: ContextVar[IO[str] | None] = ContextVar("json_goes_to", default=None)

@@ -167,6 +167,20 @@ CHOOSING = _table(
     Option("seed", "0 and up", "0", "Of method random."),
     Option("weights", "tensors", "None", "For mode weight: a factor for each token.", "0.5 to 1, by the map"),
 )
+MODEL_ARGS = _table(
+    replace(PREPARE["budget"], values="a number, auto, all, or a share: 25%"),
+    PREPARE["method"],
+    SEE["mode"],
+    CHOOSING["floor"],
+    Option("dtype", "auto, float32, bfloat16, float16", "'auto'", "Numbers of the language model.", "the checkpoint's"),
+    Option("device", "auto, cpu, cuda", "'auto'", "Where the language model works.", "a GPU, where there is one"),
+    ENCODER,
+    CHOOSING["seed"],
+    Option("images", "1 and up", "16", "Images that stay encoded."),
+    replace(SEE["read"], default="'auto'"),
+    Option("max_new_tokens", "1 and up", "128", "Length of an answer, at most."),
+    Option("batch_size", "1", "1", "Questions at a time."),
+)
 TABLES: Mapping[str, Mapping[str, Option]] = {
     "foveate.encode": ENCODE,
     "foveate.score": SCORE,
@@ -176,4 +190,5 @@ TABLES: Mapping[str, Mapping[str, Option]] = {
     "VLM.see": SEE,
     "VLM.prepare": PREPARE,
     "foveate.vlm.Choosing": CHOOSING,
+    "--model_args": MODEL_ARGS,
 }
