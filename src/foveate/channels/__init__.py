@@ -14,7 +14,7 @@ it in build.py.
 * geometry.py    normals and occlusion, from depth and segments
 * attention.py   fixations, a language model's attention and the dialogue so far, as planes
 
-Positions and gradients are computed when they are read (texture/computed.py); the embedding comes from encoders/ and
+Positions and gradients are computed when they are read (texture/sampling.py); the embedding comes from encoders/ and
 texture/basis.py.
 """
 
