@@ -22,7 +22,8 @@ PAGES = [
     *ROOT.glob("training/**/*.md"),
 ]
 CODE = [path for folder in ("src", "benchmarks", "training", "examples") for path in (ROOT / folder).rglob("*.py")]
-TEXTS = [path for path in (*PAGES, *CODE) if path.name != "log.md"]  # the log speaks of the code of its days
+OLD = {"log.md", "gone.py"}  # they name code of earlier days
+TEXTS = [path for path in (*PAGES, *CODE) if path.name not in OLD]
 EXAMPLES = [path for path in CODE if ">>> " in path.read_text("utf-8")]
 FILE = re.compile(r"(?<![\w./*])((?:[\w-]+/)*\w+\.py)\b")
 MODULE = re.compile(r"\bfoveate(?:\.\w+)+")

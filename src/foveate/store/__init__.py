@@ -1,11 +1,5 @@
 """The store: textures of thousands to millions of images in a folder, safe from crashes, quick to read and to search.
 
-    photos.fov/format.json          what it is made of
-    photos.fov/basis.safetensors    the shared basis
-    photos.fov/shards/*.safetensors images, a few hundred a file, never changed
-    photos.fov/index.sqlite         where they are, what is written in them; made again from the shards if lost
-    photos.fov/vectors.faiss        approximate nearest neighbours, if asked for
-
 `Store` (store.py) is all that a person needs; begin there. docs/store.md is the specification, with what was measured.
 
     format.py       what the bytes mean: identity, space, record, shard; limits of what is read

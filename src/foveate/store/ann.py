@@ -1,21 +1,8 @@
 """Approximate nearest neighbours (ann): vectors in lists by FAISS, of which a search in a large store asks a few.
 
-    build    k-means over an even sample makes the lists; each vector goes, in 8 bits a number, to the nearest centre.
-             The fewest lists that give the wanted recall are counted on the store's images
-    search   lists of the highest inner product -> images -> their vectors from the shards; images that were added
-             later are scanned exactly; the short list is of both together
-    file     vectors.faiss: PREFIX | head, safetensors | each list: codes uint8 [n, s], ids int64 [n]
-
-What is notable
-* Lists are made by distance and asked by inner product. FAISS's own inner-product lists compare nine times as many
-  vectors for the same recall (docs/store.md).
-* The id of a vector is the first 60 bits of its image's content key, which stays when shards are rewritten.
-* FAISS never parses the file: it gets arrays whose types, sizes and sums are checked here, and maps the lists. What it
-  finds is scored from the shards, so a forged file can hide images and slow a search down, no more.
-* The file is a cache. Damaged, of another store or version, or without faiss: a warning, and the exact scan.
-* Searching takes one thread, as OpenMP's others do not survive a fork. Building takes as many as OpenMP gives.
-
-Not covered: GPUs; a file that is cut off while it is mapped (it is replaced as a whole, never changed).
+docs/store.md ("Beyond a million") specifies the file and has the measurements. The file is a cache: where it is
+damaged, of another store or version, or faiss is missing, a warning is given and the exact scan takes its place. Not
+covered: GPUs; a file that is cut off while it is mapped.
 """
 
 from __future__ import annotations
@@ -78,11 +65,7 @@ def import_faiss() -> Any:
 
 
 def lists_for(vectors: int) -> int:
-    """How many lists for so many vectors: 4 roots of their number up to 4,096 lists, 1.6 roots from there on.
-
-    >>> lists_for(1), lists_for(30_000), lists_for(6_000_000), lists_for(60_000_000)
-    (1, 693, 4096, 12394)
-    """
+    """How many lists for so many vectors: 4 roots of their number up to 4,096 lists, 1.6 roots from there on."""
     root = float(np.sqrt(vectors))
     return max(1, min(vectors, round(min(4.0 * root, max(4096, 1.6 * root)))))
 
@@ -123,7 +106,7 @@ def find(index: Any, weights: Floats, count: int, probes: int) -> Ints:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """FAISS takes one thread. The number is this thread's own, so others are not disturbed."""
+    """FAISS takes one thread, as OpenMP's others do not survive a fork. The number is this thread's alone."""
     faiss = import_faiss()
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
@@ -157,7 +140,6 @@ class Best:
         self.ids = np.empty((len(weights), 0), np.int64)  # [q, count], in no order; fewer where there are fewer
 
     def take(self, vectors: Floats, ids: Ints) -> None:
-        """Vectors [n, k, s] of the images with some ids."""
         n, k, s = vectors.shape
         scores = (vectors.reshape(n * k, s) @ self._weights.T).reshape(n, k, -1).max(1).T
         scores = np.concatenate([self._scores, scores], 1)
@@ -249,7 +231,7 @@ def write(writer: Writer, index: Any, arrays: dict[str, NDArray[Any]], facts: di
 
 
 def _blocks(reader: Reader) -> Iterator[tuple[Floats, Ints, str]]:
-    """Of each shard that can be read: its images' vectors [n, k, s] and ids; its file where these are all it holds."""
+    """Of each readable shard: vectors [n, k, s] and ids of its images; its file where these are all it holds."""
     for shard in reader.index.shards():
         rows, ids = _images(reader, shard.sequence)
         if not len(rows):
@@ -368,7 +350,6 @@ class Lists:
 
 
 def read_head(content: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Arrays and facts of a head."""
     length = int.from_bytes(content[:8], "little")
     return load(content), json.loads(json.loads(content[8 : 8 + length])["__metadata__"][KEY])
 
@@ -431,7 +412,6 @@ class Ann:
         return both.ids[short_list(both, space, [query], calibration, size)[0]]
 
     def _best(self, lists: Lists, query: Query, size: int) -> Vectors:
-        """The images that FAISS finds, with their own vectors: at least `size`, where it has as many."""
         _, weights = self.reader.space.basis.project(query.vectors)
         several = len(query.phrases) > 1  # the best of all phrases together may be far down in each
         count, probes = size * (WIDE if several else OVER), lists.probes * -(-size // USUAL) * (1 + several)
@@ -446,7 +426,6 @@ class Ann:
             count *= 4
 
     def _own(self, ids: Ints) -> Vectors:
-        """The images of these ids that the index still has, with their own vectors."""
         index = self.reader.index
         while True:
             changes, parts = index.changes, [np.empty((0, 3), np.int64)]
@@ -513,7 +492,6 @@ def discard(reader: Reader, disk: Disk) -> str:
 
 
 def count(reader: Reader) -> dict[str, int]:
-    """For statistics: images in the lists, and bytes of the file."""
     try:
         return {"ann_images": Lists(reader).images, "ann_bytes": (reader.path / ANN_FILE).stat().st_size}
     except (OSError, StoreError):

@@ -5,21 +5,15 @@
     spearman     rank correlation of a question's scores over the cells, mean over questions
     overlap      of the best 6.7 % of cells
     observed     |q.x - q.x^|, its 99th percentile over questions and cells
-    allowed      the same of |q| times the cell's kept residual: by Cauchy-Schwarz the bound of that error
+    allowed      the same of its bound, |q| times the cell's kept residual
     ratio        observed / allowed: how loose the bound is
     bound        the largest observed / allowed of any question and cell, above 1 where the bound does not hold
     neighbours   overlap of an image's ten nearest images, by cosine of mean features
-    retrieval    of 1,000 cells: share of the ten nearest among 4,096 cells of all images, by cosine of features, that
-                 are among the ten nearest of the compressed ones too
+    retrieval    overlap of the ten nearest of 1,000 cells among 4,096 of all images, by cosine of features
     largest      share of the first direction in the squared scores; one that dominates is most often the mean
 
-Coordinates and residuals are rounded when they are kept, so the bound is measured on what is kept, both ways:
-
-    file    coordinates float16, residual float16                           texture/file.py
-    record  coordinates int8, residual uint8 in steps of the image's        store/record.py
-
-Numbers are those of the file, means over images; `bound` is the largest of both ways and all images. Cells for
-`retrieval` are taken evenly along the rows, as many of each image; fewer cells than eleven have all their neighbours.
+Numbers are means over images of what a texture file keeps (float16); `bound` is the largest of all images, of what a
+file and of what a store's record keeps (int8).
 """
 
 from __future__ import annotations
@@ -61,12 +55,10 @@ class Kept:
     residual: NDArray[np.float16]
 
     def scores(self, q: Floats) -> Floats:
-        """As Texture.scores: float32 [q, n]."""
         offset, weights = self.basis.project(q)
         return np.asarray(weights @ self.z.astype(np.float32).T + offset[:, None], np.float32)
 
     def allowed(self, q: Floats) -> Floats:
-        """As Texture.error_bound: float32 [q, n]."""
         return np.asarray(np.linalg.norm(q, axis=1)[:, None] * self.residual.astype(np.float32), np.float32)
 
 
@@ -154,7 +146,6 @@ class Checked:
         return next((row.rank for row in self.rows if not row.failed(self.limits)), None)
 
     def report(self) -> dict[str, Any]:
-        """For report.json."""
         names = ("passed", "rank", "enough", "images", "questions")
         return {
             **{name: getattr(self, name) for name in names},
@@ -220,10 +211,7 @@ def check(
 
 
 def encoder_for(basis: FittedBasis, given: str | Encoder | None) -> Encoder:
-    """The encoder a basis is for: the one given, or a built-in one; a file does not choose what is loaded.
-
-    Raises OptionError.
-    """
+    """The encoder given, or the built-in one that a basis names: a file loads no other. Raises OptionError."""
     try:
         return match_encoder(basis.encoder, given)
     except TextureEncoderError as cause:
@@ -284,7 +272,7 @@ def likeness(full: Floats, other: Floats) -> tuple[float, float]:
 def overlap_nearest(full: Floats, small: Floats, seeking: NDArray[np.int64]) -> float:
     """Of some rows of two stacks of vectors [n, D]: the mean share of the ten nearest others that is the same in both.
 
-    Nearest by cosine; of two as near, the first. 1 where there are no others.
+    Nearest is by cosine; of equals, the first. 1 where there are no others.
     """
     nearest = min(NEAREST, len(full) - 1)
     if nearest < 1:

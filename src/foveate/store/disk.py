@@ -1,11 +1,7 @@
 """Every write of the store goes through here: one place to make it safe, and one to make it fail.
 
-* A file is published: written in parts under a temporary name, flushed to the disk, renamed, and the folder flushed.
-  Readers and a crash at any moment see all of it or nothing.
-* One process writes at a time (`only_writer`): the lock is the operating system's, on the open file `lock`, and ends
-  with its process. What the file says (process, machine, since when) is for the message only.
-* `Disk.step` is called before each single write. It does nothing here. Tests pass a Disk whose step ends the process,
-  or says that the disk is full, at the n-th write; there are no other hooks.
+A file is written under a temporary name, flushed, renamed, and the folder flushed: readers, and a crash at any moment,
+see all of it or nothing. One process writes at a time. Tests pass a Disk whose `step` ends the process or fails.
 
 Not covered: disks that say "flushed" before it is true; network file systems whose locks do not reach other machines.
 """
@@ -34,7 +30,6 @@ PIECE = 2**20  # bytes written at a time
 
 
 def temporary_in(folder: Path) -> Path:
-    """A new name for a file that is not whole yet."""
     return folder / f".{secrets.token_hex(8)}{PART}"
 
 
@@ -70,7 +65,7 @@ class Disk:
 
     @contextmanager
     def publishing(self, path: Path) -> Iterator[Callable[[bytes], None]]:
-        """The same for whoever writes it part by part: gives a function that takes the next part."""
+        """The same part by part: gives a function that takes the next part."""
         temporary = temporary_in(path.parent)
         with _refusing(path, "written"):
             try:
@@ -112,7 +107,6 @@ class Disk:
             raise
 
     def move(self, source: Path, target: Path) -> None:
-        """Another name for a file on the same disk."""
         with _refusing(source, "moved"):
             self.step("rename", source)
             source.replace(target)
@@ -156,7 +150,10 @@ def _refused(path: Path, done: str, cause: Exception) -> OutputError:
 
 @contextmanager
 def only_writer(store: Path) -> Iterator[None]:
-    """Be the only writer of the store while the block runs. Raises StoreLockedError at once, OutputError."""
+    """Be the only writer of the store while the block runs. Raises StoreLockedError at once, OutputError.
+
+    The operating system's lock ends with the process; what the file `lock` says is for the message only.
+    """
     path = store / "lock"
     lock = FileLock(path, timeout=0, fallback_to_soft=False)  # a soft lock would outlive its process
     try:

@@ -1,14 +1,8 @@
 """Where batches of work are done: in this process, or on the workers of a Ray cluster.
 
-    work      a pure function from a batch of columns to a batch of columns: ingest.EncodeBatch, shared_basis.SumBatch
-    columns   {"number": range(n), "path": [b"/photos/a.jpg", ...]}: rows, taken in batches of a fixed size
-
-What is notable
-* Batches and their order are the same whatever the engine and the number of workers; so are sums of floats over them.
-* File names travel as bytes: not all are Unicode, and Arrow's texts must be.
-* Ray starts a worker that died anew and repeats its batches. A batch whose worker dies again and again ends the job
-  with an error that names its files.
-* Ray is imported when it is used. A cluster that the caller joined before is left running.
+Work is a pure function from a batch of columns to a batch of columns: ingest.EncodeBatch, shared_basis.SumBatch.
+Batches, their order and sums over them are the same whatever the engine and the number of workers. File names travel as
+bytes: not all are Unicode. A batch whose worker dies again and again ends the job with an error that names its files.
 """
 
 from __future__ import annotations
@@ -55,7 +49,6 @@ class Local:
     workers: int = 1
 
     def map(self, work: Work, columns: Mapping[str, Sequence[Any]], batch: int) -> Iterator[Batch]:
-        """See Engine."""
         count = len(next(iter(columns.values())))
         rows = (
             {name: column(values[start : start + batch]) for name, values in columns.items()}
@@ -89,7 +82,7 @@ class Ray:
             raise OptionError(keyword("gpus", self.gpus), expected="a part of one, or a whole number of them", fix=fix)
 
     def map(self, work: Work, columns: Mapping[str, Sequence[Any]], batch: int) -> Iterator[Batch]:
-        """See Engine. Raises MissingExtraError without Ray, EngineError where workers keep dying."""
+        """Raises MissingExtraError without Ray, EngineError where workers keep dying."""
         count = len(next(iter(columns.values())))
         if count == 0:
             return
@@ -160,7 +153,6 @@ class Ray:
                 pass
 
     def _fitting(self, there: Mapping[str, float]) -> int:
-        """How many workers fit, at least one."""
         by_cpus = there.get("CPU", 0.0) / self.cpus
         return max(1, int(min(by_cpus, there.get("GPU", 0.0) / self.gpus) if self.gpus else by_cpus))
 
@@ -199,8 +191,6 @@ def column(values: Sequence[Any]) -> NDArray[Any]:
 
 
 class _Worker:
-    """What an actor holds: the work, unpickled once."""
-
     def __init__(self, work: Work, release: str, ledger: Any) -> None:
         self.work, self.release, self.ledger = work, release, ledger
 
@@ -238,7 +228,7 @@ def _killed(batch: Batch) -> EngineError:
 
 
 class _Ledger:
-    """How often each batch was begun (Ray would begin one whose worker dies for ever), and why the work failed."""
+    """How often each batch was begun (Ray would restart one whose worker dies without end), and why the work failed."""
 
     def __init__(self) -> None:
         self.begun: dict[int, int] = {}
@@ -277,7 +267,7 @@ def _imported() -> Any:
 
 @contextlib.contextmanager
 def _settings(ray: Any) -> Iterator[None]:
-    """Ray Data's for one job: results in order, no bars, no logs."""
+    """Ray Data's settings for one job: results in order, no bars, no logs."""
     context, log = ray.data.DataContext.get_current(), logging.getLogger("ray.data")
     options = context.execution_options
     before = context.enable_progress_bars, options.preserve_order, log.level

@@ -1,31 +1,10 @@
 """What the bytes of a store mean: identity, shared space, record of an image, shard. docs/store.md specifies them.
 
-    format.json         Identity: encoder, basis, preprocessing; the same for all images of a store
-    basis.safetensors   Space: the basis that all images share
-    shards/00000007-5f0c3d....safetensors   Shard: a few hundred Records; number, 16 hex digits of the file's SHA-256
-
-A record of 64 x 48 cells with 24 numbers each takes about 100 KB:
-
-    basis.mean float32 [D], basis.rows float16 [r, D], basis.steps float32 [r]     of an image with its own basis
-    rivals     float16 [h, w]      of encoders whose queries compete with negatives: log(mean(exp(t s))) / t
-    embedding  int8 [h, w, r]      z of basis.py in steps of a 127th of each axis's largest; the rows are in these steps
-    residual   uint8 [h, w]        |x - x^| in steps of a 255th of the image's largest, rounded up: a bound stays one
-    saliency   uint8 [h, w]        in 255ths
-    valid      uint8 [h, w]        opaque share of each cell, of an image with alpha
-    thumbnail  uint8 [bytes]       a JPEG, 128 pixels along its long side
-    words      uint8 [bytes]       what is written in the image, where somebody read it (words.py)
-    vectors    float16 [k, s]      image-level vectors in the shared space (record.py); of encoders whose features are
-                                   planes of evidence (nano) one: the peak of each plane, float16 [1, D]
-
-* The key of an image is the SHA-256 of format version, encoder, basis, preprocessing and the SHA-256 of its bytes: the
-  same bytes have the same key, wherever they lie; other numbers have another key. Words are not part of it: they may be
-  added to an image later, by a record in a later shard with the same key.
-* A store with peaks has version 3, any other whose images are read version 2, all others version 1.
-* Every shard repeats identity and space, and its header holds all that the index knows. Shards read in the order of
+* Every shard repeats identity and space, and its header holds all that the index knows, so the shards in the order of
   their numbers make the store whole again. One without images adds names, or removes some.
-* Shards are written here, not by the safetensors library, because the tensors of an image must lie side by side: a
-  texture is one read, with one CRC-32. The vectors of all images of a shard are one tensor.
-* A file may be hostile. Everything that is read is checked here or in index.py; files are never larger than they say.
+* The tensors of an image lie side by side, so a texture is one read with one CRC-32 (the safetensors library would sort
+  them). The vectors of all images of a shard are one tensor.
+* A file may be hostile: everything that is read is checked here or in index.py.
 """
 
 from __future__ import annotations
@@ -142,8 +121,7 @@ class Identity:
         space: hash of the shared basis: of the cells where kind is "shared", of the image-level vectors always.
         long_side: working size of the encoder; None is its default.
         vectors: image-level vectors an image.
-        reader: who reads what is written in the images ("rapidocr"); "" for no reader. Images that were indexed before
-            the store had a reader are in it without words.
+        reader: of what is written in the images ("rapidocr"), or "". Earlier images may be there without words.
         peaks: whether an image's one vector is the peak of each plane of its features (record.plane_peaks).
     """
 
@@ -171,11 +149,11 @@ class Identity:
         return hashlib.sha256(json.dumps([*parts, image]).encode()).hexdigest()
 
     def admits(self, other: Identity) -> bool:
-        """Whether images of the other identity belong into a store of this one: they may lack words, nothing else."""
+        """Whether images of the other identity may come into a store of this one: all but words must be alike."""
         return other in (self, replace(self, reader=""))
 
     def as_json(self) -> dict[str, Any]:
-        """The content of format.json; `parse_identity` reads it."""
+        """The content of format.json."""
         encoder = self.encoder
         return {
             "format": FORMAT,
@@ -277,11 +255,9 @@ class Space:
 
     @property
     def content(self) -> bytes:
-        """As a safetensors file."""
         return bytes(to_bytes({name: np.ascontiguousarray(array) for name, array in self.tensors.items()}))
 
     def fits(self, identity: Identity) -> bool:
-        """Whether it is the space of a store."""
         rank = self.basis.rank if identity.kind == "own" else identity.rank
         rank = identity.encoder.width if identity.peaks else rank
         return (self.hash, len(self.basis.mean), self.basis.rank) == (identity.space, identity.encoder.width, rank)
@@ -332,7 +308,7 @@ class Record:
     Attributes:
         key: of Identity.key. image: SHA-256 of the image's bytes, in hex.
         grid: cells over the image. flags: FLAT, ALPHA. step: of the residual.
-        tensors: by name, in the order of the module's table, without the vectors.
+        tensors: by name, in the order of `shapes_of`, without the vectors.
         vectors: float16 [k, s].
     """
 
@@ -346,11 +322,10 @@ class Record:
 
     @property
     def payload(self) -> bytes:
-        """The tensors' bytes, one after the other."""
         return b"".join(np.ascontiguousarray(tensor).tobytes() for tensor in self.tensors.values())
 
     def as_json(self) -> dict[str, Any]:
-        """What a shard's header has of it beside its tensors."""
+        """What a shard's header holds of it."""
         return {
             "key": self.key,
             "image": self.image,
@@ -363,7 +338,7 @@ class Record:
 
     @property
     def content(self) -> bytes:
-        """As a safetensors file, which is how it travels between processes; `parse_record` reads it."""
+        """As a safetensors file, which is how it travels between processes."""
         head = json.dumps({**self.as_json(), "tensors": list(self.tensors)}).encode()
         every = {**self.tensors, HEAD: np.frombuffer(head, np.uint8), VECTORS: self.vectors}
         return bytes(to_bytes({name: np.ascontiguousarray(tensor) for name, tensor in every.items()}))
@@ -385,7 +360,6 @@ def parse_record(content: bytes) -> Record:
 
 
 def sha256(content: bytes) -> str:
-    """SHA-256 of an image's bytes, in hex."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -406,7 +380,7 @@ def shapes_of(identity: Identity, cells: tuple[int, int], flags: int, negatives:
 
 @dataclass(frozen=True)
 class Name:
-    """What an image is called. Raises StoreDamagedError for values that are none.
+    """What an image is called. Raises StoreDamagedError for invalid values.
 
     Attributes:
         path: absolute. name: within the folder that was indexed, with slashes. key: of the image's record.
@@ -430,8 +404,10 @@ class Name:
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """One image of a shard: `head` of Record.as_json; start and length of its tensors in the file, in bytes; the length
-    of its thumbnail; whether it has a plane of negatives; the length of its words, 0 where it was not read."""
+    """One image of a shard: `head` of Record.as_json; start and length of its tensors in the file; lengths in bytes.
+
+    `words` is 0 where the image was not read.
+    """
 
     head: dict[str, Any]
     start: int
@@ -479,7 +455,6 @@ class Draft:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensors."""
         return sum(tensor.nbytes for record in self.records for tensor in record.tensors.values())
 
 
@@ -581,7 +556,6 @@ class _Places:
 
 
 def _entry(places: _Places, position: int, head: dict[str, Any], identity: Identity) -> Entry:
-    """An image's place in the file. Raises ValueError and others."""
     h, w = (number(n, MAX_PIXELS, 1) for n in head["grid"])
     height, width = (number(n, MAX_PIXELS, 1) for n in head["size"])
     number(head["crc"], MOST_CRC)

@@ -1,21 +1,14 @@
 """Search: queries become phrases, a short list of images for each by one matrix product, and the exact scores of those.
 
-    short list   for each phrase, the highest q.v over an image's vectors v, or q.v of its peaks: one product for all
-                 images (or ann.py);
+    short list   for each phrase, the highest q.v over an image's vectors v, in one product for all images (or ann.py);
                  and, where the store is read, the images that have its words written (writing.py)
     exact        for each phrase, the peak of its map over the image's cells; or WRITTEN times the square of the share
                  of its words that is written in the image, if that is more
-    score        the geometric mean over the phrases: an image with a dog *and* a beach comes first
+    score        the geometric mean over the phrases (docs/store.md); of one phrase, the confidence of `foveate.score`
 
-* For a query with one phrase, the score is the confidence that `foveate.score` gives, to the last bit, where nothing is
-  written. With several, the highest would be wrong: every beach would do for "a dog on a beach" (docs/store.md has the
-  numbers). What is written is compared word by word here, with any image in microseconds; `Hit.relevance` asks the
-  writing as `foveate.score` does, which takes a page tens of milliseconds for the first question.
-* What is in quotes must be written: only images that have it are searched, and how well they do is a further factor.
-* Only the short list is searched exactly, so an image that its vectors stand for badly can be missed.
-* Ties: higher score first, then the image that was stored first.
-* While a search runs, images may be removed and shards replaced. What is gone is passed over; where it was missed, the
-  short list is made again.
+What is in quotes must be written: only images that have it are searched, and how well they do is a further factor. An
+image that its vectors represent badly can be missed. Of equal scores, the image stored first comes first. Images that
+were removed during a search are passed over.
 """
 
 from __future__ import annotations
@@ -83,7 +76,7 @@ class Hit(Drawable):
     """An image that was found.
 
     Attributes:
-        path: where its file was. name: its key in the store. score: in [0, 1], see hits.py.
+        path: where its file was. name: its key in the store. score: in [0, 1], see docs/store.md.
     """
 
     path: str
@@ -121,20 +114,20 @@ class Hit(Drawable):
 
     @cached_property
     def relevance(self) -> Relevance:
-        """Where in the image: what foveate.score says of the texture."""
+        """Where in the image: `foveate.score` of its texture."""
         return self._score(self.texture, self.query)
 
     @cached_property
     def map(self) -> Floats:
-        """Where in the image by the question alone, as `Store.score_all` has it: float32 [h, w] in [0, 1].
+        """Where in the image by the question alone: float32 [h, w] in [0, 1]; zeros where only writing is asked for.
 
-        Needs no pixels, so it takes a small part of the time of `relevance`. Zeros where only writing is asked for.
+        Needs no pixels, so it takes a small part of the time of `relevance`.
         """
         query = self._asked.query
         return np.zeros(self.texture.grid.shape, np.float32) if query is None else self._map(self.texture, query)
 
     def picture(self, **how: Any) -> Image.Image:
-        """That of its relevance."""
+        """The picture of its relevance."""
         return self.relevance.picture(**how)
 
 
@@ -246,10 +239,9 @@ def _images(reader: Reader) -> int:
 
 
 def reranked(reader: Reader, k: int) -> int:
-    """Images to search exactly for the best k: 50, 5 k, or the square root of the store's images, whichever is most.
+    """Images to search exactly for the best k: 50, 5 k, or the root of the store's images, whichever is most.
 
-    A longer list misses fewer; docs/store.md has how many, by the size of the store. Removed images count until they
-    are compacted: counting the others would take longer than searching for them.
+    Removed images count until they are compacted: counting the others would take longer than searching for them.
     """
     return max(RERANKED, FACTOR * k, math.isqrt(max(0, _images(reader))))
 
@@ -299,8 +291,13 @@ def _rank(
 
 
 def join_factors(peaks: Floats, written: Floats, quoted: Sequence[float]) -> float:
-    """The score of an image: from the peaks of the phrases [p]; how much of the words of each of them, and of all, is
-    written in it [p + 1], or [0] where it was not read; and how well it has what is in quotes."""
+    """The score of an image.
+
+    Args:
+        peaks: of the phrases, [p].
+        written: how much of the words of each phrase, and of all, is written in it: [p + 1]; [0] where it was not read.
+        quoted: how well it has each text in quotes.
+    """
     factors = peaks
     if len(written):
         counted = WRITTEN * written**2
@@ -354,7 +351,6 @@ def highest(scores: Floats, size: int) -> NDArray[np.int64]:
 
 
 def combine_peaks(peaks: Floats) -> float:
-    """The score of an image from the peaks of a query's phrases: their geometric mean."""
     if len(peaks) == 1:
         return float(peaks[0])
     return float(np.exp(np.log(np.maximum(peaks.astype(np.float64), 1e-30)).mean()))

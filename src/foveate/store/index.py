@@ -1,14 +1,11 @@
-"""The index: SQLite, a quick way to find what the shards hold. Whoever loses it loses nothing.
+"""The index: SQLite, a quick way to find what the shards hold. It can be made again from them.
 
 * WAL and synchronous=FULL: a row that was acknowledged survives a power cut, and readers do not wait for the writer.
-* Rows are made from the header of a shard that is already on the disk (`admit`), never otherwise: a row without a shard
-  is impossible. Reading all shards in the order of their numbers makes the index again.
-* Rows are checked where they are read: `ImageRow`, `ShardRow`, `unpack_name`. An index may be hostile, or old.
-* What is written in the images of a store that is read is in `writing`, by their ids (words.py makes the texts), and
-  every token of it in `tokens`, by which similar ones are found. Where Python's SQLite lacks FTS5 there are no such
-  tables, and no search by writing.
-* Each thread has a connection of its own, and so has each process after a fork.
-* In a folder that cannot be written to, SQLite could not even read in WAL mode: there, the index is made in memory.
+* Rows are made from the header of a shard that is already on the disk (`admit`), and checked where they are read: an
+  index may be hostile, or old.
+* Where Python's SQLite lacks FTS5 there is no search by what is written.
+* Each thread has its connection, and so has each process after a fork.
+* A folder that cannot be written to gets its index in memory, as SQLite could not even read there in WAL mode.
 """
 
 from __future__ import annotations
@@ -238,15 +235,11 @@ class Index:
         return int(self.ask(f"SELECT COALESCE({what}, 0) FROM {table}", values)[0][0])
 
     def has(self, key: str) -> bool:
-        """Whether an image is there."""
         return bool(self.ask("SELECT 1 FROM images WHERE key = ?", (key,)))
 
     @property
     def changes(self) -> int:
-        """A number that is another one after every change.
-
-        It starts anywhere: that of an index that was made again is not one that the old index had.
-        """
+        """A number that is another one after every change, and for every index."""
         found = self.ask("SELECT changes FROM counter")
         if len(found) != 1 or type(found[0][0]) is not int:
             raise damaged_index(self.where, "it does not count its changes")
@@ -305,7 +298,6 @@ def has_search() -> bool:
 
 
 def schema(texts: bool) -> str:
-    """The tables of an index; `texts`: of one that keeps what is written."""
     return SCHEMA + WRITING * texts
 
 
@@ -396,10 +388,7 @@ def admit(connection: sqlite3.Connection, shard: Shard, texts: Sequence[str | No
 
 
 def drop_shard(connection: sqlite3.Connection, sequence: int, texts: bool) -> list[str]:
-    """Forget a shard and the images that are nowhere else; inside a transaction. -> their paths.
-
-    `texts`: whether the index keeps what is written.
-    """
+    """Forget a shard and the images that are nowhere else; inside a transaction. -> their paths."""
     found = connection.execute(
         "SELECT path FROM names JOIN images ON images.id = names.image WHERE sequence = ?", (sequence,)
     ).fetchall()
@@ -417,7 +406,7 @@ def _drop_images(connection: sqlite3.Connection, condition: str, value: int, tex
 
 
 def keep_text(connection: sqlite3.Connection, image: int, content: str | None) -> None:
-    """What is written in an image, by its id, as words.py makes it; None: it was not read; inside a transaction."""
+    """Keep what is written in an image, by its id; None: it was not read; inside a transaction."""
     if connection.execute("SELECT text FROM writing WHERE rowid = ?", (image,)).fetchall() == [(content,)]:
         return  # `compact` moved it
     connection.execute("DELETE FROM writing WHERE rowid = ?", (image,))

@@ -1,21 +1,11 @@
 """Adding images: files are read, encoded by threads or an engine, and published a shard at a time, in their order.
 
-    EncodeBatch({"path", "name", ...}) -> the same, and {"size", "modified", "image", "record", "error"}
-
-* Idempotent. A file whose size and time of change are those that the index knows is not read; one whose bytes are
-  known under another name gets a further name; everything else is encoded. So "again" is the answer to every
-  interruption.
-* A store whose images are read keeps what is written in them. That takes seconds an image, a hundred times as long as
-  encoding it. Images that the store knows without their words are read and not encoded again (but by an engine, whose
-  workers do not know the store). An image that the reader fails on is stored without words, is listed as bad, and is
-  tried again by the next `add`.
-* The window of files that are read and not yet written is bounded: memory does not grow with the folder. A thread holds
-  one decoded picture; where a GPU gets batches, those of up to 16 MB wait for theirs.
-* `EncodeBatch` is the unit of work: columns in, columns out, in a loop, another process, or an engine's `map_batches`.
-  It needs no store and writes nothing. An image that cannot be read fills "error"; what is wrong with the encoder is
-  raised, as it would be wrong for every image.
+* Idempotent: the same call again does what is left. A file of known size and time is not read; known bytes get a
+  further name; an image without its words is read and not encoded again (but by an engine, whose workers do not know
+  the store).
+* Memory does not grow with the folder: the window of files that are read and not yet written is bounded.
 * Only this process publishes, so a store made on a cluster holds what a store of one machine holds, in the same order.
-* Whatever ends the work early (an interrupt, a broken encoder), what is ready is published first; a full disk excepted.
+* Whatever ends the work early, what is ready is published first; a full disk excepted.
 """
 
 from __future__ import annotations
@@ -107,7 +97,7 @@ class Added:
 
     Attributes:
         added: images encoded and stored. linked: names of images that were there. known: nothing to do.
-        bad: (path, why) of files that are no images, or cannot be read; and of images that the reader failed on.
+        bad: (path, why) of files that are no images or cannot be read, and of images that the reader failed on.
         shards: published. seconds: of it all.
         read: images whose writing was read, new ones and those that were there without their words.
     """
@@ -126,10 +116,15 @@ _File = tuple[int, int, str]  # size, time of change, digest
 
 @dataclass(frozen=True)
 class EncodeBatch:
-    """Files -> records for a store of this identity and shared basis.
+    """Files -> records for a store of this identity and shared basis; columns in, columns out. It needs no store.
 
-    `encoder`: its name, or an object. `device`: where one that is named works. `reader`: of what is written, None where
-    the store is not read.
+        EncodeBatch({"path", "name", ...}) -> the same, and {"size", "modified", "image", "record", "error"}
+
+    An image that cannot be read fills "error"; what is wrong with the encoder is raised.
+
+    Args:
+        encoder: its name, or an object. device: where one that is named works.
+        reader: of what is written, None where the store is not read.
     """
 
     encoder: str | Encoder
@@ -139,8 +134,7 @@ class EncodeBatch:
     device: str | None = None
 
     def __call__(self, batch: Mapping[str, Sequence[Any] | NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Columns as the module says. "image" is the SHA-256 of a file. "record" is b"" of one that cannot be encoded;
-        "error" says why, or why it could not be read."""
+        """A batch as the class describes it; "record" is b"" of an image that cannot be encoded, "error" says why."""
         together = 0 if gpu_of(self.resolve()) is None else BATCH * LARGE
         rows: list[tuple[Any, ...]] = []
         waiting: list[tuple[_File, Decoded | str]] = []
@@ -240,7 +234,7 @@ class _Done:
 
 @dataclass(frozen=True)
 class _Opened:
-    """A picture on its way. `before`: the record of one that the store has without words."""
+    """A picture that waits for its batch. `before`: the record of one that the store has without words."""
 
     done: _Done
     decoded: Decoded
@@ -309,7 +303,7 @@ def add(
 
 
 def _model(path: Path, wanted: Wanted, disk: Disk) -> tuple[Identity, Space]:
-    """What a store is made of, for another one to be made alike. Raises StoreError."""
+    """Identity and space of the store at `path`, for another one to be made alike. Raises StoreError."""
     reader = open_store(path, wanted, disk, (), path.parent)
     if reader is None:
         raise no_store(path)
@@ -318,7 +312,7 @@ def _model(path: Path, wanted: Wanted, disk: Disk) -> tuple[Identity, Space]:
 
 
 def called(reader: WordReader) -> str:
-    """What a store calls a reader: its name without a version, as `find_reader` takes it."""
+    """What a store calls a reader: its name without a version."""
     name = reader.name.partition(" ")[0]
     return f"{name}:{reader.languages}" if isinstance(reader, TesseractReader) and reader.languages else name
 
@@ -336,7 +330,7 @@ def reader_named(name: str) -> WordReader:
 
 
 def _reader_of(writer: Writer, chosen: WordReader | None, read: bool | ReadBy | None) -> WordReader | None:
-    """Who reads the images of a store: the one who read those before. Raises StoreError where another one is wanted."""
+    """The reader that a store goes on with. Raises StoreError where another one is wanted."""
     assert writer.identity is not None
     before = writer.identity.reader
     if chosen is None and (not before or read is None):
@@ -464,12 +458,11 @@ class _Ingest:
         return replace(opened.done, record=record, error=error)
 
     def _has(self, key: str) -> bool:
-        """Whether the store has an image, with its words where it is read."""
         found = self.writer.index.images("images.key = ?", (key,))
         return bool(found) and (not self.reads or self.stored.words_length(found[0]) > 0)
 
     def _before(self, key: str) -> Record | None:
-        """The record of an image that the store has without words; None of a new one, and of a damaged one."""
+        """The record of an image that the store has without words; None of a new or damaged one."""
         try:
             found = self.writer.index.images("images.key = ?", (key,))
             return self.stored.record(found[0]) if found else None

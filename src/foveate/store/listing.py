@@ -1,4 +1,4 @@
-"""What is in a store, a page at a time or as a table of pandas: the index alone is read, no shard and no image."""
+"""What is in a store, a page at a time or as a table of pandas: only the index is read."""
 
 from __future__ import annotations
 
@@ -68,7 +68,6 @@ def list_page(reader: Reader, offset: int, limit: int, part: str, of: str | None
 
 
 def _place(reader: Reader, key: str, where: str, values: tuple[bytes, ...]) -> int | None:
-    """The place of the first name of an image among those of a condition."""
     named = "SELECT name, path FROM names WHERE image = (SELECT id FROM images WHERE key = ?)"
     found = reader.index.ask(f"{named} AND {where} ORDER BY name, path LIMIT 1", (key, *values))
     if not found:

@@ -1,11 +1,7 @@
 """Keeping a store: is every byte as it was written, can it be smaller, and can several become one?
 
-* `verify` reads every byte. `repair` puts a damaged shard into `quarantine/`, publishes what is whole in it again, and
-  forgets the rest by name: indexing the folder again makes it anew. An index that differs is made again.
-* `compact` publishes what is alive of small shards, and of shards with removed images, in new ones. The old ones go
-  after the index knows the new. At any moment a crash leaves one or both of them, never neither.
-* `merge` takes the images of other stores with the same identity: how several workers make one store. Into a store with
-  peaks it takes those of one without, too: peaks are made of what is kept of the cells, so no image is looked at.
+At any moment a crash leaves the old shards, the new ones, or both. Into a store with peaks `merge` takes the images of
+one without, too, and makes the peaks of what is kept of the cells.
 """
 
 from __future__ import annotations
@@ -97,10 +93,7 @@ def verify(path: Path, reader: Reader) -> Verified:
 
 
 def _compare(reader: Reader, file: Path, damaged: list[str]) -> tuple[list[str], list[str]]:
-    """What is wrong with a shard that the index knows, and with what the index says of it.
-
-    The paths of damaged images are added to `damaged`.
-    """
+    """What is wrong with a shard that the index knows; the paths of damaged images are added to `damaged`."""
     shard, broken, flaw = find_flaws(file)
     if shard is None:
         damaged += _paths(reader, "images.sequence = ?", int(file.name[:8]))
@@ -132,7 +125,7 @@ def _paths(reader: Reader, condition: str, *values: Any) -> list[str]:
 
 
 def repair(path: Path, wanted: Wanted, disk: Disk) -> Verified:
-    """`verify`, and put aside what is damaged."""
+    """`verify`, and put damaged shards into `quarantine/`; what is whole in them is published again."""
     lost: list[str] = []
     aside: list[str] = []
     with writing(path, wanted, disk) as writer:
@@ -248,7 +241,7 @@ def _with_peaks(other: Identity, identity: Identity) -> Identity:
 
 
 def _refusal(path: Path, identity: Identity, other: Path, offered: Identity) -> StoreError:
-    """Why the store at `path` does not take the images of another; only what stands in the way is named."""
+    """The error of a store that does not take the images of another; only what stands in the way is named."""
     late = offered.peaks and not identity.peaks  # then the other could take the images of this one
     taker, taken = (offered, identity) if late else (identity, offered)
     obstacles = _unlike(replace(_with_peaks(taken, taker), reader=taken.reader or taker.reader), taker)
@@ -274,7 +267,6 @@ def _lacks(writer: Writer, row: ImageRow, source: Reader) -> bool:
 
 
 def _unlike(one: Identity, other: Identity) -> str:
-    """What two stores differ in."""
     a, b = one.as_json(), other.as_json()
     words = {
         "space": "shared space (fitted to other images, or by a machine that rounds otherwise)",

@@ -1,8 +1,7 @@
 """Reading: a row of the index -> one read of one piece of a shard -> a texture. Safe from many threads.
 
-* The piece is compared with its CRC-32, its size and the range of its numbers every time it is read. Damage is an error
-  that names shard and image; everything else in the store is served as before.
-* A file stays open as long as somebody reads from it, so one that `compact` removed meanwhile is read to the end.
+Checksum, size and range of numbers are compared every time. Damage is an error that names shard and image; all else is
+served as before. A file stays open while it is used, so one that `compact` removed meanwhile is read to the end.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class Vectors:
 
 
 class _File:
-    """An open file, closed when the last user lets go of it."""
+    """An open file, closed when its last user closes it."""
 
     def __init__(self, path: Path) -> None:
         self.handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # what is no file must not block
@@ -178,7 +177,7 @@ class Reader:
         return Record(row.key, row.image, grid, row.flags, row.step, dict(self.tensors(row)), kept)
 
     def words_length(self, row: ImageRow) -> int:
-        """Bytes of a row's words: what its other tensors leave of it. 0 where the image was not read."""
+        """Bytes of a row's words: what its other tensors leave of it; 0 where the image was not read."""
         shapes = shapes_of(self.identity, (row.h, row.w), row.flags, bool(row.negatives))
         others = sum(DTYPES[TENSORS[name]].itemsize * math.prod(shape) for name, shape in shapes.items())
         length = row.length - row.thumbnail - others
@@ -187,8 +186,7 @@ class Reader:
     def list_names(self) -> Iterator[tuple[str, str]]:
         """(key, path) of every image, in the order of names: the name, or the path where another one has it too.
 
-        The index is asked for a few hundred at a time, so the first comes at once. What is written meanwhile is listed
-        or not; what is there all the while is listed once.
+        A few hundred are asked for at a time. What is written meanwhile may be listed or not.
         """
         last: tuple[bytes, bytes] | None = None
         while True:
@@ -320,7 +318,6 @@ class Reader:
         return damaged_shard(self.path / FOLDER / file, cause)
 
     def close(self) -> None:
-        """Let go of files and memory."""
         with self._lock:
             self._files.clear()
         self._vectors = None

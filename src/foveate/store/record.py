@@ -1,12 +1,8 @@
 """Features of a picture -> the record that the store keeps (format.py), with its image-level vectors.
 
-* The steps are part of the basis's rows that are kept, so a texture reads the integers as they are. The residual is
-  measured with all that rounding in it.
-* A query is about a thing, and a thing is a few cells; the mean of an image says little of it. So an image is
-  represented by k vectors, the cells that are most unlike each other (`farthest`), in the space that all images share.
-  Its score in a search's short list is the highest of theirs.
-* Of an encoder whose features are planes of evidence, a query picks few planes, and they do not fit into few numbers.
-  There the one vector is the peak of each plane: of a query of one plane, the confidence itself (docs/store.md).
+A thing is a few cells, and the mean of an image says little of it. So an image is represented by k vectors in the space
+that all images share, the cells that are most unlike each other (`farthest`); or, where features are planes of
+evidence, by the peak of each plane (docs/store.md). The residual is measured with all rounding in it.
 """
 
 from __future__ import annotations
@@ -49,9 +45,9 @@ def record_of(
     space: Space,
     metric: Metric,
 ) -> Record:
-    """Features of a picture as a record. `image` is the digest of its file; `space` the store's shared basis.
+    """Features of a picture as a record, without words (`add_words`).
 
-    What is written in it is not in the record yet: `add_words`.
+    `image` is the digest of its file; `space` the store's shared basis.
     """
     flat = is_one_colour(picture.rgb)
     x = dense.features.reshape(dense.grid.count, -1).astype(np.float32, copy=False)  # nothing below writes to it
@@ -82,7 +78,6 @@ def record_of(
 
 
 def add_words(record: Record, words: Words) -> Record:
-    """The record with what is written in its image."""
     packed = np.frombuffer(pack_words(words), np.uint8)
     if packed.size > MOST_WORDS:
         raise OptionError(f"{len(words)} words of {packed.size:,} bytes", expected="fewer", fix="read=False")
@@ -111,7 +106,6 @@ def in_levels(lengths: Floats) -> tuple[NDArray[np.uint8], float]:
 
 
 def lengths_of(levels: NDArray[np.uint8], step: float) -> NDArray[np.float16]:
-    """What `in_levels` made levels of, nowhere shorter."""
     return rounded_up(levels * np.float32(step))
 
 
@@ -140,7 +134,7 @@ def thumbnail(rgb: NDArray[np.uint8]) -> bytes:
 def image_vectors(x: Floats, kept: Floats, identity: Identity, space: Space, metric: Metric) -> NDArray[np.float16]:
     """The image-level vectors of an image with features x [n, D], of which `kept` [n, D] is left: float16 [k, s].
 
-    Peaks are those of what is left: by that the short list is ranked exactly, and they can be made again from it.
+    Peaks are those of what is left, so that they can be made again from it.
     """
     if identity.peaks:
         return plane_peaks(kept)[None].astype(np.float16)
@@ -150,7 +144,7 @@ def image_vectors(x: Floats, kept: Floats, identity: Identity, space: Space, met
 def plane_peaks(x: Floats) -> Floats:
     """The mean of the best cells of each plane of features [n, D], of as many as a confidence is made of: [D].
 
-    Cells are put into groups; the best of all are in the groups whose best ones are highest, so few are partitioned.
+    The best of all are in the groups of cells with the highest maxima, so few are partitioned.
     """
     count = peak_cells(len(x))
     groups = math.isqrt(len(x) * count)
@@ -165,10 +159,7 @@ def plane_peaks(x: Floats) -> Floats:
 
 
 def farthest(points: Floats, count: int) -> Floats:
-    """`count` of the points [n, s], each as far as can be from those before; ties go to the lower index.
-
-    Of fewer points some are repeated.
-    """
+    """`count` of the points [n, s], each as far as can be from those before; of equals the first. They may repeat."""
     squares = np.einsum("ns,ns->n", points, points)
 
     def distance(centre: Floats) -> Floats:

@@ -1,12 +1,8 @@
-"""Opening a store, after mending what a crash left: for writing, with the lock; for reading, where the folder may be
-written to and the lock is free.
+"""Opening a store, after mending what a crash left.
 
-* Mending loses nothing. Temporary files go, and shards that a newer one replaced. A shard without rows was published by
-  a process that died before its transaction: if it is whole and of this store, its rows are made; if not, it goes to
-  `quarantine/`. A damaged shard that is in the index stays: reading it raises StoreDamagedError, and
-  maintenance.repair puts it aside.
-* An index that is missing or cannot be read is made again from the shards; where the folder may not be written to, in
-  memory. The same holds for format.json and basis.safetensors, which every shard repeats.
+Mending loses nothing: temporary and replaced files go, whole shards without rows get them, and others without rows go
+to `quarantine/`. A missing index, format.json or basis.safetensors is made again from the shards; in memory where the
+folder may not be written to. For reading it is mended only where the lock is free.
 """
 
 from __future__ import annotations
@@ -257,14 +253,11 @@ def _admit_all(connection: sqlite3.Connection, path: Path, texts: bool) -> None:
 
 
 class Writer:
-    """The only one who writes to a store, while `writing` lasts."""
-
     def __init__(self, path: Path, disk: Disk, identity: Identity | None, space: Space | None) -> None:
         self.path, self.disk, self.identity, self.space = path, disk, identity, space
         self._look()
 
     def begin(self, identity: Identity, space: Space) -> None:
-        """Make a new store."""
         self.identity, self.space = identity, space
         self.disk.make_folder(self.path / FOLDER)
         self.disk.publish(self.path / SPACE_FILE, [space.content])
@@ -279,7 +272,6 @@ class Writer:
         self._publish_format()
 
     def rebuild(self) -> None:
-        """Make the index again."""
         self._look()
         rebuild(self.path, self.disk, self.index.texts)
 
@@ -300,12 +292,10 @@ class Writer:
         self.admit(publish(self.disk, self.path, sequence, self.identity, self.space, draft))
 
     def admit(self, shard: Any) -> None:
-        """Make the rows of a shard that is on the disk."""
         with self.disk.transaction(self.index.connection, self.path / INDEX_FILE):
             admit(self.index.connection, shard, texts_of(self.path, shard) if self.index.texts else None)
 
     def mend(self) -> None:
-        """Put in order what a crash left."""
         assert self.space is not None
         for folder in (self.path / FOLDER, self.path / QUARANTINE):
             if folder.is_symlink():
@@ -360,7 +350,6 @@ class Writer:
                 self.admit(shard)
 
     def quarantine(self, file: Path) -> None:
-        """Put a shard aside."""
         self.disk.make_folder(self.path / QUARANTINE)
         target = self.path / QUARANTINE / file.name
         self.disk.move(file, target)
@@ -390,7 +379,7 @@ def writing(path: Path, wanted: Wanted, disk: Disk) -> Iterator[Writer]:
 
 
 def rebuild(path: Path, disk: Disk, texts: bool) -> None:
-    """Make the index from the shards: in a file beside it, which then takes its place. The caller has the lock.
+    """Make the index from the shards, in a file that then takes its place. The caller has the lock.
 
     `texts`: with what is written in the images.
     """

@@ -3,24 +3,13 @@
     gather       streams images into Moments: evenly sampled, in batches on any engine, resumable, in parts
     merge        the moments of all parts of one run
     fit          the best basis for moments, in the metric of the queries
-    FittedBasis  that basis with what it came from, and its file: safetensors with a JSON header, never pickle
+    FittedBasis  that basis with what it came from, and its file (docs/basis.md)
     fit_space    what a store does by itself: a basis for the image-level vectors, from a sample of its images
-    plane_space  where features are planes of evidence (`has_planes`): nothing is fitted, the planes are the directions
+    plane_space  where features are planes of evidence (`has_planes`): the planes are the directions
 
-The file holds more directions than the rank, for `foveate basis check`: the first r are the best basis of rank r.
-
-    mean      float32 [D]
-    rows      float16 [rank, D]    the basis: what a store needs
-    beyond    float16 [n, D]       the directions after those
-    values    float64 [D]          share of each direction in the squared scores
-    inward    float32 [D, rank + n]  z = (x - mean) inward
-
-What is notable
-* Each image gives about the same number of features, half at the encoder's usual size and half at half of it, at cells
-  drawn by the seed and the image's name (its path in the folder). Interruptions, mount points and engines change
-  nothing: sums are of the same 8 images, added in order. (nano's last bit differs between one thread and two.)
-* A store's own sample is spread evenly over the list of files; up to 256 cells an image. Of 5,000 photographs, 64 leave
-  .933 of the best ten among 50, 512 leave .969.
+Each image gives about the same number of features, half of them at half the encoder's usual size, at cells drawn by the
+seed and its name in the folder. Interruptions and engines change nothing. (nano's last bit differs between one thread
+and two.)
 """
 
 from __future__ import annotations
@@ -98,7 +87,7 @@ MOST_PLANES = 1024  # every shard repeats the space
 
 @dataclass(frozen=True, eq=False)
 class FittedBasis(Frozen):
-    """A basis for all images of an encoder.
+    """A basis for all images of an encoder. The first r directions are the best basis of rank r.
 
     Attributes:
         mean: float32 [D]. directions: outward, float16 [n, D], most important first. inward: float32 [D, n].
@@ -210,7 +199,7 @@ def fit(
 
 
 def refuse_other_files(path: Path) -> None:
-    """Raises OutputError where something other than a basis is at the path. An empty file may be replaced."""
+    """Raises OutputError where something other than a basis or an empty file is at the path."""
     check_target(path, "basis", lambda file: carries(file, FORMAT))
 
 
@@ -227,7 +216,6 @@ def _refusing(path: str | os.PathLike[str], what: str, expected: str, fix: str) 
 
 
 def _content(path: str | os.PathLike[str], key: str) -> tuple[Any, dict[str, NDArray[Any]]]:
-    """Header and tensors of a file. Raises all sorts of errors."""
     with safe_open(path, framework="np") as content:
         header = json.loads((content.metadata() or {})[key])
         return header, {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 - not a dict
@@ -300,9 +288,9 @@ def merge(parts: Sequence[Gathered]) -> Gathered:
 
 
 def images_in(sources: Iterable[str | os.PathLike[str]]) -> list[Source]:
-    """Image files of folders (all the way down, each file once) and files themselves, in the order of their names.
+    """Image files of folders (all the way down, each file once) and files, by name.
 
-    What a list names and is not there is a bad image later. Raises ImageNotFoundError where no image is.
+    What a list names and is not there is a bad image later. Raises ImageNotFoundError where there is no image.
     """
     given = list(sources)
     found = find_sources(given)
@@ -450,7 +438,7 @@ def _draw(
 
 
 def _pixels_a_cell(encoder: Encoder) -> float | None:
-    """An encoder does not say how many pixels a cell takes, so it is asked with a small image; None has one size."""
+    """Pixels a cell, found with a small image, as an encoder does not tell; None has one size."""
     try:
         return PROBE / encoder.encode_image(np.zeros((PROBE, PROBE, 3), np.uint8), long_side=PROBE).grid.w
     except OptionError:
@@ -461,20 +449,15 @@ def _pixels_a_cell(encoder: Encoder) -> float | None:
 
 
 def sample_of(count: int) -> list[int]:
-    """Places of the sample in a list of so many images, evenly spread: one in ten, at least 64, at most 512.
-
-    >>> [len(sample_of(count)) for count in (5, 64, 1000, 10000)]
-    [5, 64, 100, 512]
-    """
+    """Places of the sample in a list of so many images, evenly spread: one in ten, at least 64, at most 512."""
     size = min(count, MOST, max(LEAST, count // SHARE))
     return np.unique(np.linspace(0, count - 1, size).round().astype(int)).tolist()
 
 
 def has_planes(sources: Sequence[Source], encoder: Encoder, long_side: int | None) -> bool:
-    """Whether an encoder's features are planes of evidence: it has names, asks and sees nothing below 0.
+    """Whether features are planes of evidence: the encoder has names, and nothing it gives is negative.
 
-    What it asks are its names' text vectors: of a plane that counts against a question the least had to be known, not
-    the peak. What it sees is looked at in the first image that can be read; without any, the answer is no.
+    That is seen in the text vectors of the names, and in the first image that can be read (without any: no).
     """
     if not getattr(encoder, "names", ()) or encoder.width > MOST_PLANES or (bank_of(encoder) < 0).any():
         return False
@@ -486,7 +469,7 @@ def has_planes(sources: Sequence[Source], encoder: Encoder, long_side: int | Non
 
 
 def plane_space(width: int) -> Space:
-    """The space of peaks: each direction is a plane, so a vector's numbers are the features' own."""
+    """The space of peaks: each direction is a plane."""
     return Space(Basis(np.zeros(width, np.float32), np.eye(width, dtype=np.float16)), np.ones(width, np.float32))
 
 

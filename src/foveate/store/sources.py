@@ -1,16 +1,12 @@
-"""Folders, lists and single files -> the image files they mean, each with the name it will have in the store; and a
-file -> its bytes, picture and features.
+"""Folders, lists and files -> image files, each with its name in the store; and a file -> bytes, picture and features.
 
-    photos/            a folder, with all that is below it
-    photos/a.jpg       a file, whatever its name ends in
+    photos/            a folder, with all that is below it: files with an image's ending (.jpg, .png, ...)
+    photos/a.jpg       a file, whatever its name ends in; it keeps the path as its name
     photos.txt, -      a list: a path a line, of files or folders, from a text file or standard input
 
-* Paths in a list are relative to the working directory, as if they were typed. One where nothing is, is listed as bad
-  and stops nothing: a list of a million has such lines.
-* In a folder, files count by the ends of their names (.jpg, .png, ...); a file that is named itself always counts.
-* Links are followed; a folder that was visited already, under whatever name, is not visited again, so loops end.
-* A folder that is a store is passed over: it may lie among the photographs.
-* Names are relative to the folder that was passed, with slashes. A file that was passed itself keeps the path as it is.
+* Paths in a list are relative to the working directory. One where nothing is becomes a bad image and stops nothing.
+* Links are followed; a folder that was visited already is not visited again. A store in the folder is passed over.
+* Names are relative to the folder that was passed, with slashes.
 """
 
 from __future__ import annotations
@@ -204,10 +200,7 @@ def refuse_hidden(source: Source, error: str) -> None:
 def encode_bytes(
     encoder: Encoder, content: bytes, long_side: int | None, *, whole: bool = False
 ) -> tuple[Picture, DenseFeatures]:
-    """Bytes of an image file -> its picture, as `decode_for` has it, and its features on the grid of the whole image.
-
-    They are checked.
-    """
+    """Bytes of an image file -> its picture (`decode_for`), and its checked features on the grid of the whole image."""
     picture, size = decode_for(encoder, content, long_side, whole=whole)
     dense = encoder.encode_image(picture.rgb, long_side=long_side)
     check_features(encoder, dense, picture.size)
@@ -217,8 +210,8 @@ def encode_bytes(
 def decode_for(encoder: Encoder, content: bytes, long_side: int | None, *, whole: bool = False) -> Decoded:
     """Bytes of an image file -> its picture, and the size (height, width) of the whole image.
 
-    A large JPEG is decoded at half of its sides, or less, where that divides them and leaves twice what the encoder
-    sees; `whole` for those who read small letters in the picture.
+    A large JPEG is decoded at half of its sides, or less, where that leaves twice what the encoder sees; with `whole`,
+    for readers of small letters, it is not.
     """
     sees = getattr(encoder, "long_side", None) if long_side is None else long_side
     return load_reduced(content, None if whole or sees is None else SPARE * sees)
@@ -230,16 +223,15 @@ def over_whole(dense: DenseFeatures, size: tuple[int, int]) -> DenseFeatures:
 
 
 def explain(error: Exception) -> str:
-    """Why an image is bad, in one line; the list that it stands in says which image."""
+    """Why an image is bad, in one line without its name."""
     line = " ".join(str(getattr(error, "received", error)).split()).removeprefix("'bytes' ")
     return line.encode("utf-8", "backslashreplace").decode()
 
 
 def to_column(name: str) -> bytes:
-    """A file's name as bytes, as batches of work take it: not every name is Unicode, and columns of texts must be."""
+    """A file's name as bytes, as batches of work take it: not every name is Unicode."""
     return name.encode("utf-8", "surrogateescape")
 
 
 def from_column(value: Any) -> str:
-    """What `to_column` made, or a text, as a text."""
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)

@@ -1,4 +1,4 @@
-"""The store: a folder of textures that can be added to, read from, and searched. The package's docstring says more."""
+"""The store: a folder of textures that can be added to, read from, and searched."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ class Store:
     ) -> Added:
         """Index image files, and folders with all that is below them. What is there already is not done again.
 
-        Images are acknowledged a shard at a time. Interrupted at any moment, by whatever: what was acknowledged is
-        there, and the same call again does the rest.
+        Images are acknowledged a shard at a time: after any interruption the same call does the rest. Returns counts,
+        and the bad images with the reasons; those stop nothing.
 
         Args:
             workers: threads that decode and encode; with an engine named by a text, its workers.
@@ -123,17 +123,14 @@ class Store:
             like: a store whose encoder, basis and space a new one takes: parts made by machines that differ can merge.
             engine: what decodes and encodes instead of threads: foveate.store.engine.Ray(...), or "ray" here.
             read: whether to read what is written in the images, which takes seconds each: True, or by whom, as in
-                `foveate.encode`. None goes on as the store was begun. Images that a store has without words are read
-                when they are added again, and not encoded again.
+                `foveate.encode`. None goes on as the store was begun. Known images without words are only read.
             device: where a named encoder works, as in `foveate.encode`; with Ray, on its workers. An encoder on a GPU
                 gets 16 images at a time, while `workers` threads decode and write.
             progress: called after each file.
 
-        Returns counts, and the bad images with the reasons; those stop nothing.
-
         Raises:
             ImageNotFoundError: nothing is at a path, or no image below it. StoreLockedError: another process writes.
-            StoreError: the images of the store are read by somebody else. MissingExtraError: no reader is installed.
+            StoreError: the images of the store are read by another reader. MissingExtraError: no reader is installed.
             OutputError: the disk is full, or the folder may not be written to. EngineError. What the encoder raises.
             DeviceError: a GPU has no room for one image, or stopped working; what was done before is kept.
         """
@@ -181,10 +178,10 @@ class Store:
     def build_ann(
         self, recall: float = 0.95, *, progress: Callable[[int, int], None] = lambda done, total: None
     ) -> AnnReport:
-        """Put the images' vectors into lists, of which a search then asks a few: approximate nearest neighbours.
+        """Put the images' vectors into lists, of which `search` then asks a few: approximate nearest neighbours.
 
-        For stores of more than about a million images. Needs the extra [faiss]. From then on `search` uses them;
-        images that are added later are scanned exactly, until this is called again. Removed ones are never found.
+        For stores of more than about a million images. Images that are added later are scanned exactly, until this is
+        called again.
 
         Args:
             recall: share of the exact scan's best 50 images that is to be found; measured on the store's own images.
@@ -220,8 +217,6 @@ class Store:
     def page(self, offset: int = 0, limit: int = 100, *, part: str = "", of: str | None = None) -> ListedPage:
         """`limit` images of the list of all, in the order of their names, from place `offset` (from 0) on.
 
-        The index alone is read: a page of a list of 100,000 takes milliseconds.
-
         Args:
             part: only images with this in their names; A to Z are a to z.
             of: content key of an image whose place in the list is wanted, too.
@@ -231,24 +226,18 @@ class Store:
         return list_page(self._open(), offset, limit, part, of)
 
     def thumbnail(self, name: str) -> bytes:
-        """The small JPEG of an image, 128 pixels along its long side at most; by what `store[name]` takes.
-
-        Raises StoreKeyError, StoreDamagedError.
-        """
+        """The small JPEG of an image, at most 128 pixels along; by what `store[name]` takes. Raises as that does."""
         return self[name].thumbnail
 
     def to_pandas(self) -> pd.DataFrame:
-        """What is in the store as a table of pandas: one row an image, in the order of `keys`.
+        """What is in the store as a table of pandas: one row an image, in the order of `keys`, labelled by name.
 
-        The index alone is read, so 100,000 rows take seconds. A row's label is the image's name:
-        `store[frame.index[0]]` is its texture. Columns:
+        Only the index is read, so 100,000 rows take seconds. Columns:
 
         * path: of the image's file. height, width: of the image in pixels. h, w: of its cells.
         * bytes: of its texture in the store. file_bytes, modified: of the file when it was indexed (a time in UTC).
-        * encoder: its name.
-        * words: what is written in the image, as `search` finds it: in lower case, in reading order; None where
-          it was not read.
-        * key: the content key.
+        * encoder: its name. key: the content key.
+        * words: what is written in the image, as `search` finds it; None where it was not read.
 
         Raises:
             MissingExtraError: pandas is not installed. StoreNotFoundError; StoreDamagedError, for a damaged index.
@@ -352,8 +341,7 @@ class Store:
     ) -> Iterator[tuple[str, Floats]]:
         """Every image's map, one after the other: (name, float32 [h, w]), or [q, h, w] of several queries.
 
-        What the query says by itself: without the segments and cues of `foveate.score`, for which an image's pixels
-        would be needed. Images of damaged shards are left out, and logged.
+        By the query alone: segments and cues of `foveate.score` need pixels. Damaged images are left out, and logged.
         """
         texts = [query] if isinstance(query, str) else list(query)
         reader = self._open()

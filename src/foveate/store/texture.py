@@ -1,8 +1,7 @@
 """A texture out of the store: the embedding is there at once, everything else is made when it is first read.
 
-Of an image the store keeps what questions need: embedding, basis, residual, saliency, opacity, words. `pixel` and the
-planes that follow from it (edges, segments, ...) are made from the image's file, if it is still there with the bytes
-that were indexed, otherwise from the thumbnail, enlarged; `made_by` says which.
+`pixel` and the planes that follow from it are made from the image's file, if it is still there with the bytes that were
+indexed, otherwise from the thumbnail, enlarged; `made_by` says which.
 """
 
 from __future__ import annotations
@@ -111,7 +110,6 @@ class StoredTexture(Texture):
 
     @property
     def thumbnail(self) -> bytes:
-        """A small JPEG of the image."""
         return self._tensors["thumbnail"].tobytes()
 
     def whole(self) -> Texture:
@@ -256,14 +254,13 @@ def stored_texture(
 
 
 def steps_of(tensors: Mapping[str, NDArray[Any]], basis: Basis) -> NDArray[np.float32]:
-    """What one step of each axis stands for: as it was kept; by the length of its row for a shared basis."""
+    """The step of each axis: as it was kept; by the length of its row for a shared basis."""
     if "basis.steps" in tensors:
         return tensors["basis.steps"]
     return np.asarray(np.linalg.norm(basis.rows.astype(np.float32), axis=1))
 
 
 def _kept(tensors: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of planes that need no pixels."""
     return ("saliency", "text") if "words" in tensors else ("saliency",)
 
 

@@ -1,12 +1,8 @@
 """What is written in an image: as bytes of its record, and as the text that the index keeps of it.
 
-    bytes    a safetensors file: the four arrays of a texture file (docs/format.md); "about": JSON, reader and turned
-    text     runs of letters or of digits, small, one space between them: "Total: RM34.50" is "total rm 34 50"
-
-* Letters and digits are taken apart because readers lose spaces ("DATE11/4/93"). Han and kana, which have no spaces
-  between words, count one by one. Accents over Latin, Greek and Cyrillic letters are left out: readers lose them, too.
-* The same function makes texts of images and of questions. Nothing but letters, digits and spaces comes out of it, so
-  whatever is in a question, or in a picture, is data to SQLite.
+The text is runs of letters or of digits in lower case, one space between them: "Total: RM34.50" is "total rm 34 50".
+Readers lose spaces and accents, so neither counts; Han and kana, which have no spaces, count one by one. Questions go
+through the same function, so nothing but letters, digits and spaces reaches SQLite.
 """
 
 from __future__ import annotations
@@ -37,7 +33,6 @@ _ACCENTS = re.compile(r"[\u0300-\u036f]")
 
 
 def pack_words(words: Words) -> bytes:
-    """Words as bytes; `unpack_words` reads them."""
     about = json.dumps({"reader": words.reader, "turned": words.turned}).encode()
     arrays: dict[str, NDArray[Any]] = {**words_tensors(words), ABOUT: np.frombuffer(about, np.uint8)}
     return bytes(to_bytes({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
@@ -60,14 +55,13 @@ def tokens_of(content: str) -> list[str]:
 
 
 def text_of(words: Words) -> str:
-    """What the index keeps of an image's words."""
     return " ".join(token for written in words.texts for token in tokens_of(written))
 
 
 def texts_of(store: Path, shard: Shard) -> list[str | None]:
     """The texts of a shard's images, by place; None of those that were not read. Raises StoreDamagedError.
 
-    Words that cannot be read are left out: reading the image's record says that it is damaged.
+    Words that cannot be read are left out: reading the image's record raises for them.
     """
     out: list[str | None] = [None] * len(shard.entries)
     if not any(entry.words for entry in shard.entries):

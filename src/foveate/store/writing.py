@@ -2,14 +2,11 @@
 
     receipt "Tan Woon"      receipt: looked for in the pictures, and in what is written; Tan Woon: must be written
 
-* **Quoted text** must be written there: its tokens in a row (FTS5's phrase). Where too few images have it so, texts
-  like it count, too, for readers make errors: at most one letter in five wrong, no digit; lost and additional spaces
-  are no errors. An image's share is 1 - errors / letters.
-* **Other words** raise images that have them written: an image's share of a phrase is the share of the phrase's words
-  that it has, each weighted by its idf, log(1 + (N - n + 1/2) / (n + 1/2)). A word with one wrong letter counts
-  1 - 1 / letters; the digits of a number stand together ("34.50"). This is not bm25, which for a word of most of
-  100,000 images takes FTS5 a second.
-* Candidates come from the rare words alone: no more than COMMON images of a word are looked at.
+* An image's share of a **quoted text** is 1 - errors / letters: at most one letter in five may be wrong, no digit;
+  spaces do not count.
+* Its share of a phrase of **other words** is that of the words that it has, weighted by idf,
+  log(1 + (N - n + 1/2) / (n + 1/2)). A word with one wrong letter counts 1 - 1 / letters. No more than COMMON images
+  of a word are looked at.
 * FTS5 gets tokens of words.py and nothing else: letters and digits, each in quotes, as a bound value.
 """
 
@@ -163,7 +160,6 @@ class WrittenTexts:
     # --- the index ----------------------------------------------------------------------------------------------------
 
     def weigh(self, images: int) -> float:
-        """The idf of a word that so many images have."""
         return math.log(1 + (max(self.images, images) - images + 0.5) / (images + 0.5))
 
     def texts(self, ids: Sequence[int]) -> dict[int, str]:
@@ -191,7 +187,7 @@ class WrittenTexts:
         return {}
 
     def _split(self, token: str) -> list[Tokens]:
-        """Pairs of tokens of the store that together are this one: a space that the reader saw, or lost."""
+        """Pairs of tokens of the store that together are this one, where a reader lost a space."""
         cuts = [(token[:i], token[i:]) for i in range(3, len(token) - 2)]
         known = set(self._known(sorted({part for pair in cuts for part in pair})))
         return [pair for pair in cuts if known.issuperset(pair)]
@@ -241,8 +237,8 @@ def _with_one_error(token: str) -> set[str]:
 def align(wanted: str, texts: Sequence[Sequence[str]]) -> list[tuple[int, tuple[int, int]]]:
     """Where texts, as tokens, have something like `wanted`: the fewest errors, and the tokens [from, to) alike.
 
-    An error is a letter too many, too few or another one, also a digit for a letter; another digit, one too many or too
-    few count as FAR. Spaces count nothing, but what is found begins and ends with a token, or that is an error.
+    A letter too many, too few or different is one error, a wrong digit FAR. Spaces do not count, but it is an error
+    where what is found does not begin or end with a token.
     """
     if not texts:
         return []
@@ -326,5 +322,4 @@ def find_words(words: Words, quoted: Sequence[Tokens], others: Iterable[Tokens])
 
 
 def _may_err(word: Tokens) -> bool:
-    """Whether a word is found though a letter of it is wrong."""
     return len(word) == 1 and len(word[0]) >= SHORTEST and not any(c.isdigit() for c in word[0])
