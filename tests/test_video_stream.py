@@ -17,7 +17,7 @@ import foveate
 from foveate.core.errors import BudgetError, FoveateError, OptionError, QueryError, VideoError
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import DenseFeatures
-from foveate.video import Dis, Frame, Propagation, Refresh, open_clip, stream
+from foveate.video import Frame, Propagation, Refresh, open_clip, stream
 from foveate.video.state import StreamSettings, step
 from tests.video_scenes import Counting, grouped, panning, photo
 
@@ -63,15 +63,6 @@ def test_features_follow_the_motion(pan: list[NDArray[np.uint8]]) -> None:
     alike = np.corrcoef(propagated, truth)[0, 1]
     assert alike > 0.9
     assert alike > np.corrcoef(copied, truth)[0, 1] + 0.1
-
-
-def test_a_flow_of_the_wrong_sign_is_worse_than_none(pan: list[NDArray[np.uint8]]) -> None:
-    dis = Dis()
-    right, none, wrong = (
-        run(pan[:8], refresh=AGE_ONLY, flow=lambda current, earlier, sign=sign: sign * dis(current, earlier))[-1]
-        for sign in (1, 0, -1)
-    )
-    assert right.confidence.mean() > none.confidence.mean() > wrong.confidence.mean()
 
 
 def test_only_keyframes_are_encoded_and_another_question_encodes_nothing(pan: list[NDArray[np.uint8]]) -> None:
