@@ -194,7 +194,7 @@ def test_crops_are_scored_as_the_picture_is(vlm: VLM, texture: Texture, monkeypa
         asked.append(how)
         return foveate.score(texture, query, **how)
 
-    monkeypatch.setattr("foveate.vlm.prepare.score", spy)
+    monkeypatch.setattr("foveate.vlm.context.score", spy)
     encoded = vlm.see(texture.with_channel("gaze", np.ones(texture.grid.shape)))
     scoring = ScoringOptions(channel_weights={"saliency": 0.5, "gaze": 0.1}, cues=False, prior="gaze")
     answer = vlm.ask(encoded, "the dog", mode="crop", budget=160, scoring=scoring, **SHORT)

@@ -17,19 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.allocation.policies import apportion
-from foveate.core.errors import BudgetError, QueryError, ResolutionHint
-from foveate.pipeline import encode, score
-from foveate.relevance.fusion import parse_options
+from foveate.core.errors import BudgetError, ResolutionHint
+from foveate.pipeline import encode
 from foveate.relevance.presets import PresetName, remember_preset
-from foveate.relevance.scoring import score_nothing
 from foveate.relevance.value import Relevance
 from foveate.serving.request import Budget
 from foveate.texture.cache import TextureCache
 from foveate.texture.texture import Texture
+from foveate.vlm.context import score_anyway
 from foveate.vlm.families.token_layout import TokenLayout
 from foveate.vlm.inputs.images import encoding_keywords
+from foveate.vlm.select.choice import Budget as VisualBudget
 from foveate.vlm.select.choice import Candidates, Choosing
-from foveate.vlm.select.methods import choose, count_tokens, floor_for, share_budget
+from foveate.vlm.select.methods import choose_tokens, floor_for, share_budget
 
 Indices = NDArray[np.int64]
 Pixels = NDArray[np.uint8]
@@ -92,58 +92,42 @@ def select_rows(
     """
     start = time.perf_counter()
     there = [layout.selectable for layout in layouts]
-    scored = [score_or_nothing(texture, question) for texture in textures]
+    scored = [score_anyway(texture, question, {}) for texture in textures]
     maps = [[relevance] for relevance, _ in scored]
-    if budget == "auto":
-        counts = count_tokens(layouts, maps, "auto")
-    elif budget is None or budget >= sum(there):
-        counts = there
-    elif budget < len(images):
-        raise BudgetError(
-            f"foveate_budget={budget} for {len(images)} images",
-            expected="at least one visual token for each image",
-            fix=f"pass {len(images)} or more, or fewer images",
-        )
-    else:
-        counts = _share(images, maps, layouts, budget)
-    rows = tuple(
-        choose("relevance", _candidates(layout, found, [image], floor), count).rows
-        for image, layout, found, count in zip(images, layouts, maps, counts, strict=True)
+    wanted: VisualBudget = "auto" if budget == "auto" else None
+    if isinstance(budget, int) and budget < sum(there):
+        if budget < len(images):
+            raise BudgetError(
+                f"foveate_budget={budget} for {len(images)} images",
+                expected="at least one visual token for each image",
+                fix=f"pass {len(images)} or more, or fewer images",
+            )
+        wanted = _share(images, maps, layouts, budget)
+    chosen = choose_tokens(
+        layouts, maps, [[image] for image in images], _no_features, wanted, "relevance", Choosing(floor=floor)
     )
-    searched = any(was for _, was in scored)
-    outcome: Outcome = "all" if counts == there else "chosen" if searched else "unsearched"
-    return ImageRows(rows, outcome, time.perf_counter() - start)
+    searched = any(unnamed is None for _, unnamed in scored)
+    whole = [choice.count for choice in chosen] == there
+    outcome: Outcome = "all" if whole else "chosen" if searched else "unsearched"
+    return ImageRows(tuple(choice.rows for choice in chosen), outcome, time.perf_counter() - start)
 
 
-def score_or_nothing(texture: Texture, question: str) -> tuple[Relevance, bool]:
-    """A question's relevance, and whether it names something that can be looked for."""
-    try:
-        return score(texture, question), True
-    except QueryError:
-        return score_nothing(texture, question, parse_options(texture, {})), False
-
-
-def _candidates(
-    layout: TokenLayout, maps: Sequence[Relevance], images: Sequence[Pixels], floor: float | None
-) -> Candidates:
-    def no_features() -> NDArray[np.float32]:
-        raise AssertionError("the model's features are in another process")
-
-    return Candidates(layout, maps, images, no_features, Choosing(floor=floor_for(maps, floor)))
+def _no_features(number: int = 0) -> NDArray[np.float32]:
+    raise AssertionError("the model's features are in another process")
 
 
 def _share(
     images: Sequence[Pixels], maps: Sequence[Sequence[Relevance]], layouts: Sequence[TokenLayout], budget: int
-) -> list[int]:
+) -> tuple[int, ...]:
     """Tokens of each image, at least one: as many as it has among the best of all."""
     if len(images) == 1:
-        return [budget]
+        return (budget,)
     there = np.array([layout.selectable for layout in layouts])
     grids = tuple(replace(grid, frame=number) for number, layout in enumerate(layouts) for grid in layout.grids)
     together = TokenLayout(grids, sum(layout.count for layout in layouts))
     found = [each for (each,) in maps]
-    all_images = _candidates(together, found, images, None)
+    all_images = Candidates(together, found, images, _no_features, Choosing(floor=floor_for(found)))
     shares = share_budget(all_images, all_images.on_grids(), budget)
     owner = np.repeat(np.arange(len(layouts)), [len(layout.grids) for layout in layouts])
     wanted = np.bincount(owner, shares, len(layouts))
-    return [int(n) for n in apportion(wanted, budget, lower=1, upper=there)]
+    return tuple(int(n) for n in apportion(wanted, budget, lower=1, upper=there))

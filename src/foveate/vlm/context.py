@@ -139,7 +139,12 @@ def score_text(texture: Texture, query: str, prior: Prior | None = None, encoder
     how: Scoring = {"encoder": encoder}
     if prior is not None:
         how |= {"prior": prior.plane, "prior_weight": prior.weight}
+    return score_anyway(texture, query, how)[0]
+
+
+def score_anyway(texture: Texture, query: str, how: Scoring) -> tuple[Relevance, QueryError | None]:
+    """`foveate.score`; a question that names nothing has a map of its prior alone, and comes with the error."""
     try:
-        return score(texture, query, **how)
-    except QueryError:
-        return score_nothing(texture, query, parse_options(texture, how))
+        return score(texture, query, **how), None
+    except QueryError as cause:
+        return score_nothing(texture, query, parse_options(texture, how)), cause

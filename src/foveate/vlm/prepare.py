@@ -13,12 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 from foveate.allocation.allocation import Allocation
 from foveate.core.checks import check_choice, check_type, keyword
 from foveate.core.errors import OptionError, QueryError, SceneError, warn
-from foveate.pipeline import score
-from foveate.relevance.fusion import Scoring, ScoringOptions, parse_options
+from foveate.relevance.fusion import Scoring, ScoringOptions
 from foveate.relevance.presets import preset_of
-from foveate.relevance.scoring import given_relevance, score_nothing
+from foveate.relevance.scoring import given_relevance
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
+from foveate.vlm.context import score_anyway
 from foveate.vlm.encoded import MODES, Attached, EncodedImage, Mode
 from foveate.vlm.families.family import VisualFeatures
 from foveate.vlm.inputs.prompt import check_question, prompt_ids, prompt_text
@@ -147,11 +147,9 @@ def _search(
     found, unnamed = list[Relevance](), list[QueryError]()
     for texture, text, prior in zip(textures, compress(texts, wanted), priors, strict=True):
         how = cast("Scoring", {**scoring.keywords(), "encoder": told, "prior": prior})
-        try:
-            found.append(score(texture, text, **how))
-        except QueryError as cause:
-            unnamed.append(cause)
-            found.append(score_nothing(texture, text, parse_options(texture, how)))
+        relevance, cause = score_anyway(texture, text, how)
+        found.append(relevance)
+        unnamed += [cause] if cause else []
     followed = any(prior is not None for prior in priors)
     if unnamed and warned and not (followed and scoring.prior_weight == 1):  # 1: the prior is all that was wanted
         warn(
