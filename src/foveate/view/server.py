@@ -78,15 +78,12 @@ def bind(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         made = socket.create_server((host, port), family=family, backlog=CONNECTIONS)
     except OSError as cause:
-        if cause.errno == errno.EADDRINUSE:
+        if cause.errno in (errno.EADDRINUSE, errno.EACCES):
+            taken = cause.errno == errno.EADDRINUSE
             raise OptionError(
-                f"--port {port}: another program listens there",
-                expected="a free port",
+                f"--port {port}: {'another program listens there' if taken else 'the system keeps it for itself'}",
+                expected="a free port above 1023",
                 fix="leave --port out, which takes a free one; or end the other foveate view",
-            ) from None
-        if cause.errno == errno.EACCES:
-            raise OptionError(
-                f"--port {port}: the system keeps it for itself", expected="1024 to 65535, or 0", fix="leave --port out"
             ) from None
         raise OptionError(
             f"--host {host}: {(cause.strerror or str(cause)).partition(' (')[0]}",

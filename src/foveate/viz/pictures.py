@@ -101,10 +101,7 @@ def kept(
 
     Raises OptionError for anything else, and what `load_image` raises.
     """
-    check_type("kept", allocation, (Allocation, Regions), fix="pass allocate(relevance, budget) or regions(...)")
-    check_whole(allocation.grid, "a picture")
-    rgb = photograph(image, side)
-    check_shape(rgb, allocation)
+    rgb = _photograph_of(allocation, image, side)
     drawn = lay_kept(rgb, allocation) if isinstance(allocation, Allocation) else lay_regions(rgb, allocation)
     if boxes is not None:
         drawn = lay_frames(drawn, boxes, allocation)
@@ -131,11 +128,7 @@ def homunculus(
 
     Raises OptionError for anything else, and what `load_image` raises.
     """
-    if isinstance(allocation, Allocation | Regions):
-        check_whole(allocation.grid, "a picture")
-    rgb = photograph(image, side)
-    check_type("kept", allocation, (Allocation, Regions), fix="pass allocate(relevance, budget) or regions(...)")
-    check_shape(rgb, allocation)
+    rgb = _photograph_of(allocation, image, side)
     tile = homunculus_tile(rgb, allocation, rest)
     return paper.paint(arrange([tile], 1)) if labels else Image.fromarray(tile.picture)
 
@@ -371,6 +364,15 @@ def photograph(image: Texture | ImageSource, side: int) -> Bytes:
     side = check_int("side", side, SMALLEST, LARGEST)
     rgb = image.pixel if isinstance(image, Texture) else load_image(image).rgb
     return scale_to(rgb, side)
+
+
+def _photograph_of(found: Allocation | Regions, image: Texture | ImageSource, side: int) -> Bytes:
+    """The photograph that cells or regions are drawn over. Raises OptionError for anything else."""
+    check_type("kept", found, (Allocation, Regions), fix="pass allocate(relevance, budget) or regions(...)")
+    check_whole(found.grid, "a picture")
+    rgb = photograph(image, side)
+    check_shape(rgb, found)
+    return rgb
 
 
 def is_shaped_like(rgb: Bytes, grid: Grid) -> bool:
