@@ -374,6 +374,7 @@ def test_a_file_without_pictures(tmp_path: Path, name: str) -> None:
         ("", VideoNotFoundError, "'' cannot be read"),
         ("null\0byte.mp4", VideoNotFoundError, "null"),
         ("https://example.com/a.mp4", VideoNotFoundError, "download it"),
+        ("camera:0", VideoNotFoundError, "an iterable of the camera's pictures"),
         ("/dev/null", VideoError, "regular"),
         ("camera:0", VideoNotFoundError, "camera:0"),
         (0, VideoError, "given as 0"),

@@ -220,6 +220,15 @@ def open_clip(source: ClipSource, *, long_side: int | None = None, rate: float |
     return VideoClip(reader)
 
 
+def _way_to(text: str) -> str:
+    """What to do where no file has this path."""
+    if "://" in text:
+        return "foveate downloads no videos: download it and pass its path"
+    if text.startswith("camera:"):
+        return "pass an iterable of the camera's pictures: six lines with OpenCV, in docs/video.md"
+    return f"check the spelling; the working directory is '{Path.cwd()}'"
+
+
 def _open_path(text: str, long_side: int | None, rate: float | None) -> ClipReader:
     path = Path(text)
     try:
@@ -231,9 +240,7 @@ def _open_path(text: str, long_side: int | None, rate: float | None) -> ClipRead
         raise VideoNotFoundError(
             f"'{text[:200]}' cannot be read ({getattr(cause, 'strerror', None) or cause})",
             expected="the path of a video or of a folder of images that can be read",
-            fix="foveate downloads no videos: download it and pass its path"
-            if "://" in text
-            else f"check the spelling; the working directory is '{Path.cwd()}'",
+            fix=_way_to(text),
         ) from None
     if path.is_dir():
         return ImageReader(path.name or text, files, long_side, rate, ahead=True)
