@@ -37,11 +37,7 @@ class AsArray:
         return array.astype(array.dtype if dtype is None else dtype, copy=bool(copy and kept))
 
     def torch(self, device: str | Device | None = None) -> Tensor:
-        """The numbers of `np.asarray` as a new tensor; `device` None is the CPU.
-
-        Raises:
-            MissingExtraError: torch is not installed. OptionError: no such device, or it cannot be used here.
-        """
+        """A new tensor of the numbers; None is the CPU. Raises MissingExtraError; OptionError for an unknown device."""
         torch = import_torch(f"{type(self).__name__}.torch()")
         array, _ = self._array()
         try:
@@ -56,10 +52,7 @@ class AsArray:
 
 
 def to_half(values: NDArray[np.floating]) -> NDArray[np.float16]:
-    """The nearest float16 of each number; too large ones become infinite, without a warning.
-
-    As NumPy's `astype`, in a tenth of its time where OpenCV (5) converts; only the bits inside a NaN may differ.
-    """
+    """NumPy's `astype(float16)` in a tenth of its time (OpenCV 5); too large ones become infinite without a warning."""
     if values.dtype != np.float32 or not values.size or not _opencv_converts():
         with np.errstate(over="ignore"):
             return values.astype(np.float16)

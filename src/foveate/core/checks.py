@@ -29,12 +29,7 @@ _options: ContextVar[Mapping[str, str]] = ContextVar("options", default={})  # n
 
 
 def keyword(name: str, *value: object) -> str:
-    """A keyword for a message, as the caller writes it: `budget=0` in Python, `--budget 0` where a command runs.
-
-    >>> with spelled({"read": "--read", "long_side": "--long-side"}):
-    ...     keyword("read", False), keyword("long_side"), keyword("long_side", "native")
-    ('--no-read', '--long-side', '--long-side native')
-    """
+    """A keyword for a message, as the caller writes it: `budget=0` in Python, `--budget 0` where a command runs."""
     option = name if name.startswith("-") else _options.get().get(name)
     if option is None or not value:
         return option or (f"{name}={_show(value[0])}" if value else name)

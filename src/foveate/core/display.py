@@ -1,7 +1,4 @@
-"""Values that show themselves: in a notebook, on a desktop, in a file.
-
-`foveate.viz` draws them. It is imported when a picture is wanted: the only import upwards in the package.
-"""
+"""Values that show themselves. `foveate.viz` draws them, imported on demand: the only import upwards in the package."""
 
 from __future__ import annotations
 
@@ -40,19 +37,15 @@ class Drawable:
     _drawn_by: ClassVar[str] = "picture_of"  # of foveate.viz
 
     def picture(self, **how: Any) -> Image.Image:
-        """The value as a picture, RGB; `how`: options of `foveate.viz.picture_of`.
-
-        Raises OptionError for other options, or where there is nothing to draw.
-        """
+        """The value as a picture, RGB; `how`: options of `foveate.viz.picture_of`. Raises OptionError."""
         draw = getattr(importlib.import_module("foveate.viz"), self._drawn_by)
         drawn: Image.Image = draw(self, **check_how(how, draw))
         return drawn
 
     def show(self, **how: Any) -> None:
-        """Show the picture, with options as for `picture`: in a notebook below the cell, on a desktop in its viewer.
+        """Show the picture in a notebook or the desktop's viewer; else it becomes a PNG in the current folder.
 
-        Without either it is written as a PNG into the current folder, under a free name, and the path is printed.
-        Raises OutputError where that fails, too.
+        `how` as for `picture`. Raises OutputError.
         """
         drawn = self.picture(**how)
         if in_notebook():
@@ -64,13 +57,9 @@ class Drawable:
             print(f"no viewer here: the picture is in {path.resolve()}")
 
     def save_image(self, path: str | os.PathLike[str], **how: Any) -> None:
-        """Write the picture, with options as for `picture`: all of it or nothing. A file that is there is replaced.
+        """Write the picture, with options as for `picture`, over what is there: all of it or nothing.
 
-        Args:
-            path: its end says the format: .png, .jpg, .webp, .tif or .pdf.
-
-        Raises:
-            OptionError: no such format. OutputError: the path is a folder, its folder is missing, or writing fails.
+        `path` ends in .png, .jpg, .webp, .tif or .pdf. Raises OptionError, OutputError.
         """
         target = check_picture_path(path)
         write_whole(target, encode_picture(self.picture(**how), target))

@@ -13,10 +13,7 @@ from foveate.core.errors import OutputError
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that readers, and a crash at any moment, see the old content or the new, never a part.
-
-    Raises OutputError with the cause; no temporary file is left then.
-    """
+    """Write a file so that readers, and a crash at any moment, see the old content or the new. Raises OutputError."""
     temporary = path.parent / f".{secrets.token_hex(8)}.part"  # short: the name itself may be as long as names can be
     try:
         if not path.name:
@@ -39,10 +36,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def check_target(path: Path, what: str, ours: Callable[[Path], bool], *, suffix: str = "") -> None:
-    """Raises OutputError for a path of another suffix, and where a file would be replaced that `ours` does not accept.
-
-    Whatever `ours` raises means the same. `what` names our kind of file in the message.
-    """
+    """Raises OutputError for a path of another suffix, and where `ours` raises or says no of the file that is there."""
     if suffix and path.suffix.lower() not in ("", suffix):
         raise OutputError(
             f"a {what} named '{path.name}'",

@@ -200,10 +200,7 @@ def _gathered(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]
 def sample_nearest(
     plane: NDArray[Any], y: NDArray[np.floating], x: NDArray[np.floating], boundary: Boundary = "clamp"
 ) -> NDArray[Any]:
-    """Read [h, w, c] (or [h, w]) at cell coordinates y, x [n] -> [n, c] (or [n]).
-
-    Outside, "clamp" repeats the border, "wrap" the plane, and "zero" is 0.
-    """
+    """Read [h, w, c] (or [h, w]) at cell coordinates y, x [n] -> [n, c] (or [n]); outside as in `Texture.sample`."""
     (rows, in_y), (cols, in_x) = (_inside(np.floor(v), n, boundary) for v, n in zip((y, x), plane.shape, strict=False))
     read = plane[rows, cols]
     return read if boundary != "zero" else read * _column(in_y & in_x, plane.ndim).astype(plane.dtype)

@@ -2,10 +2,9 @@
 
 * Formats are an allow-list, decided by content; limits on bytes and pixels come before decoding.
 * EXIF orientation is applied. Alpha is composited over white and kept.
-* 16-bit grey is scaled by 1/257. Floats and 32-bit integers need a declared range.
+* 16-bit grey is scaled by 1/257, 16-bit colour shifted by Pillow. Floats and 32-bit integers need a declared range.
 
-16-bit colour files are reduced by Pillow (v >> 8). Colour profiles and the transparent value of a 16-bit grey PNG are
-ignored. Of animations and multi-page files the first frame is read; of a PIL image, the current one.
+Not covered: colour profiles, the transparent value of a 16-bit grey PNG, frames after the first.
 """
 
 from __future__ import annotations
@@ -115,10 +114,9 @@ def load_image(
 
 
 def load_reduced(source: ImageSource, at_least: int | None) -> tuple[Picture, tuple[int, int]]:
-    """An image with a long side of `at_least` pixels or more, maybe reduced; and its whole (H, W).
+    """An image with a long side of `at_least` pixels or more, and its whole (H, W). Errors are as from `load_image`.
 
-    Only a JPEG's path or bytes are reduced, to the smallest of 1/8, 1/4, 1/2 that divides both sides, so that the grid
-    of cells stays the same. Errors are as from `load_image`.
+    Only a JPEG's path or bytes are reduced, to 1/8, 1/4 or 1/2 if that divides both sides (the grid stays the same).
     """
     if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview):
         picture = load_image(source)
@@ -277,7 +275,6 @@ def _printable(content: bytes) -> str:
 
 
 def undecodable(name: str, cause: Exception) -> ImageDecodeError:
-    """The error for a file whose decoder failed."""
     return ImageDecodeError(
         f"'{name}' begins as an image, but cannot be decoded: {cause or type(cause).__name__}",
         expected="a complete, undamaged file",

@@ -1,10 +1,7 @@
 """The channel table: what each of the 40 named channels means, and where a layout puts it.
 
-A `Layout` gives channels layer numbers. A channel that was not computed has its neutral value everywhere, and no plane.
-
-Beside the 40 there are derived channels, computed from pixels when they are read; known extras without a layer (depth,
-normals, ...); new names (`extra_channel`); angles of positions (rope_...); and embedding_16, embedding_17, ... of an
-embedding with a rank above 16.
+Other channels: derived ones, computed from pixels when they are read; known extras without a layer (depth, normals,
+...); new names (`extra_channel`); angles of positions (rope_...); and embedding_16, embedding_17, ... of higher ranks.
 """
 
 from __future__ import annotations
@@ -163,10 +160,7 @@ class Description(TypedDict, total=False):
 
 
 def extra_channel(name: str, native: Native, **description: Unpack[Description]) -> Channel:
-    """A channel that is not in the table.
-
-    Raises ChannelError for a name that is taken or not readable, OptionError for the rest.
-    """
+    """A channel that is not in the table. Raises ChannelError for a bad or taken name, OptionError for the rest."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ChannelError(
             f"a channel named {name!r}",

@@ -1,7 +1,7 @@
 """The keywords that functions and commands share: values, default and one sentence for each, in one table.
 
 `--help` takes its texts from here, and tests/test_defaults.py compares the table with docs/defaults.md, signatures and
-the fields of option classes. To add a keyword, add it to its function and here; the test shows the missing line.
+option classes. To add a keyword, add it to its function and here; the test shows the missing line.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ class Option:
 
     @property
     def row(self) -> str:
-        """Its line in docs/defaults.md."""
         usual = f": {self.usual}" if self.usual else ""
         return f"| `{self.name}` | {self.values} | `{self.default}`{usual} | {self.about} |"
 

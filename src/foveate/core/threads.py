@@ -1,8 +1,4 @@
-"""Work in threads: a function on many items in their order, work ahead of its reader or behind its caller.
-
-Also: what threads load only once (`once`), NumPy's products in one thread (`products_in_one_thread`), and several
-images of which some are bad (`is_several`, `attempt`, `complete`).
-"""
+"""Work in threads, in order, ahead or behind; what is loaded once; NumPy in one thread; images of which some are bad."""
 
 from __future__ import annotations
 
@@ -37,7 +33,6 @@ def map_in_order(function: Callable[[A], B], items: Iterable[A], threads: int) -
     """`function(item)` of each item, in their order, by so many threads; items are taken a few ahead of the results.
 
     An exception of `function`, or of taking an item, is raised in its place; work that has not begun is then dropped.
-    (`Executor.map` takes all items at once before Python 3.14.)
     """
     waiting: deque[Future[B]] = deque()
     pool = ThreadPoolExecutor(threads, "foveate")
@@ -64,8 +59,7 @@ def map_in_order(function: Callable[[A], B], items: Iterable[A], threads: int) -
 class Ahead(Iterator[A]):
     """The same items in their order, made by a thread while others are worked on: up to `most` of them wait.
 
-    Nothing is made before the first is asked for. An exception is raised in its place, and ends the items. The thread
-    ends with the last item, `close`, or the last reference to this object.
+    The thread begins with the first request and ends with the last item, `close`, or an exception, raised in its place.
     """
 
     def __init__(self, items: Iterator[A], most: int) -> None:
@@ -111,12 +105,6 @@ class Ahead(Iterator[A]):
 class Behind(AbstractContextManager["Behind"]):
     """Calls that a thread makes in their order while the caller goes on; up to `most` of them wait.
 
-    >>> with Behind(2) as behind:
-    ...     for word in ("a", "b"):
-    ...         behind.call(print, word)
-    a
-    b
-
     An exception is raised by a later call, or at the end of the block. A block that raises drops calls not yet begun.
     """
 
@@ -161,10 +149,7 @@ def once(most: int = 1) -> Callable[[Callable[P, B]], Once[P, B]]:
 
 
 class _OneThread:
-    """The process-wide limit on NumPy's threads: set when the first block begins, lifted when the last one ends.
-
-    threadpoolctl alone restores 1 where a block begins within another one and ends later.
-    """
+    """The process-wide limit: threadpoolctl alone restores 1 where a block begins within another one and ends later."""
 
     def __init__(self) -> None:
         self._lock, self._within = threading.Lock(), set[object]()
@@ -207,8 +192,7 @@ _one_thread = _OneThread()
 def products_in_one_thread() -> Generator[None]:
     """Within this block NumPy's products, in the whole process, take one thread. Blocks may be nested and overlap.
 
-    For small products with other work between: NumPy's threads spin for 25 ms waiting for the next product, and take
-    the cores from that work. Entering and leaving takes about 20 microseconds.
+    For small products with other work between, from which NumPy's threads take the cores while they spin.
     """
     block = object()
     try:

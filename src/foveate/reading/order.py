@@ -1,7 +1,4 @@
-"""The reading order of lines: rows from top to bottom, columns of prose one after the other.
-
-Prose fills its column, line after line; the cells of a table do not, and are read row by row.
-"""
+"""The reading order of lines: rows from top to bottom, columns of prose (not of a table) one after the other."""
 
 from __future__ import annotations
 
@@ -22,10 +19,7 @@ FULL, WIDE = 0.75, 8.0  # share of its column that a row of prose fills; its len
 
 
 def arrange(words: Sequence[Word], reader: str, turn: int) -> Words:
-    """Words of a page that is turned by so many quarters clockwise -> in reading order.
-
-    A line's words keep their order; it is cut at wide gaps.
-    """
+    """Words of a page that is turned by so many quarters clockwise -> in reading order; lines are cut at wide gaps."""
     if not words:
         return Words.of((), reader)
     level = stand_upright(np.array([word.box for word in words], float), turn)

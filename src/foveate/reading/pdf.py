@@ -1,7 +1,7 @@
 """A page of a PDF as a picture and the words of its text layer (extra `[text]`: pypdfium2).
 
-The page is drawn with a long side of LONG_SIDE pixels, at no more than 300 dots an inch, filled-in forms included. A
-text layer whose fonts do not map shapes to characters counts as none.
+The page is drawn LONG_SIDE pixels long, at no more than 300 dots an inch, filled-in forms included. A text layer whose
+fonts do not map shapes to characters counts as none.
 """
 
 from __future__ import annotations
@@ -39,12 +39,9 @@ _lock = threading.Lock()  # PDFium knows no threads
 
 
 class PdfPage(NamedTuple):
-    """A page of a PDF.
+    """A page as it is drawn, and the words of its text layer (or None).
 
-    Attributes:
-        picture: as it is drawn.
-        words: of its text layer; None where it has none.
-        scanned: whether it is an image with few words or none in the layer: a reader may find more.
+    `scanned`: it is an image with few words or none in the layer, so a reader may find more.
     """
 
     picture: Picture
@@ -60,9 +57,7 @@ def is_pdf(source: ImageSource) -> TypeGuard[str | os.PathLike[str] | bytes]:
 def load_page(source: str | os.PathLike[str] | bytes, page: int | None = None) -> PdfPage:
     """A page of a PDF, from its path or its bytes. Pages count from 1; None is the only one.
 
-    Raises:
-        MissingExtraError: pypdfium2 is not installed. PageError: no such page, or None of several.
-        ImageNotFoundError, ImageTooLargeError, ImageDecodeError: the file or the page cannot be read.
+    Raises MissingExtraError, ImageNotFoundError, ImageTooLargeError, ImageDecodeError; PageError for a wrong page.
     """
     with needed_by("a PDF", "text", "or save the page as PNG"):
         import pypdfium2

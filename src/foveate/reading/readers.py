@@ -97,9 +97,7 @@ def choose_reader(read: bool | ReadBy | None, wanted: bool) -> WordReader | None
 def read_words(rgb: NDArray[np.uint8], reader: ReadBy = "auto") -> Words:
     """uint8 [H, W, 3] -> the words in it.
 
-    Raises:
-        ImageArrayError: no image. OptionError: no such reader, or it failed or returned something else than words.
-        MissingExtraError: its package or program is not installed. ModelFilesError: its models cannot be loaded.
+    Raises ImageArrayError, MissingExtraError, ModelFilesError; OptionError for a reader that is unknown or failed.
     """
     check_rgb(rgb)
     found = find_reader(reader)

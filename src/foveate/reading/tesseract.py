@@ -1,7 +1,4 @@
-"""Tesseract as a reader: a program of the system, with the image on its standard input.
-
-A fifth of RapidOCR's time on a page, good on clean print, next to nothing in photographs (docs/reading.md).
-"""
+"""Tesseract, a program of the system, as a reader: fast, good on clean print, not in photographs (docs/reading.md)."""
 
 from __future__ import annotations
 

@@ -31,7 +31,6 @@ class Word(NamedTuple):
     """A word that was read.
 
     Attributes:
-        text: as read.
         box: (y0, x0, y1, x1) in pixels.
         confidence: in [0, 1].
         line: number of its line, from 0, in reading order.
@@ -47,7 +46,6 @@ class Line(NamedTuple):
     """Words of one line.
 
     Attributes:
-        text: its words with spaces between them.
         box: around its words, (y0, x0, y1, x1) in pixels.
         confidence: the mean of its words'.
         words: numbers of its words, in order.
@@ -99,10 +97,7 @@ class Words(Frozen, Sequence[Word]):
 
     @classmethod
     def of(cls, words: Iterable[Word], reader: str, turned: int = 0) -> Words:
-        """Words of any reader as one value, with lines numbered in order of appearance.
-
-        Unprintable characters are left out, and words without any other.
-        """
+        """Words of any reader as one value. Lines are numbered by appearance; unprintable characters are left out."""
         every = [word._replace(text=printable(word.text)) for word in words]
         every = [word for word in every if word.text]
         seen = {number: k for k, number in enumerate(dict.fromkeys(word.line for word in every))}

@@ -1,8 +1,7 @@
 """Approximate nearest neighbours (ann): vectors in lists by FAISS, of which a search in a large store asks a few.
 
-docs/store.md ("Beyond a million") specifies the file and has the measurements. The file is a cache: where it is
-damaged, of another store or version, or faiss is missing, a warning is given and the exact scan takes its place. Not
-covered: GPUs; a file that is cut off while it is mapped.
+docs/store.md ("Beyond a million") specifies the file. It is a cache: damaged, or without faiss, it costs a warning, and
+the exact scan takes its place. Not covered: GPUs; a file that is cut off while it is mapped.
 """
 
 from __future__ import annotations
@@ -259,12 +258,7 @@ def _images(reader: Reader, sequence: int) -> tuple[Ints, Ints]:
 
 
 class Lists:
-    """The ann file of a store, checked before anything of it is used.
-
-    Raises:
-        FileNotFoundError. StoreDamagedError: it is not as it was written. StoreVersionError: of an earlier version.
-        StoreError: of another store.
-    """
+    """The ann file of a store, checked first. Raises FileNotFoundError and the Store...Errors that fit."""
 
     def __init__(self, reader: Reader) -> None:
         self.path = reader.path / ANN_FILE

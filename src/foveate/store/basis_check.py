@@ -270,10 +270,7 @@ def likeness(full: Floats, other: Floats) -> tuple[float, float]:
 
 
 def overlap_nearest(full: Floats, small: Floats, seeking: NDArray[np.int64]) -> float:
-    """Of some rows of two stacks of vectors [n, D]: the mean share of the ten nearest others that is the same in both.
-
-    Nearest is by cosine; of equals, the first. 1 where there are no others.
-    """
+    """Of rows of two stacks of vectors [n, D]: the mean share of the ten nearest (by cosine) that both have."""
     nearest = min(NEAREST, len(full) - 1)
     if nearest < 1:
         return 1.0

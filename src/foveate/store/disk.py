@@ -1,7 +1,6 @@
 """Every write of the store goes through here: one place to make it safe, and one to make it fail.
 
-A file is written under a temporary name, flushed, renamed, and the folder flushed: readers, and a crash at any moment,
-see all of it or nothing. One process writes at a time. Tests pass a Disk whose `step` ends the process or fails.
+Readers, and a crash at any moment, see all of a file or nothing. Tests pass a Disk whose `step` fails.
 
 Not covered: disks that say "flushed" before it is true; network file systems whose locks do not reach other machines.
 """
@@ -150,10 +149,7 @@ def _refused(path: Path, done: str, cause: Exception) -> OutputError:
 
 @contextmanager
 def only_writer(store: Path) -> Iterator[None]:
-    """Be the only writer of the store while the block runs. Raises StoreLockedError at once, OutputError.
-
-    The operating system's lock ends with the process; what the file `lock` says is for the message only.
-    """
+    """Be the only writer of the store (lock of the operating system). Raises StoreLockedError at once, OutputError."""
     path = store / "lock"
     lock = FileLock(path, timeout=0, fallback_to_soft=False)  # a soft lock would outlive its process
     try:

@@ -1,8 +1,7 @@
 """Where batches of work are done: in this process, or on the workers of a Ray cluster.
 
-Work is a pure function from a batch of columns to a batch of columns: ingest.EncodeBatch, shared_basis.SumBatch.
-Batches, their order and sums over them are the same whatever the engine and the number of workers. File names travel as
-bytes: not all are Unicode. A batch whose worker dies again and again ends the job with an error that names its files.
+Work is a pure function from a batch of columns to a batch of columns; batches, their order and sums over them do not
+depend on the engine. File names travel as bytes: not all are Unicode.
 """
 
 from __future__ import annotations
@@ -36,10 +35,7 @@ OBJECTS = 2**29  # bytes of shared memory for a Ray that is started here
 
 class Engine(Protocol):
     def map(self, work: Work, columns: Mapping[str, Sequence[Any]], batch: int) -> Iterator[Batch]:
-        """`work` on every `batch` rows; results in the order of the rows, in pieces of any length.
-
-        A column "number" says which rows they are. Raises what work raises, and EngineError.
-        """
+        """`work` on every `batch` rows; results in the order of the rows. Raises what work raises, and EngineError."""
 
 
 @dataclass(frozen=True)

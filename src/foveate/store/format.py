@@ -2,8 +2,7 @@
 
 * Every shard repeats identity and space, and its header holds all that the index knows, so the shards in the order of
   their numbers make the store whole again. One without images adds names, or removes some.
-* The tensors of an image lie side by side, so a texture is one read with one CRC-32 (the safetensors library would sort
-  them). The vectors of all images of a shard are one tensor.
+* The tensors of an image lie side by side, so a texture is one read with one CRC-32.
 * A file may be hostile: everything that is read is checked here or in index.py.
 """
 
@@ -307,7 +306,7 @@ class Record:
 
     Attributes:
         key: of Identity.key. image: SHA-256 of the image's bytes, in hex.
-        grid: cells over the image. flags: FLAT, ALPHA. step: of the residual.
+        flags: FLAT, ALPHA. step: of the residual.
         tensors: by name, in the order of `shapes_of`, without the vectors.
         vectors: float16 [k, s].
     """
@@ -404,10 +403,7 @@ class Name:
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """One image of a shard: `head` of Record.as_json; start and length of its tensors in the file; lengths in bytes.
-
-    `words` is 0 where the image was not read.
-    """
+    """One image of a shard: `head` of Record.as_json; start and lengths in bytes (`words` is 0 if it was not read)."""
 
     head: dict[str, Any]
     start: int

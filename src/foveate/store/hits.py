@@ -6,9 +6,8 @@
                  of its words that is written in the image, if that is more
     score        the geometric mean over the phrases (docs/store.md); of one phrase, the confidence of `foveate.score`
 
-What is in quotes must be written: only images that have it are searched, and how well they do is a further factor. An
-image that its vectors represent badly can be missed. Of equal scores, the image stored first comes first. Images that
-were removed during a search are passed over.
+What is in quotes must be written. Of equal scores, the image stored first comes first. Images that were removed during
+a search are passed over.
 """
 
 from __future__ import annotations
@@ -119,10 +118,7 @@ class Hit(Drawable):
 
     @cached_property
     def map(self) -> Floats:
-        """Where in the image by the question alone: float32 [h, w] in [0, 1]; zeros where only writing is asked for.
-
-        Needs no pixels, so it takes a small part of the time of `relevance`.
-        """
+        """Where in the image by the question alone, without its pixels: float32 [h, w] in [0, 1]; zeros for writing."""
         query = self._asked.query
         return np.zeros(self.texture.grid.shape, np.float32) if query is None else self._map(self.texture, query)
 
@@ -177,10 +173,7 @@ def search(
     texture: Callable[[str], StoredTexture],
     short_lists: Callable[[Sequence[Query], Calibration, int], Listed | None] | None = None,
 ) -> list[list[Hit]]:
-    """See Store.search.
-
-    `texture` gives that of a path; `short_lists` those of approximate nearest neighbours, or None for the exact scan.
-    """
+    """See Store.search. `short_lists` gives those of approximate nearest neighbours, or None for the exact scan."""
     k = check_int("k", k, fix="20 is usual")
     size = reranked(reader, k) if rerank is None else max(check_int("rerank", rerank), k)
     _check_some(texts)
@@ -239,10 +232,7 @@ def _images(reader: Reader) -> int:
 
 
 def reranked(reader: Reader, k: int) -> int:
-    """Images to search exactly for the best k: 50, 5 k, or the root of the store's images, whichever is most.
-
-    Removed images count until they are compacted: counting the others would take longer than searching for them.
-    """
+    """Images to search exactly for the best k: 50, 5 k, or the root of the store's images, whichever is most."""
     return max(RERANKED, FACTOR * k, math.isqrt(max(0, _images(reader))))
 
 

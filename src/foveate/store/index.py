@@ -1,10 +1,8 @@
 """The index: SQLite, a quick way to find what the shards hold. It can be made again from them.
 
 * WAL and synchronous=FULL: a row that was acknowledged survives a power cut, and readers do not wait for the writer.
-* Rows are made from the header of a shard that is already on the disk (`admit`), and checked where they are read: an
-  index may be hostile, or old.
+* Rows are checked where they are read: an index may be hostile, or old.
 * Where Python's SQLite lacks FTS5 there is no search by what is written.
-* Each thread has its connection, and so has each process after a fork.
 * A folder that cannot be written to gets its index in memory, as SQLite could not even read there in WAL mode.
 """
 
@@ -163,7 +161,7 @@ class _Connection:
 
 
 class Index:
-    """Connections to one index. `where` is the file, or None for one in memory; `frozen`: it cannot be written to.
+    """Connections to one index, one a thread. `where` None: in memory; `frozen`: it cannot be written to.
 
     `read`: whether the store's images are read. `texts`: whether it keeps what is written in them.
     """
@@ -350,10 +348,7 @@ def image_rows(shard: Shard) -> list[tuple[Any, ...]]:
 
 
 def admit(connection: sqlite3.Connection, shard: Shard, texts: Sequence[str | None] | None) -> None:
-    """Everything that a shard's header says, as rows; inside a transaction. What is there already changes its place.
-
-    `texts`: what is written in the shard's images, where the index keeps that.
-    """
+    """Everything that a shard's header says, as rows, and `texts` where the index keeps them; inside a transaction."""
     connection.execute(
         "INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?, ?)",
         (shard.sequence, shard.file, shard.bytes, len(shard.entries), *shard.vectors),

@@ -1,11 +1,8 @@
 """Adding images: files are read, encoded by threads or an engine, and published a shard at a time, in their order.
 
-* Idempotent: the same call again does what is left. A file of known size and time is not read; known bytes get a
-  further name; an image without its words is read and not encoded again (but by an engine, whose workers do not know
-  the store).
-* Memory does not grow with the folder: the window of files that are read and not yet written is bounded.
-* Only this process publishes, so a store made on a cluster holds what a store of one machine holds, in the same order.
-* Whatever ends the work early, what is ready is published first; a full disk excepted.
+The same call again does what is left. Memory does not grow with the folder. Only this process publishes, so a store
+made on a cluster holds what one machine's holds, in the same order. Whatever ends the work early, what is ready is
+published first; a full disk excepted.
 """
 
 from __future__ import annotations
@@ -76,10 +73,7 @@ OWN_RANK, VECTORS = 24, 6
 
 @dataclass(frozen=True)
 class Progress:
-    """How far `add` is: files done of a total; images added, further names, known before, bad; seconds so far.
-
-    `read`: images whose writing was read.
-    """
+    """How far `add` is: files done of a total; images added, further names, known, bad, read; seconds so far."""
 
     done: int
     total: int

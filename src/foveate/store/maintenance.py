@@ -1,7 +1,6 @@
 """Keeping a store: is every byte as it was written, can it be smaller, and can several become one?
 
-At any moment a crash leaves the old shards, the new ones, or both. Into a store with peaks `merge` takes the images of
-one without, too, and makes the peaks of what is kept of the cells.
+At any moment a crash leaves the old shards, the new ones, or both.
 """
 
 from __future__ import annotations
@@ -201,7 +200,7 @@ def compact(path: Path, wanted: Wanted, disk: Disk, progress: Callable[[int, int
 
 
 def merge(path: Path, others: Sequence[Path], wanted: Wanted, disk: Disk) -> int:
-    """Take the images of other stores. -> how many were new. Raises StoreError where they cannot be compared."""
+    """Take the images of other stores; peaks are made where this one has them. -> how many. Raises StoreError."""
     sources: list[tuple[Path, Reader]] = []
     for other in others:
         source = open_store(other, Wanted(), disk, (), other.parent)

@@ -1,7 +1,6 @@
 """Reading: a row of the index -> one read of one piece of a shard -> a texture. Safe from many threads.
 
-Checksum, size and range of numbers are compared every time. Damage is an error that names shard and image; all else is
-served as before. A file stays open while it is used, so one that `compact` removed meanwhile is read to the end.
+Damage is an error that names shard and image; all else is served as before.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ class Reader:
     """Reads records and image-level vectors of one store.
 
     Args:
-        path: of the store. root: where images are looked for by their names if they are not where they were.
+        root: where images are looked for by their names if they are not where they were.
         channels: planes that textures make when they are needed.
     """
 

@@ -1,8 +1,7 @@
 """Features of a picture -> the record that the store keeps (format.py), with its image-level vectors.
 
-A thing is a few cells, and the mean of an image says little of it. So an image is represented by k vectors in the space
-that all images share, the cells that are most unlike each other (`farthest`); or, where features are planes of
-evidence, by the peak of each plane (docs/store.md). The residual is measured with all rounding in it.
+These are the cells that are most unlike each other (`farthest`), since a thing is a few cells and a mean says little of
+it; or, where features are planes of evidence, the peak of each plane (docs/store.md).
 """
 
 from __future__ import annotations
@@ -45,10 +44,7 @@ def record_of(
     space: Space,
     metric: Metric,
 ) -> Record:
-    """Features of a picture as a record, without words (`add_words`).
-
-    `image` is the digest of its file; `space` the store's shared basis.
-    """
+    """Features as a record without words; `image` is the digest of its file, `space` the store's shared basis."""
     flat = is_one_colour(picture.rgb)
     x = dense.features.reshape(dense.grid.count, -1).astype(np.float32, copy=False)  # nothing below writes to it
     if flat:
@@ -132,20 +128,14 @@ def thumbnail(rgb: NDArray[np.uint8]) -> bytes:
 
 
 def image_vectors(x: Floats, kept: Floats, identity: Identity, space: Space, metric: Metric) -> NDArray[np.float16]:
-    """The image-level vectors of an image with features x [n, D], of which `kept` [n, D] is left: float16 [k, s].
-
-    Peaks are those of what is left, so that they can be made again from it.
-    """
+    """Image-level vectors, float16 [k, s], of features x [n, D]; peaks are of `kept` [n, D], what is left of x."""
     if identity.peaks:
         return plane_peaks(kept)[None].astype(np.float16)
     return farthest(space.coordinates(x, metric), identity.vectors).astype(np.float16)
 
 
 def plane_peaks(x: Floats) -> Floats:
-    """The mean of the best cells of each plane of features [n, D], of as many as a confidence is made of: [D].
-
-    The best of all are in the groups of cells with the highest maxima, so few are partitioned.
-    """
+    """The mean of the best cells of each plane of features [n, D], of as many as a confidence is made of: [D]."""
     count = peak_cells(len(x))
     groups = math.isqrt(len(x) * count)
     fold = len(x) // groups

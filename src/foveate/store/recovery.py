@@ -379,10 +379,7 @@ def writing(path: Path, wanted: Wanted, disk: Disk) -> Iterator[Writer]:
 
 
 def rebuild(path: Path, disk: Disk, texts: bool) -> None:
-    """Make the index from the shards, in a file that then takes its place. The caller has the lock.
-
-    `texts`: with what is written in the images.
-    """
+    """Make the index from the shards, in a file that then takes its place. The caller has the lock."""
     temporary, target = temporary_in(path), path / INDEX_FILE
     try:
         connection = sqlite3.connect(temporary, isolation_level=None)

@@ -239,7 +239,7 @@ class Gathered(Frozen):
     """Moments of the images so far.
 
     Attributes:
-        moments: of their features. done: images looked at, bad ones included. bad: (path, why) of those.
+        done: images looked at, bad ones included. bad: (path, why) of those.
         what: encoder, seed, samples, images, part; a run goes on from a checkpoint of the same.
     """
 
@@ -288,10 +288,7 @@ def merge(parts: Sequence[Gathered]) -> Gathered:
 
 
 def images_in(sources: Iterable[str | os.PathLike[str]]) -> list[Source]:
-    """Image files of folders (all the way down, each file once) and files, by name.
-
-    What a list names and is not there is a bad image later. Raises ImageNotFoundError where there is no image.
-    """
+    """Image files of folders (all the way down) and files, each once, by name. Raises ImageNotFoundError if none."""
     given = list(sources)
     found = find_sources(given)
     missing = [Source(os.path.abspath(path), path) for path, _ in found.unreadable]

@@ -4,9 +4,8 @@
     photos/a.jpg       a file, whatever its name ends in; it keeps the path as its name
     photos.txt, -      a list: a path a line, of files or folders, from a text file or standard input
 
-* Paths in a list are relative to the working directory. One where nothing is becomes a bad image and stops nothing.
-* Links are followed; a folder that was visited already is not visited again. A store in the folder is passed over.
-* Names are relative to the folder that was passed, with slashes.
+A path of a list where nothing is becomes a bad image. Links are followed, no folder is visited twice, and a store in
+the folder is passed over. Names are relative to the folder that was passed, with slashes.
 """
 
 from __future__ import annotations
@@ -182,10 +181,7 @@ def read(source: Source) -> Content:
 
 
 def refuse_hidden(source: Source, error: str) -> None:
-    """Raise EngineError for a file that a worker could not read, and that can be read here.
-
-    Otherwise a machine without the disk would list all of its images as bad.
-    """
+    """Raise EngineError for a file that can be read here and not by a worker: its machine may lack the disk."""
     try:
         read(source)
     except ImageError:
@@ -210,8 +206,7 @@ def encode_bytes(
 def decode_for(encoder: Encoder, content: bytes, long_side: int | None, *, whole: bool = False) -> Decoded:
     """Bytes of an image file -> its picture, and the size (height, width) of the whole image.
 
-    A large JPEG is decoded at half of its sides, or less, where that leaves twice what the encoder sees; with `whole`,
-    for readers of small letters, it is not.
+    Without `whole`, a large JPEG is decoded at half of its sides, or less, that leave twice what the encoder sees.
     """
     sees = getattr(encoder, "long_side", None) if long_side is None else long_side
     return load_reduced(content, None if whole or sees is None else SPARE * sees)

@@ -140,9 +140,9 @@ class Store:
             )
 
     def remove(self, names: str | Iterable[str]) -> int:
-        """Forget images, by name, path or content key; their bytes go with the next `compact`. -> how many.
+        """Forget images, by name, path or content key, until the next `compact` frees their bytes. -> how many.
 
-        Raises StoreKeyError for one that is not there (then nothing is removed), StoreLockedError, OutputError.
+        Raises StoreKeyError (then nothing is removed), StoreLockedError, OutputError.
         """
         with self._changing() as reader:
             paths: list[str] = []
@@ -180,16 +180,13 @@ class Store:
     ) -> AnnReport:
         """Put the images' vectors into lists, of which `search` then asks a few: approximate nearest neighbours.
 
-        For stores of more than about a million images. Images that are added later are scanned exactly, until this is
-        called again.
+        For stores of more than about a million images; later ones are scanned exactly, until this is called again.
 
         Args:
             recall: share of the exact scan's best 50 images that is to be found; measured on the store's own images.
             progress: called with how much is done, and of how much.
 
-        Raises:
-            MissingExtraError: without the extra `faiss`. OptionError: a recall out of range.
-            StoreError: no images. StoreLockedError, OutputError: it cannot be written.
+        Raises MissingExtraError, StoreLockedError, OutputError; OptionError for `recall`, StoreError without images.
         """
         with self._changing():
             return build(self.path, recall, self._wanted, self._disk, progress)
@@ -232,15 +229,11 @@ class Store:
     def to_pandas(self) -> pd.DataFrame:
         """What is in the store as a table of pandas: one row an image, in the order of `keys`, labelled by name.
 
-        Only the index is read, so 100,000 rows take seconds. Columns:
-
         * path: of the image's file. height, width: of the image in pixels. h, w: of its cells.
         * bytes: of its texture in the store. file_bytes, modified: of the file when it was indexed (a time in UTC).
-        * encoder: its name. key: the content key.
-        * words: what is written in the image, as `search` finds it; None where it was not read.
+        * encoder: its name. key: the content key. words: what is written there; None where it was not read.
 
-        Raises:
-            MissingExtraError: pandas is not installed. StoreNotFoundError; StoreDamagedError, for a damaged index.
+        Raises MissingExtraError, StoreNotFoundError; StoreDamagedError for a damaged index.
         """
         return list_images(self._open())
 
@@ -251,10 +244,7 @@ class Store:
             return False
 
     def __getitem__(self, name: str) -> StoredTexture:
-        """A texture by its image's name, path, the end of its path, or content key.
-
-        Raises StoreKeyError, StoreDamagedError.
-        """
+        """A texture by its image's name, path, end of path, or content key. Raises StoreKeyError, StoreDamagedError."""
         for attempt in (1, 2):  # between the index and the file, `compact` may have moved it
             row, path, called = self._find(name)
             reader = self._open()

@@ -1,7 +1,6 @@
 """A texture out of the store: the embedding is there at once, everything else is made when it is first read.
 
-`pixel` and the planes that follow from it are made from the image's file, if it is still there with the bytes that were
-indexed, otherwise from the thumbnail, enlarged; `made_by` says which.
+That is from the image's file, if it still has the bytes that were indexed, otherwise from the enlarged thumbnail.
 """
 
 from __future__ import annotations
@@ -41,10 +40,7 @@ Halves = NDArray[np.float16]
 
 
 class StoredTexture(Texture):
-    """A Texture whose pixels and planes are made when they are first read. Made by `stored_texture`.
-
-    A copy with changes (`dataclasses.replace`, `with_channel`) and a pickled one are plain Textures.
-    """
+    """A Texture whose pixels and planes are made when they are first read; copies and pickles are plain Textures."""
 
     _row: ImageRow
     _tensors: Mapping[str, NDArray[Any]]  # by the names of format.py
@@ -239,10 +235,7 @@ def stored_texture(
     places: tuple[str, ...],
     **fields: Any,
 ) -> StoredTexture:
-    """The texture of a record: `tensors` by the names of format.py; `channels` are planes to make when needed.
-
-    `places` are where the image may be; `fields`: encoder, preprocessing and name, as in Texture.
-    """
+    """The texture of a record; `channels` are planes to make when needed, `places` where the image may be."""
     kept = _kept(tensors)
     names = tuple(n for n in channels if n not in kept and not (row.flags & FLAT and n in SEGMENTS))
     stored = {"_row": row, "_tensors": tensors, "_names": names, "_places": places}

@@ -1,8 +1,7 @@
 """What is written in an image: as bytes of its record, and as the text that the index keeps of it.
 
-The text is runs of letters or of digits in lower case, one space between them: "Total: RM34.50" is "total rm 34 50".
-Readers lose spaces and accents, so neither counts; Han and kana, which have no spaces, count one by one. Questions go
-through the same function, so nothing but letters, digits and spaces reaches SQLite.
+The text is runs of letters or of digits in lower case: "Total: RM34.50" is "total rm 34 50"; accents do not count, Han
+and kana count one by one. Questions go through the same function, so nothing else reaches SQLite.
 """
 
 from __future__ import annotations

@@ -2,12 +2,8 @@
 
     receipt "Tan Woon"      receipt: looked for in the pictures, and in what is written; Tan Woon: must be written
 
-* An image's share of a **quoted text** is 1 - errors / letters: at most one letter in five may be wrong, no digit;
-  spaces do not count.
-* Its share of a phrase of **other words** is that of the words that it has, weighted by idf,
-  log(1 + (N - n + 1/2) / (n + 1/2)). A word with one wrong letter counts 1 - 1 / letters. No more than COMMON images
-  of a word are looked at.
-* FTS5 gets tokens of words.py and nothing else: letters and digits, each in quotes, as a bound value.
+docs/store.md ("By what is written") gives the shares. FTS5 gets tokens of words.py and nothing else: letters and
+digits, each in quotes, as a bound value.
 """
 
 from __future__ import annotations
@@ -44,22 +40,14 @@ ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
 
 class Quotes(NamedTuple):
-    """What a question asks of the writing.
-
-    Attributes:
-        rest: the question without its quoted texts.
-        quoted: tokens of each of those.
-    """
+    """What a question asks of the writing: its text without quotes, and the tokens of each quoted text."""
 
     rest: str
     quoted: tuple[Tokens, ...]
 
 
 def read_quotes(text: str) -> Quotes:
-    """A question -> its quoted texts and the rest. A quote without its other end is a character like others.
-
-    Raises QueryError for a quoted text without a letter or digit.
-    """
+    """A question -> its quoted texts and the rest. Raises QueryError for a quoted text without a letter or digit."""
     quoted = []
     for inside in QUOTED.findall(text):
         tokens = tuple(tokens_of(inside)[:MOST_TOKENS])
@@ -237,8 +225,7 @@ def _with_one_error(token: str) -> set[str]:
 def align(wanted: str, texts: Sequence[Sequence[str]]) -> list[tuple[int, tuple[int, int]]]:
     """Where texts, as tokens, have something like `wanted`: the fewest errors, and the tokens [from, to) alike.
 
-    A letter too many, too few or different is one error, a wrong digit FAR. Spaces do not count, but it is an error
-    where what is found does not begin or end with a token.
+    A wrong letter is one error, and so is a start or end within a token; a wrong digit counts FAR, a space nothing.
     """
     if not texts:
         return []

@@ -3,9 +3,7 @@
 * `texture`: the value. Begin here.
 * `sampling`: one channel at any position and level; channels that follow from coordinates or pixels.
 * `basis`: compression of the embedding that keeps scores, and the sums from which a basis is fitted.
-* `torch`: a texture as tensors on a device.
-* `cache`: textures in memory, bounded by bytes.
-* `file`: the bytes of a texture (docs/format.md).
+* `torch`: a texture as tensors on a device. `cache`: textures in memory. `file`: its bytes (docs/format.md).
 """
 
 from foveate.texture.texture import EncoderStamp as EncoderStamp

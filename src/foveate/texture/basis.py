@@ -88,12 +88,9 @@ def compress(
     rank: int = DEFAULT_RANK,
     metric: Metric | None = None,
 ) -> Compressed:
-    """Fit a basis to the cells of one image and compress them with it.
+    """Fit a basis to features [n, D] and compress them with it; `metric` None gives plain PCA.
 
-    Args:
-        features: vectors [n, D] of any length.
-        rank: numbers a cell, 1 to D. Raises OptionError for others.
-        metric: of the queries that will be asked; None gives plain PCA.
+    Raises OptionError for a rank outside 1 to D.
     """
     x = np.asarray(features, np.float32)
     rank = check_int("rank", rank, 1, x.shape[1], fix=f"leave it out for the default of {DEFAULT_RANK}")
@@ -110,7 +107,6 @@ class Directions:
     Attributes:
         values: their share in the squared scores, float64 [n], descending; n is D, or at least the rank asked for.
         vectors: float32 [D, n], in the metric, one a column.
-        metric: of the queries, or None.
     """
 
     values: Doubles
@@ -130,10 +126,7 @@ class Directions:
 
 
 def principal(covariance: NDArray[np.floating], metric: Metric | None, rank: int | None = None) -> Directions:
-    """Directions of features with this covariance [D, D], in the metric of queries or (None) as they are.
-
-    With a rank, at least so many of them, in a fraction of the time.
-    """
+    """Directions of features with this covariance [D, D]; with a `rank`, at least so many in a fraction of the time."""
     if rank is not None and 2 * (rank + SPARE) <= len(covariance):
         return _leading(covariance.astype(np.float32), metric, rank)
     covariance = covariance.astype(np.float64)
@@ -211,10 +204,7 @@ def inward(basis: Basis, metric: Metric | None) -> Floats:
 
 
 def extended(basis: Basis, left: NDArray[np.floating], metric: Metric | None, extra: int) -> Basis:
-    """The basis with up to `extra` more directions: the principal ones of what it leaves over of some features.
-
-    `left` are the vectors x - x^, [n, D]. Old coordinates stay right with zeros behind them.
-    """
+    """The basis with up to `extra` more directions: the principal ones of `left`, vectors x - x^ [n, D]."""
     rest, root = np.asarray(left, np.float32), np.eye(basis.width, dtype=np.float32) if metric is None else metric.root
     block = _any_block(basis.width, min(basis.width, extra + SPARE))
     for _ in range(TURNS):  # as in `_leading`, of rest root without making it
@@ -229,10 +219,7 @@ def extended(basis: Basis, left: NDArray[np.floating], metric: Metric | None, ex
 
 @dataclass(frozen=True, eq=False)
 class Moments(Frozen):
-    """Sums over `count` features from which one basis is fitted to many images: exact, small, and additive.
-
-    `first` is the sum of x, float64 [D]; `second` of x x^T, float64 [D, D].
-    """
+    """Sums from which one basis is fitted to many images: x, float64 [D], and x x^T, float64 [D, D]. They add up."""
 
     count: int
     first: Doubles

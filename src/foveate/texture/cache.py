@@ -1,7 +1,7 @@
 """Textures in memory, the ones used last, up to a number of bytes (cachetools).
 
-The first thread that asks for a key makes its value, others wait for it; a failure reaches all of them and is not kept.
-Bytes are measured again whenever a value is used, because a texture grows by what is derived from it.
+The first thread that asks for a key makes its value, others wait; a failure reaches all of them and is not kept. Bytes
+are measured again whenever a value is used, because a texture grows by what is derived from it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Lru(LRUCache[Hashable, tuple[V, int]]):
 
 
 class TextureCache(Generic[V]):
-    """A cache bounded by bytes, for textures, or with `nbytes` for anything. For many threads.
+    """A cache bounded by bytes, for many threads; `nbytes` measures values that are no textures.
 
     A value larger than the whole budget is returned and not kept.
     """

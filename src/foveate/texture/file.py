@@ -1,7 +1,4 @@
-"""Texture files: one safetensors file, written whole or not at all. `docs/format.md` is the specification.
-
-A texture is read and written as the keyword arguments of `Texture`; everything is checked before it is returned.
-"""
+"""Texture files: one safetensors file, specified by docs/format.md; everything is checked before it is returned."""
 
 from __future__ import annotations
 
@@ -33,15 +30,9 @@ WORDS = ("words.texts", "words.boxes", "words.confidences", "words.line_numbers"
 
 
 def save_parts(path: str | os.PathLike[str], parts: Mapping[str, Any]) -> None:
-    """Write a texture file, in the place of another one if there is one.
+    """Write a texture file, in the place of another one; `parts` are the keyword arguments of `Texture`.
 
-    Args:
-        path: its suffix is .safetensors or none.
-        parts: the keyword arguments of `Texture`, with the encoder as a plain mapping.
-
-    Raises:
-        OutputError: another suffix, a path that holds any other file, or it cannot be written.
-        TextureFileError: values that no reader accepts.
+    Raises OutputError for another suffix than .safetensors, and where a file of another kind is; TextureFileError.
     """
     file, grid, name = Path(path), parts["grid"], parts["name"]
     check_target(file, "texture", lambda there: carries(there, "foveate"), suffix=".safetensors")

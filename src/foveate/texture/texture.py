@@ -1,7 +1,6 @@
 """The texture: an image as named channels, each at its native resolution, channels last, immutable.
 
-Every plane spans the whole image. A channel that was not built has its neutral value. A 1024 x 1024 image takes about
-4 MB, against 168 MB for forty float32 planes.
+A 1024 x 1024 image takes about 4 MB, against 168 MB for forty float32 planes.
 """
 
 from __future__ import annotations
@@ -337,8 +336,7 @@ class Texture(Frozen, Drawable):
             reader: "rapidocr" (extra `[text]`), "tesseract", "auto" for whichever is installed, an object with `name`
                 and `read(rgb)`, or a function rgb -> words. Any but "auto" reads again.
 
-        Raises:
-            MissingExtraError: no reader is installed. OptionError: no such reader, or it failed.
+        Raises MissingExtraError; OptionError for a reader that is unknown or failed.
         """
         if self.words is not None and reader == "auto":
             return self
@@ -374,8 +372,7 @@ class Texture(Frozen, Drawable):
         `texture.tokens(kept.grid)[kept.indices]` are the rows of an allocation.
 
         Args:
-            grid: whose cells are the rows; None is the texture's own. Channels are reduced, each by its own rule, or
-                interpolated where the grid is finer.
+            grid: whose cells are the rows; None is the texture's. Channels are reduced or interpolated by their rules.
             layout: the columns.
             dtype: float32, or float16 (rounded; half the bytes).
         """
@@ -428,10 +425,7 @@ class Texture(Frozen, Drawable):
         return length[:, None, None] * self.residual.astype(np.float32)
 
     def derive(self, key: Hashable, make: Callable[[], T]) -> T:
-        """A value that depends on this texture alone, made when first needed and kept with it; arrays are read-only.
-
-        Two threads may make it at once: both must make the same.
-        """
+        """A value that depends on this texture alone, made when first needed and kept with it; arrays are read-only."""
         if key not in self._derived:
             value = make()
             if isinstance(value, np.ndarray):
@@ -443,9 +437,7 @@ class Texture(Frozen, Drawable):
     def to(self, device: str | torch.device, layout: Layout | str = FULL40) -> DeviceTexture:
         """The texture as tensors on a device, for `foveate.score` and `foveate.allocate` to work there (extra [torch]).
 
-        Args:
-            device: "cuda", "cuda:1", "cpu", a torch.device.
-            layout: columns of the token table, float16.
+        `device` is "cuda", "cuda:1", "cpu" or a torch.device; `layout` has the columns of the token table, float16.
 
         Raises:
             MissingExtraError: torch is not installed. OptionError: no such device, or values that float16 cannot hold.

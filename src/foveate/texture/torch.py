@@ -4,8 +4,7 @@
     kept = foveate.allocate(foveate.score(there, "a dog"), 273)
     rows = there.table[kept.indices]                 # float16 [273, 40], on the device
 
-The table's rows are filled up with zeros to a multiple of 8 columns (16 bytes, the widest load of a GPU). `z` is a view
-of numbers that lie axis by axis. A tensor cannot be made read-only: write into a `clone()`.
+A tensor cannot be made read-only: write into a `clone()`. Rows of the table are filled up to a multiple of 16 bytes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A scene in a folder: texture files, and one scene.json that says where each belongs.
 
-scene.json is replaced last, and unnamed textures are removed after it: after a crash the folder holds the old scene or
-the new one. One writer at a time. The image itself is not kept; `load` compares its size and overview, so a change that
-the overview does not show goes unnoticed.
+scene.json is replaced last, so after a crash the folder holds the old scene or the new one. One writer at a time. The
+image is not kept; `load` compares its size and overview, which a small change does not alter.
 """
 
 from __future__ import annotations
@@ -35,10 +34,7 @@ SAME = 2  # levels of 255 by which overviews may differ: releases of decoders an
 
 
 def save(scene: Scene, folder: str | os.PathLike[str]) -> None:
-    """Write a scene into a folder, which is made if needed; a scene that is there is replaced.
-
-    Raises OutputError: then the folder holds the scene that it held before.
-    """
+    """Write a scene into a folder, made or replaced. Raises OutputError; the folder then holds what it held before."""
     path = check_folder(folder)
     ours = "index of a scene"
     check_target(path / INDEX, ours, lambda file: bool(json.loads(file.read_text("utf-8"))["format"] == FORMAT))

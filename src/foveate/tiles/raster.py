@@ -96,11 +96,7 @@ Raster = Picture | TiledTiff
 
 
 def open_raster(source: str | os.PathLike[str] | Bytes) -> Raster:
-    """A path or an array uint8 [H, W, 3] -> a raster.
-
-    Raises ImageArrayError, ImageNotFoundError, ImageFormatError, ImageDecodeError, ImageTooLargeError,
-    MissingExtraError.
-    """
+    """A path or an array uint8 [H, W, 3] -> a raster. Raises the Image...Errors, MissingExtraError."""
     if isinstance(source, np.ndarray):
         check_rgb(source)
         return Picture(source.copy(), None, "array")

@@ -3,9 +3,8 @@
     texture = refine(texture, "a traffic light")           # where this question looks; without one, everywhere
     score(texture, "a traffic light", prior="pass_1")      # may read the map of the first pass
 
-The new features are averaged over each cell, written in the texture's basis, and take half of the weight, fading over
-two cells towards inner borders of the box. Everything is linear: scores are weighted means of both encodings', and
-`Texture.error_bound` holds (triangle inequality). Pixels, planes, segments and basis stay as they were.
+New features take half of the weight, fading over two cells towards inner borders of the box. Everything is linear, so
+scores are weighted means of both encodings', and `Texture.error_bound` holds (triangle inequality).
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ def refine(
     """Encode the most relevant part of a texture's image again, `scale` times as fine, and merge it.
 
     Args:
-        texture: from `encode` or `Texture.load`.
         looking_for: None for the whole image; or a question; or a relevance of this texture.
         scale: resolution as a multiple of the first encoding's, 1 to 4; nothing is gained beyond the photograph's own.
         share: of the image that is encoded, above 0, to 1.
@@ -91,10 +89,7 @@ def top_box(plane: NDArray[np.floating], share: float) -> Box:
 
 
 def area_means(features: Floats, pixels: Box, grid: Grid, cells: Box) -> Floats:
-    """Features [hf, wf, D] of a part of the image, in pixels -> exact means over the cells of a grid: [h, w, D].
-
-    The pixels must contain the cells.
-    """
+    """Features [hf, wf, D] of a box of pixels -> exact means over the cells inside it: [h, w, D]."""
     weights = []
     for axis, (length, count) in enumerate(((grid.height, grid.h), (grid.width, grid.w))):
         edges = np.arange(cells[axis], cells[axis + 2] + 1) * (length / count)

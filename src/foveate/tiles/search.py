@@ -1,12 +1,10 @@
 """Survey a large image, then encode only the parts that a question makes promising, until the thing is found.
 
-The survey is an overview, and windows at a quarter of the resolution. A question goes on with windows at half the
-resolution, the most promising first, then with tiles. One look in three goes to the oddest cell not yet seen closer:
-the one whose embedding is most unlike the rest of its window.
+The survey is an overview and windows at a quarter of the resolution; a question adds windows at half of it, then tiles.
+One look in three goes to the oddest cell not yet seen closer: the one whose embedding is most unlike its window's rest.
 
 Among hundreds of parts one map peaks by chance, so the place of a part's peak is encoded once more, closer, and the
-lower confidence counts. Only a part's highest peak is looked at again: of two things in one window the fainter is found
-by the tiles, or by another window.
+lower confidence counts. A fainter thing in the same window is found by the tiles, or by another window.
 """
 
 from __future__ import annotations
@@ -98,9 +96,7 @@ def survey(image: str | os.PathLike[str] | Bytes, *, encoder: str | Encoder = "n
         encoder: as for `encode`.
         tile: side of a tile in pixels, 64 to 2048; above 512 it is also the encoder's working size.
 
-    Raises:
-        ImageNotFoundError, ImageFormatError, ImageDecodeError, ImageTooLargeError, ImageArrayError: the image.
-        OptionError: a side out of range.
+    Raises the Image...Errors; OptionError for a side out of range.
     """
     tile = check_int("tile", tile, LEAST_TILE, LARGEST_TILE)
     raster = open_raster(image)
@@ -228,10 +224,7 @@ def closer_box(centre: tuple[float, float], box: Box, size: tuple[int, int], sid
 
 
 def seen_twice(views: Mapping[Box, PartView], seconds: Mapping[Box, Box], groups: Sequence[Sequence[str]]) -> Seen:
-    """The highest confidence that a part and the second look at its peak share, and the place in the second.
-
-    `groups`: phrases that are asked for together, maybe seen in different parts.
-    """
+    """The highest confidence that a part and the second look at its peak share, and the place in the second."""
     whole, overview = next(iter(views.items()))
     phrases = dict.fromkeys(overview.relevance.confidences, 0.0)
     best = min(SHOWN, max(view.relevance.confidence for view in views.values()))
@@ -292,8 +285,7 @@ def half_boxes(size: tuple[int, int], side: int) -> list[Box]:
 def rank_boxes(boxes: Sequence[Box], overview: Texture, merged: Floats, size: tuple[int, int]) -> list[Box]:
     """Boxes by promise, the best first; of equals, as they come. `merged`: what is known, [h, w].
 
-    Promise is the highest relevance known of a part, how much its best cell exceeds its surroundings (a thing of a few
-    pixels is a faint dot), and how much structure there is.
+    Promise: the highest relevance known, the best cell's contrast (small things are faint dots), and structure.
     """
     dots = np.maximum(merged - cv2.blur(merged, (2 * DOT_REACH + 1,) * 2, borderType=cv2.BORDER_REFLECT), 0)
     detail = resize_map(information(overview), merged.shape)
@@ -373,7 +365,6 @@ def _whole(size: tuple[int, int]) -> Box:
 
 
 def _place(plane: Floats, box: Box) -> tuple[float, float]:
-    """The centre of the highest cell of a part's plane, in pixels of the image."""
     (h, w), (y, x) = plane.shape, np.unravel_index(int(plane.argmax()), plane.shape)
     return box[0] + (float(y) + 0.5) * (box[2] - box[0]) / h, box[1] + (float(x) + 0.5) * (box[3] - box[1]) / w
 
