@@ -1,4 +1,4 @@
-"""Work in threads, in order, ahead or behind; what is loaded once; NumPy in one thread; images of which some are bad."""
+"""Work in threads: in order, ahead or behind; loading once; NumPy in one thread; images of which some are bad."""
 
 from __future__ import annotations
 
