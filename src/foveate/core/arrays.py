@@ -81,10 +81,7 @@ def _opencv_converts() -> bool:
 
 
 def largest(values: NDArray[Number], k: int) -> NDArray[Number]:
-    """The k largest of numbers [n], 1 <= k <= n: [k], the lowest of them first. NaN is above all, as for NumPy.
-
-    The k-th largest of the maxima of 3k/2 groups bounds the result from below; only what is above it is partitioned.
-    """
+    """The k largest of numbers [n], 1 <= k <= n: [k], the lowest of them first. NaN is above all, as for NumPy."""
     groups = max(3 * k // 2, LEAST_GROUPS)
     fold = len(values) // groups
     if fold >= LEAST_FOLD:

@@ -221,11 +221,7 @@ class StoreDamagedError(StoreError):
 
 @contextmanager
 def needed_by(what: str, extra: str, more: str = "") -> Iterator[None]:
-    """For the import of an optional package: if it fails, MissingExtraError says that `what` needs it.
-
-    >>> with needed_by("a PDF", "text", "or save the page as PNG"):
-    ...     import pypdfium2
-    """
+    """For the import of an optional package: if it fails, MissingExtraError says that `what` needs the extra."""
     try:
         yield
     except ImportError as cause:

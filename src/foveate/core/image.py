@@ -114,10 +114,7 @@ def load_image(
 
 
 def load_reduced(source: ImageSource, at_least: int | None) -> tuple[Picture, tuple[int, int]]:
-    """An image with a long side of `at_least` pixels or more, and its whole (H, W). Errors are as from `load_image`.
-
-    Only a JPEG's path or bytes are reduced, to 1/8, 1/4 or 1/2 if that divides both sides (the grid stays the same).
-    """
+    """An image at least `at_least` pixels long, and its whole (H, W). Only JPEGs are reduced; the grid stays the same."""
     if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview):
         picture = load_image(source)
         return picture, picture.size
@@ -151,11 +148,7 @@ def refuse_address(source: str | os.PathLike[str]) -> None:
 
 
 def fit_size(size: tuple[int, int], long_side: int | None) -> tuple[int, int]:
-    """(H, W) with the same aspect whose long side is at most `long_side` (None: any); never larger than it was.
-
-    >>> fit_size((480, 854), 256)
-    (144, 256)
-    """
+    """(H, W) with the same aspect whose long side is at most `long_side` (None: any); never larger than it was."""
     if long_side is None or max(size) <= long_side:
         return size
     scale = long_side / max(size)

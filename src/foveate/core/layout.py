@@ -30,7 +30,6 @@ class Channel:
     """One named plane.
 
     Attributes:
-        name: lower-case, unique.
         native: resolution it is kept at. "pixel": the image's; "quarter": one value for 4 x 4 pixels; "cell": the
             grid of the encoder. Never stored are "position" (computed from coordinates), "derived" (from pixels) and
             "flow" (from flow_y and flow_x).

@@ -15,7 +15,6 @@ class Option:
     """A keyword of a function, or a field of a class of keywords.
 
     Attributes:
-        name: in a command `--name`, with dashes.
         values: what it may be, in a few words.
         default: of the keyword, as `repr` shows it.
         about: what it does, in one sentence that holds in Python and in a command.

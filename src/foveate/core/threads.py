@@ -138,13 +138,7 @@ class Once(Generic[P, B]):
 
 
 def once(most: int = 1) -> Callable[[Callable[P, B]], Once[P, B]]:
-    """`lru_cache(most)` for what is large to load: of threads that ask together one makes it, the others wait.
-
-    >>> load = once()(lambda name: print("loading", name))
-    >>> list(map_in_order(load, ["a", "a"], 2))
-    loading a
-    [None, None]
-    """
+    """`lru_cache(most)` for what is large to load: of threads that ask together one makes it, the others wait."""
     return lambda make: Once(make, most)
 
 
@@ -190,10 +184,7 @@ _one_thread = _OneThread()
 
 @contextmanager
 def products_in_one_thread() -> Generator[None]:
-    """Within this block NumPy's products, in the whole process, take one thread. Blocks may be nested and overlap.
-
-    For small products with other work between, from which NumPy's threads take the cores while they spin.
-    """
+    """NumPy's products within take one thread, in the whole process, as its threads take cores even while they wait."""
     block = object()
     try:
         _one_thread.enter(block)

@@ -39,10 +39,7 @@ _lock = threading.Lock()  # PDFium knows no threads
 
 
 class PdfPage(NamedTuple):
-    """A page as it is drawn, and the words of its text layer (or None).
-
-    `scanned`: it is an image with few words or none in the layer, so a reader may find more.
-    """
+    """A page as drawn, with its text layer's words. `scanned`: it is an image with few of them; a reader may find more."""
 
     picture: Picture
     words: Words | None
@@ -50,7 +47,6 @@ class PdfPage(NamedTuple):
 
 
 def is_pdf(source: ImageSource) -> TypeGuard[str | os.PathLike[str] | bytes]:
-    """Whether a path or bytes begin as a PDF."""
     return PDF_START in first_bytes(source, 1024)
 
 

@@ -322,13 +322,7 @@ def part_of(quad: Quads, start: float, end: float) -> Quads:
 
 
 class Letters(NamedTuple):
-    """A line as it was recognised.
-
-    Attributes:
-        text: with its spaces.
-        centres: float64 [n], of each character along the line, from 0 to 1, ascending.
-        confidences: float64 [n], in [0, 1].
-    """
+    """A line as it was recognised: text with spaces, and of each character the centre along the line (0 to 1)."""
 
     text: str
     centres: NDArray[np.float64]

@@ -1,8 +1,8 @@
 """Finds a reader, reads an image with it, and checks its words.
 
-A reader is named ("rapidocr", "tesseract", "tesseract:deu+eng"; "auto" is whichever is installed), or an object with
-`name` and `read`, or a function rgb -> words. The last results of named readers are kept by the content of the image.
-Text that was read is never executed, logged, or put into an error.
+A reader is named ("rapidocr", "tesseract", "tesseract:deu+eng", "auto"), or an object with `name` and `read`, or a
+function rgb -> words. The last results of named readers are kept. Text that was read is never executed, logged, or put
+into an error.
 """
 
 from __future__ import annotations
@@ -125,10 +125,7 @@ def read_words(rgb: NDArray[np.uint8], reader: ReadBy = "auto") -> Words:
 def read_picture(
     picture: Picture, page: PdfPage | None, read: bool | ReadBy | None, reader: WordReader | None
 ) -> tuple[Words | None, str]:
-    """The words of a picture, and why there are none where reading was not asked for.
-
-    A PDF page has its own words, unless a reader is named or the page is a scan that is to be read.
-    """
+    """The words of a picture (a PDF page's own, unless it is a scan or a reader is named), and why there are none."""
     if page is not None and page.words is not None and (read is None or (read is True and not page.scanned)):
         return page.words, ""
     if reader is None:

@@ -5,7 +5,7 @@
 'TOTAL 34.50'
 
 A word has no space and only printable characters, so it cannot move a terminal's cursor or turn the direction of
-writing. Words stand in reading order. Boxes are in pixels of the upright image (docs/conventions.md).
+writing. Words stand in reading order; boxes are in pixels of the upright image.
 """
 
 from __future__ import annotations

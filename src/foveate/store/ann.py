@@ -332,7 +332,6 @@ class Lists:
 
     @cached_property
     def ids(self) -> Ints:
-        """Ids of all images, ascending."""
         ends = self._starts[1:].tolist()
         parts = [self._content[end - 8 * size : end] for end, size in zip(ends, self.sizes.tolist(), strict=True)]
         return np.unique(np.frombuffer(np.concatenate(parts).tobytes(), "<i8"))

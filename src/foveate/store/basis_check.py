@@ -1,19 +1,7 @@
 """What a basis keeps on a collection's own images, rank by rank: whether it is good enough, and which rank would be.
 
-    variance     share of the features' variance around the basis's mean that is kept
-    error        root mean square of |x - x^| / root mean square of |x|
-    spearman     rank correlation of a question's scores over the cells, mean over questions
-    overlap      of the best 6.7 % of cells
-    observed     |q.x - q.x^|, its 99th percentile over questions and cells
-    allowed      the same of its bound, |q| times the cell's kept residual
-    ratio        observed / allowed: how loose the bound is
-    bound        the largest observed / allowed of any question and cell, above 1 where the bound does not hold
-    neighbours   overlap of an image's ten nearest images, by cosine of mean features
-    retrieval    overlap of the ten nearest of 1,000 cells among 4,096 of all images, by cosine of features
-    largest      share of the first direction in the squared scores; one that dominates is most often the mean
-
-Numbers are means over images of what a texture file keeps (float16); `bound` is the largest of all images, of what a
-file and of what a store's record keeps (int8).
+docs/basis.md explains the numbers. They are means over images of what a texture file keeps (float16); `bound` is the
+largest of all images, of what a file and of what a store's record keeps (int8).
 """
 
 from __future__ import annotations
@@ -97,13 +85,12 @@ class Limits:
     bound: float = 1.0
 
     def texts(self, names: Iterable[str]) -> list[str]:
-        """For a table: "" where there is no limit."""
         return [f"{vars(self)[name]:g}" if name in vars(self) else "" for name in names]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One rank: the numbers of the module's table, by name; some of them have no limit."""
+    """One rank: the numbers of docs/basis.md, by name; some of them have no limit."""
 
     rank: int
     values: dict[str, float]
@@ -119,9 +106,9 @@ class Checked:
     """A basis on a folder.
 
     Attributes:
-        rows: one a rank, ascending. rank: of the basis; it has a row.
+        rows: one a rank, ascending; `rank`, the basis's, is among them.
         worst: (path, spearman) of the images that lose most at the basis's rank, the worst first.
-        images, questions: how many. bad: (path, why) of images that could not be read.
+        bad: (path, why) of images that could not be read.
     """
 
     rows: tuple[Row, ...]
@@ -164,9 +151,9 @@ def check(
     limits: Limits | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Checked:
-    """Compare full and compressed features of images. `questions`: unit text vectors [q, D].
+    """Compare full and compressed features of images; `questions`: unit text vectors [q, D].
 
-    Raises OptionError where the basis is another encoder's, or no image could be read, and EncoderOutputError.
+    Raises OptionError for another encoder's basis, or without any readable image; EncoderOutputError.
     """
     encoder_for(basis, encoder)
     ranks = sorted({*(rank for rank in RANKS if rank <= len(basis.directions)), basis.rank})

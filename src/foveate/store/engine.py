@@ -40,8 +40,6 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Local:
-    """In this process, in `workers` threads."""
-
     workers: int = 1
 
     def map(self, work: Work, columns: Mapping[str, Sequence[Any]], batch: int) -> Iterator[Batch]:

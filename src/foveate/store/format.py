@@ -1,9 +1,8 @@
 """What the bytes of a store mean: identity, shared space, record of an image, shard. docs/store.md specifies them.
 
-* Every shard repeats identity and space, and its header holds all that the index knows, so the shards in the order of
-  their numbers make the store whole again. One without images adds names, or removes some.
-* The tensors of an image lie side by side, so a texture is one read with one CRC-32.
-* A file may be hostile: everything that is read is checked here or in index.py.
+Every shard repeats identity and space, and its header holds all that the index knows, so the shards in the order of
+their numbers make the store whole again. The tensors of an image lie side by side, so a texture is one read with one
+CRC-32. A file may be hostile: everything that is read is checked here or in index.py.
 """
 
 from __future__ import annotations
@@ -152,7 +151,6 @@ class Identity:
         return other in (self, replace(self, reader=""))
 
     def as_json(self) -> dict[str, Any]:
-        """The content of format.json."""
         encoder = self.encoder
         return {
             "format": FORMAT,
@@ -237,7 +235,6 @@ class Space:
 
     @cached_property
     def in_steps(self) -> Basis:
-        """The basis of cells that are kept in steps."""
         return Basis(self.basis.mean, (self.basis.rows.astype(np.float32) * self.steps[:, None]).astype(np.float16))
 
     def coordinates(self, x: NDArray[np.float32], metric: Metric) -> NDArray[np.float32]:
@@ -305,10 +302,8 @@ class Record:
     """One image, ready to be written.
 
     Attributes:
-        key: of Identity.key. image: SHA-256 of the image's bytes, in hex.
-        flags: FLAT, ALPHA. step: of the residual.
-        tensors: by name, in the order of `shapes_of`, without the vectors.
-        vectors: float16 [k, s].
+        key: of Identity.key. image: SHA-256 of the image's bytes, in hex. flags: FLAT, ALPHA. step: of the residual.
+        tensors: by name, in the order of `shapes_of`, without the vectors, float16 [k, s].
     """
 
     key: str
@@ -324,7 +319,6 @@ class Record:
         return b"".join(np.ascontiguousarray(tensor).tobytes() for tensor in self.tensors.values())
 
     def as_json(self) -> dict[str, Any]:
-        """What a shard's header holds of it."""
         return {
             "key": self.key,
             "image": self.image,
@@ -381,9 +375,7 @@ def shapes_of(identity: Identity, cells: tuple[int, int], flags: int, negatives:
 class Name:
     """What an image is called. Raises StoreDamagedError for invalid values.
 
-    Attributes:
-        path: absolute. name: within the folder that was indexed, with slashes. key: of the image's record.
-        size, modified: of the file in bytes and nanoseconds, when it was read: unchanged ones are not read again.
+    `name` is the path within the folder that was indexed, with slashes; `modified` is in nanoseconds.
     """
 
     path: str
@@ -418,9 +410,7 @@ class Shard:
     """The header of a shard, checked.
 
     Attributes:
-        file: its name in the folder. sequence: its number. bytes: its size.
-        identity, space: of the store it belongs to.
-        entries: its images. names: of these, or of images in earlier shards. removed: paths that count no more.
+        names: of its images, or of images in earlier shards. removed: paths that count no more.
         replaces: sequence numbers of shards that this one took the place of.
         vectors: start in the file of the image-level vectors, and their CRC-32.
     """

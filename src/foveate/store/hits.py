@@ -202,7 +202,6 @@ def search(
 
 
 def _scan(reader: Reader, queries: Sequence[Query], encoder: Encoder, size: int) -> Listed:
-    """Short lists by the exact scan."""
     vectors = reader.vectors()
     places = short_list(vectors, reader.space, queries, encoder.calibration, size)
     return Listed([vectors.ids[p] for p in places], vectors.changes, len(vectors.ids))
@@ -283,10 +282,8 @@ def _rank(
 def join_factors(peaks: Floats, written: Floats, quoted: Sequence[float]) -> float:
     """The score of an image.
 
-    Args:
-        peaks: of the phrases, [p].
-        written: how much of the words of each phrase, and of all, is written in it: [p + 1]; [0] where it was not read.
-        quoted: how well it has each text in quotes.
+    `peaks` [p] are the phrases'; `written` [p + 1] the shares of the words of each of them, and of all, that it has
+    written, or [0] where it was not read; `quoted` how well it has each text in quotes.
     """
     factors = peaks
     if len(written):

@@ -209,7 +209,6 @@ class Index:
             raise damaged_index(self.where, cause) from cause
 
     def images(self, condition: str, values: Iterable[Any] = ()) -> list[ImageRow]:
-        """Images by a condition. Raises StoreDamagedError."""
         return [ImageRow(*row) for row in self.ask(f"SELECT {ROW} FROM {FROM_IMAGES} WHERE {condition}", values)]
 
     def shards(self, condition: str = "1", values: Iterable[Any] = ()) -> list[ShardRow]:

@@ -110,15 +110,12 @@ _File = tuple[int, int, str]  # size, time of change, digest
 
 @dataclass(frozen=True)
 class EncodeBatch:
-    """Files -> records for a store of this identity and shared basis; columns in, columns out. It needs no store.
+    """Files -> records for a store of this identity and shared basis. It needs no store.
 
         EncodeBatch({"path", "name", ...}) -> the same, and {"size", "modified", "image", "record", "error"}
 
-    An image that cannot be read fills "error"; what is wrong with the encoder is raised.
-
-    Args:
-        encoder: its name, or an object. device: where one that is named works.
-        reader: of what is written, None where the store is not read.
+    An image that cannot be read fills "error"; what is wrong with the encoder is raised. `encoder` is a name, for which
+    `device` holds, or an object; `reader` None is for a store that is not read.
     """
 
     encoder: str | Encoder

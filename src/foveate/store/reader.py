@@ -50,13 +50,9 @@ class GoneError(StoreDamagedError):
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """The image-level vectors of a store at one moment.
+    """The image-level vectors, `count` an image, of a store at one moment.
 
-    Attributes:
-        ids: int64 [n], of the images in the index, ascending.
-        table: float32 [n * k, s].
-        count: k, vectors an image.
-        changes: the index's number when they were read.
+    `ids` int64 [n], ascending; `table` float32 [n * count, s]; `changes` is the index's number then.
     """
 
     ids: NDArray[np.int64]
@@ -78,12 +74,7 @@ class _File:
 
 
 class Reader:
-    """Reads records and image-level vectors of one store.
-
-    Args:
-        root: where images are looked for by their names if they are not where they were.
-        channels: planes that textures make when they are needed.
-    """
+    """Reads records and image-level vectors of one store; `root` and `channels` as for `Store`."""
 
     def __init__(
         self, path: Path, identity: Identity, space: Space, index: Index, channels: tuple[str, ...], root: Path
@@ -183,10 +174,7 @@ class Reader:
         return length if 0 < length <= MOST_WORDS else 0
 
     def list_names(self) -> Iterator[tuple[str, str]]:
-        """(key, path) of every image, in the order of names: the name, or the path where another one has it too.
-
-        A few hundred are asked for at a time. What is written meanwhile may be listed or not.
-        """
+        """(key, path) of every image, in the order of names: the name, or the path where another one has it too."""
         last: tuple[bytes, bytes] | None = None
         while True:
             after = "" if last is None else "WHERE (name, path) > (?, ?) "

@@ -1,7 +1,6 @@
 """Features of a picture -> the record that the store keeps (format.py), with its image-level vectors.
 
-These are the cells that are most unlike each other (`farthest`), since a thing is a few cells and a mean says little of
-it; or, where features are planes of evidence, the peak of each plane (docs/store.md).
+These are cells most unlike each other, as a mean says little of things of a few cells; or peaks (docs/store.md).
 """
 
 from __future__ import annotations

@@ -7,9 +7,7 @@
     fit_space    what a store does by itself: a basis for the image-level vectors, from a sample of its images
     plane_space  where features are planes of evidence (`has_planes`): the planes are the directions
 
-Each image gives about the same number of features, half of them at half the encoder's usual size, at cells drawn by the
-seed and its name in the folder. Interruptions and engines change nothing. (nano's last bit differs between one thread
-and two.)
+The result depends on the seed and names in the folder, not on interruptions or engines (but for nano's last bit).
 """
 
 from __future__ import annotations
@@ -236,11 +234,9 @@ def _hub() -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Gathered(Frozen):
-    """Moments of the images so far.
+    """Moments of the images so far. A run goes on from a checkpoint with the same `what`.
 
-    Attributes:
-        done: images looked at, bad ones included. bad: (path, why) of those.
-        what: encoder, seed, samples, images, part; a run goes on from a checkpoint of the same.
+    `done` counts images looked at, bad ones included; `bad` has (path, why) of those.
     """
 
     moments: Moments
@@ -375,10 +371,7 @@ class SumBatch:
     """Columns "number", "path" and "name" of images -> one row of the moments of them all.
 
     "number" of the first, "count", "first", "second" (bytes), "bad" (JSON: place in the batch, why, whether missing).
-
-    Attributes:
-        encoder: its name, or an object. each: features of an image. seed: of which cells are taken.
-        revision: of the encoder; another one's features do not add up.
+    `each`: features of an image. `seed`: of which cells are taken. `revision`: of the encoder.
     """
 
     encoder: str | Encoder
@@ -452,10 +445,7 @@ def sample_of(count: int) -> list[int]:
 
 
 def has_planes(sources: Sequence[Source], encoder: Encoder, long_side: int | None) -> bool:
-    """Whether features are planes of evidence: the encoder has names, and nothing it gives is negative.
-
-    That is seen in the text vectors of the names, and in the first image that can be read (without any: no).
-    """
+    """Whether an encoder has names, and neither their text vectors nor features of the first image go below 0."""
     if not getattr(encoder, "names", ()) or encoder.width > MOST_PLANES or (bank_of(encoder) < 0).any():
         return False
     for place in sample_of(len(sources)):

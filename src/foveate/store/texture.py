@@ -133,8 +133,6 @@ class StoredTexture(Texture):
 
     @property
     def _made(self) -> tuple[dict[str, Halves], dict[str, str]]:
-        """Planes that follow from pixels, and `made_by` of them."""
-
         def make() -> tuple[dict[str, Halves], dict[str, str]]:
             z = self.embedding.astype(np.float32) * steps_of(self._tensors, self.basis)
             planes, made = build_planes(self._names, self.pixel, z)

@@ -58,10 +58,7 @@ def text_of(words: Words) -> str:
 
 
 def texts_of(store: Path, shard: Shard) -> list[str | None]:
-    """The texts of a shard's images, by place; None of those that were not read. Raises StoreDamagedError.
-
-    Words that cannot be read are left out: reading the image's record raises for them.
-    """
+    """The texts of a shard's images, by place; None of unread ones and of damaged words. Raises StoreDamagedError."""
     out: list[str | None] = [None] * len(shard.entries)
     if not any(entry.words for entry in shard.entries):
         return out

@@ -88,10 +88,7 @@ def compress(
     rank: int = DEFAULT_RANK,
     metric: Metric | None = None,
 ) -> Compressed:
-    """Fit a basis to features [n, D] and compress them with it; `metric` None gives plain PCA.
-
-    Raises OptionError for a rank outside 1 to D.
-    """
+    """Fit a basis to features [n, D] and compress them with it (None: plain PCA). Raises OptionError for the rank."""
     x = np.asarray(features, np.float32)
     rank = check_int("rank", rank, 1, x.shape[1], fix=f"leave it out for the default of {DEFAULT_RANK}")
     mean = x.mean(0)
@@ -104,9 +101,7 @@ def compress(
 class Directions:
     """Principal directions in a metric, most important first: the first r of them are the best basis of rank r.
 
-    Attributes:
-        values: their share in the squared scores, float64 [n], descending; n is D, or at least the rank asked for.
-        vectors: float32 [D, n], in the metric, one a column.
+    `values` are their shares in the squared scores, float64 [n], descending; `vectors` are float32 [D, n].
     """
 
     values: Doubles

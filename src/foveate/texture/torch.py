@@ -57,7 +57,7 @@ class DeviceTexture(OwnCopy):
     """One texture on a device, made by `Texture.to`.
 
     Attributes:
-        texture: the Texture that it was made of; its pixels and words stay where they are.
+        texture: the Texture that it was made of.
         layout: of the table's columns; those after it are zeros.
         table: float16 [n, columns]. z: float16 [n, r]. rows: float32 [r, D]. mean: float32 [D].
         saliency, valid (opaque share): float32 [n]. segments: int64 [n]. sizes: float64 [s], cells of a segment.

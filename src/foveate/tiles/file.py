@@ -73,11 +73,8 @@ def load(
         image: as for `survey`.
         encoder: the one that made the scene, if it does not come with foveate.
 
-    Raises:
-        ImageNotFoundError, ImageFormatError, ImageDecodeError, ImageTooLargeError, ImageArrayError: the image.
-        OptionError: another image than the scene's.
-        TextureFileError, TextureVersionError: no scene, a damaged one, or one of another version.
-        TextureEncoderError: another encoder, or another revision of it.
+    Raises the Image...Errors; OptionError for another image than the scene's; TextureFileError, TextureVersionError;
+    TextureEncoderError for another encoder, or another revision of it.
     """
     path = Path(folder)
     raster = open_raster(image)

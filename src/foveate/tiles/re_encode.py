@@ -1,8 +1,5 @@
 """Encode the most relevant part of an image once more at a finer scale, and merge it into the texture.
 
-    texture = refine(texture, "a traffic light")           # where this question looks; without one, everywhere
-    score(texture, "a traffic light", prior="pass_1")      # may read the map of the first pass
-
 New features take half of the weight, fading over two cells towards inner borders of the box. Everything is linear, so
 scores are weighted means of both encodings', and `Texture.error_bound` holds (triangle inequality).
 """
@@ -46,6 +43,8 @@ def refine(
     encoder: str | Encoder | None = None,
 ) -> Texture:
     """Encode the most relevant part of a texture's image again, `scale` times as fine, and merge it.
+
+    The relevance that chose the part becomes the channel "pass_1" (then "pass_2", ...): `score(..., prior="pass_1")`.
 
     Args:
         looking_for: None for the whole image; or a question; or a relevance of this texture.

@@ -65,12 +65,9 @@ DOT_REACH = 12  # cells around a dot that count as its surroundings
 
 
 class PartView(NamedTuple):
-    """What one part of the image shows of a question.
+    """What one part shows: its relevance, the peak in pixels, and how unlike the rest its oddest cell is (`odd`).
 
-    Attributes:
-        relevance, peak: of the part; where it is highest, in pixels of the image.
-        again: the part around the peak in which to look again; None where it cannot be seen closer.
-        odd, oddest: how unlike the rest of the part its oddest cell is; and the part around that cell.
+    `again` and `oddest` are the closer parts around the peak and that cell; None where there is none.
     """
 
     relevance: Relevance
