@@ -125,8 +125,6 @@ class Behind(AbstractContextManager["Behind"]):
 
 
 class Once(Generic[P, B]):
-    """A function that keeps the results that were used last; see `once`."""
-
     def __init__(self, make: Callable[P, B], most: int) -> None:
         self._lock, self._make = threading.RLock(), lru_cache(most)(make)
         self.cache_clear = self._make.cache_clear

@@ -39,7 +39,7 @@ _lock = threading.Lock()  # PDFium knows no threads
 
 
 class PdfPage(NamedTuple):
-    """A page as drawn, with its text layer's words. `scanned`: it is an image with few of them; a reader may find more."""
+    """A page as drawn, with its text layer's words. `scanned`: an image with few of them; a reader may find more."""
 
     picture: Picture
     words: Words | None

@@ -50,7 +50,6 @@ class Verified:
 
     @property
     def ok(self) -> bool:
-        """Whether every byte is as it was written."""
         return not self.problems
 
 

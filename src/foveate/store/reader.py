@@ -114,7 +114,6 @@ class Reader:
         raise StoreKeyError(f"no image {values[0]!r}", expected="one of the index", fix="ask for its keys again")
 
     def by_path(self, path: str) -> StoredTexture:
-        """The texture of the image whose path this was. Raises StoreKeyError, StoreDamagedError."""
         return self.load("path = ?", pack_name(path))[0]
 
     def texture(self, row: ImageRow, path: str, name: str) -> StoredTexture:

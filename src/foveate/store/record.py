@@ -90,7 +90,6 @@ def _own(x: Floats, rank: int, metric: Metric) -> tuple[Basis, NDArray[np.int8],
 
 
 def whole_steps(z: Floats, steps: Floats) -> NDArray[np.int8]:
-    """Coordinates [n, r] in steps [r]; those beyond the last step are cut."""
     return np.clip(np.rint(z / steps), -STEPS, STEPS).astype(np.int8)
 
 

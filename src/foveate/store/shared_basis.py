@@ -251,7 +251,6 @@ class Gathered(Frozen):
 
     @classmethod
     def load(cls, path: Path) -> Gathered:
-        """Raises BasisFileError."""
         with _refusing(path, "file of moments", "what 'foveate basis fit' left behind", "remove it, and start again"):
             header, tensors = _content(path, MOMENTS)
             first = check_array("first", tensors["first"], (None,), dtype=np.float64)

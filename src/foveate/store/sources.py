@@ -39,8 +39,6 @@ Decoded = tuple[Picture, tuple[int, int]]  # and the size of the whole image
 
 @dataclass(frozen=True)
 class Source:
-    """An image file: absolute path, and its name in the store."""
-
     path: str
     name: str
 

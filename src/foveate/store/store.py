@@ -378,7 +378,6 @@ class Store:
         return kept
 
     def _open(self) -> Reader:
-        """Raises StoreNotFoundError where there is no store yet."""
         reader = self._reader()
         if reader is None:
             raise no_store(self.path)

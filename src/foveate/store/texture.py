@@ -128,7 +128,7 @@ class StoredTexture(Texture):
 
     @property
     def _picture(self) -> tuple[Picture, str]:
-        """From the file, or the thumbnail at the image's size; then also why."""
+        """From the file, or the thumbnail at the image's size with the reason."""
         return self.derive("picture", lambda: self._found() or self._enlarged())
 
     @property

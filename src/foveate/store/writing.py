@@ -151,7 +151,6 @@ class WrittenTexts:
         return math.log(1 + (max(self.images, images) - images + 0.5) / (images + 0.5))
 
     def texts(self, ids: Sequence[int]) -> dict[int, str]:
-        """The texts of images, by id; those without words are left out."""
         out: dict[int, str] = {}
         for start in range(0, len(ids), 500):
             few = tuple(ids[start : start + 500])
@@ -181,7 +180,6 @@ class WrittenTexts:
         return [pair for pair in cuts if known.issuperset(pair)]
 
     def _known(self, tokens: Sequence[str]) -> list[str]:
-        """Those of these tokens that some image has, or had."""
         out = []
         for start in range(0, len(tokens), 500):
             few = tuple(tokens[start : start + 500])
