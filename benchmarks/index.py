@@ -47,7 +47,7 @@ def command(
 ) -> None:
     """Images a second of indexing, by engine and workers, beside the encoder alone."""
     counts, engines = parse_numbers("--workers", workers), [name.strip() for name in engine.split(",")]
-    with counting("measuring", repeats * len(counts) * (1 + len(engines)), "processes") as progress:
+    with counting("measuring", repeats * len(counts) * (1 + len(engines))) as progress:
         report = measure(folders, engines, counts, limit, progress, repeats, encoder or "nano")
     show(report, SHOWN)
     print_json(**report)

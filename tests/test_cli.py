@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,8 +20,7 @@ from PIL import Image
 import foveate
 from foveate import Texture
 from foveate.cli.main import main
-from foveate.cli.results import make_slug
-from foveate.cli.terminal import Program, print_json
+from foveate.cli.terminal import Program, make_slug, print_json
 from foveate.core.errors import OutputError
 from foveate.core.image import load_image
 from foveate.tiles.file import is_scene
@@ -213,8 +211,6 @@ def test_doctor_says_which_words_nano_knows(run: Run) -> None:
     ]  # fmt: skip
     assert re.search(r"biggest +unknown +it enters no map", run(*of_no_map).stdout)
     fails(run("doctor", "--words"), "--words cat wheel sky")
-    fails(run("doctor", "--encoder", "clip"), "--encoder clip without --words")
-    fails(run("doctor", "--words", "cat", "--encoder", "clip"), "clip", "any text")
 
 
 def test_commands_print_a_table_or_json_and_never_both(run: Run, photo: Path) -> None:
@@ -282,16 +278,6 @@ def test_wrong_usage_is_answered_with_what_to_write(run: Run) -> None:
     done = run("search", "photos.fov", "a dog", "--k", "3")
     assert done.returncode == 2
     assert "(Possible options: -k)" in done.stderr
-
-
-def test_doctor_names_commands_that_work_where_it_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    from foveate.cli import doctor
-
-    sources = {"/tmp/x y": '{"url": "file:///tmp/x%20y", "dir_info": {}}', None: None}
-    for folder, text in sources.items():
-        monkeypatch.setattr(doctor, "distribution", lambda name, text=text: SimpleNamespace(read_text=lambda _: text))
-        assert doctor._folder_of_clone() == folder
-    assert doctor._command_for("text", "/tmp/x y") == "pip install '.[text]' in the clone"
 
 
 def test_file_names_of_questions() -> None:
@@ -502,7 +488,7 @@ def test_reading_wrongly(run: Run, broccoli: Path, photo: Path, monkeypatch: pyt
     fails(run("read", broccoli, "--reader", "nobody"), "--reader nobody")
     fails(run("look", broccoli, "a dog", "--no-read", "--reader", "rapidocr"), "--no-read")
     fails(run("read", broccoli, "--page", 2), "--page 2 of an image")
-    fails(run("read", photo, "--page", 2), "--page 2 of a texture")
+    fails(run("read", photo, "--page", 2), "--page 2 for the texture")
     fails(run("look", photo, "a dog", "--page", 2), "--page 2")
     fails(run("read", "nothing.png"), "nothing.png")
     monkeypatch.setenv("PATH", "/nowhere")

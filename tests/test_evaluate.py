@@ -23,7 +23,7 @@ from foveate.cli.evaluate import command, compression, relevance, search
 from foveate.cli.evaluate.agreement import agreement, auroc, mean_estimate, ratio_estimate
 from foveate.cli.evaluate.coco import half_of, read_folder
 from foveate.cli.main import app
-from foveate.cli.terminal import print_table
+from foveate.cli.terminal import print_table, read_lines
 from foveate.core.errors import (
     FoveateError,
     ImageFormatError,
@@ -463,7 +463,7 @@ def test_which_images_and_questions(toys: Path, tmp_path: Path) -> None:
     assert len(set(search.usual_questions())) == 100
     assert search.usual_questions(1585)[7].startswith('"')
     (tmp_path / "asked.txt").write_text("a dog\n\n  red car \na dog\n")
-    assert search.read_questions(tmp_path / "asked.txt") == ("a dog", "red car")
+    assert read_lines(tmp_path / "asked.txt") == ["a dog", "red car"]
 
 
 @pytest.mark.parametrize(
@@ -474,9 +474,9 @@ def test_which_images_and_questions(toys: Path, tmp_path: Path) -> None:
         (lambda folder: search.choose_images(folder / "gone"), ImageNotFoundError, "nothing is at"),
         (lambda folder: search.usual_questions(0), OptionError, "--questions 0"),
         (lambda folder: search.usual_questions(1586), OptionError, "--questions 1586"),
-        (lambda folder: search.read_questions(folder / "gone.txt"), QueryError, "gone.txt"),
-        (lambda folder: search.read_questions(folder / "blank.txt"), QueryError, "no question"),
-        (lambda folder: search.read_questions(folder / "broken.jpg"), QueryError, "broken.jpg"),
+        (lambda folder: read_lines(folder / "gone.txt"), QueryError, "gone.txt"),
+        (lambda folder: read_lines(folder / "blank.txt"), QueryError, "no question"),
+        (lambda folder: read_lines(folder / "broken.jpg"), QueryError, "broken.jpg"),
         (lambda folder: search.measure(search.choose_images(folder), TOY, ()), QueryError, "no question"),
         (lambda folder: search.measure(search.choose_images(folder), TOY, ("dog",)), StoreError, "none of a sample"),
     ],

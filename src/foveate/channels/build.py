@@ -87,7 +87,7 @@ def select_channels(channels: str | Sequence[str]) -> tuple[str, ...]:
         if (channel.stored or channel.native == "flow") and name not in COMPUTABLE:
             raise ChannelError(
                 f"the channel '{name}' of a single image",
-                expected="one that is computed from pixels ('foveate channels --list' marks them)",
+                expected="one that is computed from pixels (docs/channels.md lists them)",
                 fix="frames of foveate.video have it"
                 if channel.native == "flow"
                 else f"add what you have with texture.with_channel('{name}', plane)",

@@ -3,7 +3,7 @@
     main.py      the list, and how an error becomes a message
     look.py      look, demo        questions about an image
     encode.py    encode            an image to a texture file; how every command gets its texture
-    channels.py  channels          all channels of an image on one sheet
+                 read, channels    what is written in an image; all its channels on one sheet
     zoom.py      zoom              small things in large images
     ask.py       ask               a vision-language model
     video.py     video             questions through a clip
@@ -13,8 +13,7 @@
     basis.py     basis ...         one basis for many images
     evaluate/    evaluate ...      how good and how fast it is on the user's own data
     doctor.py    doctor            what is installed
-    terminal.py  what they share: options, tables, progress
-    results.py   names of results, and their files
+    terminal.py  what they share: options, tables, progress, files of results
 
 Only typer is imported at the top of these files, everything else when a command runs: `foveate --help` takes a tenth
 of a second. Every command prints a table for people, or, with --json, one JSON object for programs and nothing else;

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from foveate.cli.encode import TEXTURE, who_reads
-from foveate.cli.results import make_slug, write_result
 from foveate.cli.terminal import (
     Device,
     Dtype,
@@ -23,14 +22,16 @@ from foveate.cli.terminal import (
     PageNumber,
     PresetOption,
     ReaderName,
+    make_slug,
     parse_budget_or_all,
     print_files,
     print_json,
     print_table,
     refuse_files,
     waiting,
+    write_result,
 )
-from foveate.core.options import CHOOSING, MODEL_ARGS, PREPARE, SCORE, SEE
+from foveate.core.options import CHOOSING, MODEL_ARGS, PREPARE, SEE
 
 if TYPE_CHECKING:
     from foveate.vlm.encoded import Answer, EncodedImage
@@ -61,10 +62,6 @@ def ask(
     chat: Annotated[
         bool, typer.Option("--chat", help="One dialogue: each question knows those before it, and their answers.")
     ] = False,
-    prior: Annotated[
-        str | None, typer.Option(help=f"{SCORE['prior'].about} By name: gaze, history, pass_1, ...")
-    ] = None,
-    fusion: Annotated[str | None, typer.Option(help=SCORE["fusion"].help)] = None,
     max_new_tokens: Annotated[int, typer.Option(help=MODEL_ARGS["max_new_tokens"].help)] = 64,
     dtype: Dtype = "auto",
     device: Device = "auto",
@@ -74,36 +71,22 @@ def ask(
     ] = None,
 ) -> None:  # fmt: skip
     """Ask a vision-language model: it gets only the tokens where the question looks."""
-    from foveate.allocation.allocation import check_floor
-    from foveate.core.errors import OptionError
     from foveate.core.files import make_folder
     from foveate.encoders.load import load_encoder
     from foveate.reading.pdf import open_source
-    from foveate.relevance.fusion import ScoringOptions, find_fusion, parse_options
+    from foveate.relevance.fusion import parse_options
     from foveate.relevance.presets import find_preset
     from foveate.texture.texture import Texture
     from foveate.vlm import Choosing, load
 
     refuse_files(image, question)
     prompt = None if prompt is None else prompt.replace("\\n", "\n")
-    check_floor(floor)
-    _check(question, budget, mode, method, prompt, max_new_tokens)
-    if chat and (prompt is not None or mode == "crop"):
-        raise OptionError(
-            f"--chat with {'a hand-written prompt' if prompt is not None else '--mode crop'}",
-            expected="the model's chat template, with the same image in every round",
-            fix="leave one of the two out",
-        )
+    _check(question, budget, floor, mode, method, prompt, max_new_tokens, chat)
     who, wanted = who_reads(read, reader), find_preset(preset).name if preset else None
-    scoring: dict[str, Any] = {
-        name: value for name, value in (("prior", prior), ("fusion", fusion)) if value is not None
-    }
     seen: Any
-    find_fusion(fusion or "participation")
     if image.suffix.lower() == TEXTURE:
         seen = Texture.load(image)
-        options: Any = {**scoring, "preset": wanted}
-        parse_options(seen, options)
+        parse_options(seen, {"preset": wanted})
     else:
         picture, layer = open_source(image, page)
         seen = picture if layer is None else image  # a PDF brings its words
@@ -117,6 +100,14 @@ def ask(
     load_seconds = time.perf_counter() - start
     if out is not None:
         make_folder(out)
+    how: dict[str, Any] = {
+        "budget": None if budget == "all" else budget,
+        "mode": mode,
+        "method": method,
+        "choosing": Choosing(floor=floor),
+        "generation": {"max_new_tokens": max_new_tokens},
+    }
+    given = {"model": model, "budget": budget, "mode": mode, "method": method, "floor": floor, "preset": wanted}
     records, notes = list[dict[str, Any]](), dict[str, None]()
     try:
         with waiting(f"asking {model}", None):
@@ -127,14 +118,6 @@ def ask(
             for text in question:
                 with warnings.catch_warnings(record=True) as caught:
                     warnings.simplefilter("always")
-                    how: dict[str, Any] = {
-                        "budget": None if budget == "all" else budget,
-                        "mode": mode,
-                        "method": method,
-                        "choosing": Choosing(floor=floor),
-                        "scoring": ScoringOptions(**scoring),
-                        "generation": {"max_new_tokens": max_new_tokens},
-                    }
                     if rounds is None:
                         written = None if prompt is None else prompt.replace(QUESTION, text)
                         answer = vlm.ask(encoded, text, prompt=written, **how)
@@ -142,16 +125,7 @@ def ask(
                         answer = rounds.ask(text, **how)
                 ours = [note for note in caught if note.category.__module__.startswith("foveate.")]
                 notes |= dict.fromkeys(str(note.message) for note in ours)  # of what was asked, not of libraries
-                options = {
-                    "model": model,
-                    "question": text,
-                    "budget": budget,
-                    "mode": mode,
-                    "method": method,
-                    "floor": floor,
-                    "preset": wanted,
-                }
-                identity = {"source": str(image.absolute()), **options, "prompt": prompt, **scoring}
+                identity = {"source": str(image.absolute()), "question": text, **given, "prompt": prompt}
                 if chat:
                     identity["after"] = question[: len(records)]
                 records.append(_record(encoded, answer, identity, out))
@@ -164,11 +138,10 @@ def ask(
                 f"loaded in {load_seconds:.1f} s, seen in {see_seconds:.2f} s"
             )
             _show(title, records)
+            words = encoded.textures[0].words
             print_json(
-                image=str(image), model=model, preset=wanted, encoder=encoder or "nano", mode=mode, method=method,
-                budget=budget, floor=floor, load_seconds=round(load_seconds, 3), cells=encoded.tokens[0],
-                see_seconds=round(see_seconds, 4),
-                words=None if (words := encoded.textures[0].words) is None else len(words),
+                image=str(image), **given, encoder=encoder or "nano", load_seconds=round(load_seconds, 3),
+                cells=encoded.tokens[0], see_seconds=round(see_seconds, 4), words=None if words is None else len(words),
                 warnings=list(notes), questions=records,
             )  # fmt: skip
 
@@ -182,13 +155,24 @@ def _show(title: str, records: list[dict[str, Any]]) -> None:
     print_files("pictures", [record["png"] for record in records if "png" in record])
 
 
-def _check(questions: list[str], budget: Any, mode: str, method: str, prompt: str | None, new: int) -> None:
+def _check(
+    questions: list[str],
+    budget: Any,
+    floor: float | None,
+    mode: str,
+    method: str,
+    prompt: str | None,
+    new: int,
+    chat: bool,
+) -> None:
     """Raises QueryError, BudgetError, OptionError or PromptError for what no model could be asked."""
+    from foveate.allocation.allocation import check_floor
     from foveate.core.checks import check_choice, check_int
     from foveate.core.errors import BudgetError, OptionError, PromptError, QueryError
     from foveate.vlm.encoded import MODES
     from foveate.vlm.select.methods import METHODS
 
+    check_floor(floor)
     if not all(question.strip() for question in questions):
         raise QueryError("an empty question", expected="a text", fix='ask "what is in the picture?", say')
     check_choice("mode", mode, MODES)
@@ -196,12 +180,14 @@ def _check(questions: list[str], budget: Any, mode: str, method: str, prompt: st
     if budget not in ("auto", "all"):
         check_int("budget", budget, fix="or 'auto', or 'all'", error=BudgetError)
     check_int("max_new_tokens", new)
-    if prompt is not None and mode == "crop":
-        raise OptionError(
-            "--prompt with --mode crop",
-            expected="the chat template: the number of images is not known before",
-            fix="leave one of the two out",
-        )
+    for both, together, expected in (
+        (chat and prompt is not None, "--chat with --prompt", "the model's chat template in every round"),
+        (chat and mode == "crop", "--chat with --mode crop", "the same image in every round"),
+        (prompt is not None and mode == "crop", "--prompt with --mode crop",
+         "the chat template: the number of images is not known before"),
+    ):  # fmt: skip
+        if both:
+            raise OptionError(together, expected=expected, fix="leave one of the two out")
     if prompt is not None and len(questions) > 1 and QUESTION not in prompt:
         raise PromptError(
             f"one prompt for {len(questions)} questions",

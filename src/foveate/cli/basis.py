@@ -18,6 +18,7 @@ from foveate.cli.terminal import (
     make_engine,
     print_json,
     print_table,
+    read_lines,
     use_one_thread,
 )
 from foveate.core.options import ENCODE
@@ -68,7 +69,7 @@ def fit(
     if parts == 1:
         refuse_other_files(out)
     moments_at = out.with_name(f"{out.name}.{number}-of-{parts}.moments")
-    with counting("images", len(images[number::parts]), "images") as progress:
+    with counting("images", len(images[number::parts])) as progress:
         found = gather(
             images, resolved, samples, seed=seed, part=(number, parts), checkpoint=moments_at,
             worker_encoder=encoder or "nano", engine=by, progress=progress,
@@ -135,7 +136,7 @@ def check(
     limits, texts = _limits(limit or []), _texts(queries, resolved)
     texts = texts if queries else texts[:: -(-len(texts) // ASKED)]
     make_folder(out)
-    with counting("images", len(images), "images") as progress:
+    with counting("images", len(images)) as progress:
         result = checked_on(fitted, images, resolved, texts, limits, progress)
     _list(result.bad)
     write_whole(out / "report.json", json.dumps(result.report(), indent=1).encode())
@@ -187,20 +188,13 @@ def _bank_name(encoder: Any) -> str:
 
 def _texts(queries: Path | None, encoder: Any) -> Any:
     """Unit vectors of questions: the file's lines, or the bank."""
-    from foveate.core.errors import QueryError
     from foveate.encoders.protocol import encode_texts
     from foveate.language.negatives import bank_of
     from foveate.language.query import prepare
 
     if queries is None:
         return bank_of(encoder)
-    try:
-        lines = [line.strip() for line in queries.read_text("utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as cause:
-        raise QueryError(f"'{queries}' ({cause})", expected="a file with a question a line", fix="check it") from cause
-    phrases = list(dict.fromkeys(phrase for line in lines if line for phrase in prepare(encoder, line).phrases))
-    if not phrases:
-        raise QueryError(f"'{queries}' holds no question", expected="a question or noun a line", fix="write some")
+    phrases = list(dict.fromkeys(phrase for line in read_lines(queries) for phrase in prepare(encoder, line).phrases))
     return encode_texts(encoder, [encoder.templates[0].format(phrase) for phrase in phrases])
 
 

@@ -1,11 +1,12 @@
-"""`foveate encode`: an image to a texture file. And how every command gets its texture."""
+"""`foveate encode`, `read` and `channels`: an image, what is written in it, and its planes.
+
+And how every command gets its texture.
+"""
 
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,14 +15,19 @@ import typer
 from foveate.cli.terminal import (
     EncoderName,
     LongSideOrNative,
+    Out,
     PageNumber,
     PresetOption,
     ReaderName,
     ReadFlag,
     format_count,
+    print_files,
     print_json,
     print_table,
+    round_box,
     waiting,
+    warnings_aside,
+    write_picture,
 )
 from foveate.core.options import ENCODE
 
@@ -30,6 +36,7 @@ if TYPE_CHECKING:
     from foveate.texture.texture import Texture
 
 TEXTURE = ".safetensors"
+EMBEDDING = "embedding_"  # planes of the compressed features: one row of the table
 ChannelNames = Annotated[str | None, typer.Option("--channels", help=ENCODE["channels"].help)]
 
 
@@ -89,40 +96,103 @@ def encode(
         rows.insert(len(rows) - 2, ("words", describe_words(texture.words)))
     print_table(f"{image} -> {output}", ("what", "value"), rows)
     print_hints(hints)
+    print_json(**describe_texture(image, texture, seconds), texture=str(output), bytes=output.stat().st_size)
+
+
+def read(
+    image: Annotated[Path, typer.Argument(help="An image, a PDF, or a texture that was read.")],
+    reader: ReaderName = None,
+    page: PageNumber = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Print the lines and nothing else.")] = False,
+) -> None:
+    """Read what is written in an image: lines with their boxes. A PDF's own text is taken as it is."""
+    from foveate.reading.pdf import open_source
+    from foveate.reading.readers import read_words
+    from foveate.texture.texture import Texture
+
+    start = time.perf_counter()
+    if image.suffix.lower() == TEXTURE:
+        _refuse_for_texture(image, None, page)
+        texture = Texture.load(image)
+        rgb, words = texture.pixel, texture.words
+    else:
+        picture, layer = open_source(image, page)
+        rgb, words = picture.rgb, None if layer is None or layer.scanned else layer.words
+    if words is None or reader is not None:
+        with waiting(f"reading {image}"):
+            words = read_words(rgb, reader or "auto")
+    seconds = time.perf_counter() - start
+    rows = [
+        (line.text, f"{line.confidence:.2f}", "{:.0f} {:.0f} {:.0f} {:.0f}".format(*line.box)) for line in words.lines
+    ]
+    title = f"{image}  {rgb.shape[0]} x {rgb.shape[1]} pixels, {describe_words(words)}, {seconds:.1f} s"
+    if plain:
+        typer.echo(words.text)
+    elif rows:
+        print_table(title, ("line", "confidence", "y0 x0 y1 x1"), rows)
+    else:
+        typer.echo(f"{title}\nnothing is written there, as far as {words.reader} can see")
+    lines = [
+        {
+            "text": line.text,
+            "confidence": round(line.confidence, 4),
+            "box": round_box(line.box),
+            "words": [[words[i].text, round_box(words[i].box)] for i in line.words],
+        }
+        for line in words.lines
+    ]
     print_json(
-        image=str(image),
-        texture=str(output),
-        preset=texture.preset,
-        encoder=texture.encoder.name,
-        grid=list(grid.shape),
-        encode_seconds=round(seconds, 4),
-        bytes=output.stat().st_size,
-        words=None if texture.words is None else len(texture.words),
-    )
+        image=str(image), size=list(rgb.shape[:2]), reader=words.reader, turned=words.turned,
+        seconds=round(seconds, 3), words=len(words), lines=lines,
+    )  # fmt: skip
 
 
-@contextmanager
-def hints_aside() -> Iterator[list[str]]:
-    """Hints at images much larger than what the encoder sees, with options instead of keywords, for `print_hints`."""
+def channels(
+    image: Annotated[Path, typer.Argument(help="An image or a texture file.")],
+    encoder: EncoderName = None,
+    out: Out = Path("foveate-out"),
+    names: ChannelNames = "all",
+) -> None:
+    """Draw all channels of an image on one sheet, each from its lowest to its highest value (docs/channels.md)."""
+    from foveate.core.files import make_folder
+    from foveate.core.layout import FULL40
+    from foveate.viz import channel_sheet
+
+    with hints_aside():  # planes of the pixels are as fine as they are
+        texture, seconds = load_or_encode(image, encoder, channels=names)
+    make_folder(out)
+    path = out / f"{Path(texture.name).stem}--channels.png"
+    write_picture(path, channel_sheet(texture))
+    every = (*FULL40.names, *(name for name in texture.built if name not in FULL40.names))
+    rows = [_row(texture, name) for name in every if not name.startswith(EMBEDDING)]
+    number = sum(name.startswith(EMBEDDING) for name in every)
+    rows.append((f"{EMBEDDING}0 .. {number - 1}", *_row(texture, f"{EMBEDDING}0")[1:]))
+    print_table(str(image), ("channel", "native size", "values", "how"), rows)
+    print_files("sheet", [str(path)])
+    print_json(image=str(image), png=str(path), built=list(texture.built), encode_seconds=round(seconds, 4))
+
+
+def _row(texture: Texture, name: str) -> tuple[str, ...]:
+    from foveate.core.layout import channel_named
+    from foveate.viz import describe_range
+
+    plane = texture.channel(name, warn=False)
+    values = describe_range(plane) if name in texture.built else f"not built: {plane.flat[0]:g}"
+    by = f" ({texture.made_by[name]})" if name in texture.made_by else ""
+    return name, f"{plane.shape[0]} x {plane.shape[1]}", values, channel_named(name, texture.extra).about + by
+
+
+def hints_aside() -> AbstractContextManager[list[str]]:
+    """Hints at images much larger than what the encoder sees, for `print_hints`."""
     from foveate.core.errors import ResolutionHint
 
-    found: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield found
-    for one in caught:
-        if issubclass(one.category, ResolutionHint):
-            what = str(one.message).splitlines()[0]
-            found.append(
-                f"{what}\n  --long-side 1024 shows more, --long-side native every pixel; foveate zoom: still more"
-            )
-        else:
-            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    return warnings_aside(ResolutionHint)
 
 
-def print_hints(hints: list[str]) -> None:
-    """On stderr, after the table."""
-    for hint in hints:
+def print_hints(hints: list[str], *more: str) -> None:
+    """On stderr, after the table; with options instead of keywords."""
+    sizes = "--long-side 1024 shows more, --long-side native every pixel; foveate zoom: still more"
+    for hint in (*(f"{hint.splitlines()[0]}\n  {sizes}" for hint in hints), *more):
         typer.echo(f"hint: {hint}", err=True)
 
 
@@ -140,18 +210,11 @@ def load_or_encode(
     A texture file goes by another preset where one is named; nothing of it is made again, but it is read where the
     preset reads.
     """
-    from foveate.core.errors import OptionError
     from foveate.relevance.presets import remember_preset
     from foveate.texture.texture import Texture
 
     if path.suffix.lower() == TEXTURE:
-        given = f"--long-side {long_side}" if long_side is not None else f"--page {page}" if page is not None else ""
-        if given:
-            raise OptionError(
-                f"{given} for the texture '{path}'",
-                expected="no such option: its image is encoded already",
-                fix="leave it out, or encode the image again with it",
-            )
+        _refuse_for_texture(path, long_side, page)
         start = time.perf_counter()
         texture = remember_preset(Texture.load(path), preset)
         read = reads(read, preset) and (read or True)
@@ -163,6 +226,18 @@ def load_or_encode(
         return _encode_timed(
             path, page, encoder, preset=preset, long_side=long_side, channels=_split(channels), read=read
         )
+
+
+def _refuse_for_texture(path: Path, long_side: Any, page: int | None) -> None:
+    from foveate.core.errors import OptionError
+
+    for name, value in (("--long-side", long_side), ("--page", page)):
+        if value is not None:
+            raise OptionError(
+                f"{name} {value} for the texture '{path}'",
+                expected="no such option: its image is encoded already",
+                fix="leave it out, or encode the image again with it",
+            )
 
 
 def _encode_timed(path: Path, page: int | None, encoder: str | None, **how: Any) -> tuple[Texture, float]:
@@ -197,6 +272,18 @@ def reads(read: bool | str | None, preset: str | None) -> bool:
     from foveate.relevance.presets import find_preset
 
     return bool(find_preset(preset).encoding.get("read") if read is None else read)
+
+
+def describe_texture(image: Path, texture: Texture, seconds: float) -> dict[str, Any]:
+    """For JSON: the image, and how it was encoded."""
+    return {
+        "image": str(image),
+        "preset": texture.preset,
+        "encoder": texture.encoder.name,
+        "grid": list(texture.grid.shape),
+        "encode_seconds": round(seconds, 4),
+        "words": None if texture.words is None else len(texture.words),
+    }
 
 
 def describe_words(words: Words) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -24,12 +22,8 @@ from foveate.cli.terminal import (
     print_json,
     print_table,
     use_one_thread,
-    waiting,
 )
 from foveate.core.options import ENCODE, STREAM
-
-if TYPE_CHECKING:
-    from foveate.store.ingest import Progress
 
 SHOWN = 10  # bad images in the table; the JSON has all
 
@@ -87,11 +81,12 @@ def index(
     several, by = make_engine(engine, workers, gpus, address)
     elsewhere = None if engine == "local" else by  # here, a file whose content is known is not encoded
     reads = read or reader is not None or bool(known.identity and known.identity.reader)
-    with _count_images(encoder, "reading and indexing" if reads else "indexing") as progress:
+    with counting("reading and indexing" if reads else "indexing") as progress:
         try:
             added = known.add(
                 images, workers=several, part=shard, like=like, engine=elsewhere,
-                read=reader or read or None, device=device, progress=progress,
+                read=reader or read or None, device=device,
+                progress=lambda step: progress(step.done, step.total),
             )  # fmt: skip
         except KeyboardInterrupt:
             done = 0 if known.identity is None else len(known)
@@ -118,20 +113,3 @@ def index(
         bad=[{"path": path, "why": why} for path, why in added.bad], seconds=round(added.seconds, 3),
         **{name: value for name, value in stats.items() if name != "store"},
     )  # fmt: skip
-
-
-@contextmanager
-def _count_images(encoder: str | None, doing: str) -> Iterator[Callable[[Progress], None]]:
-    """A spinner while the basis is fitted, then a bar with rate and time left."""
-    with ExitStack() as stack:
-        first = stack.enter_context(ExitStack())
-        first.enter_context(waiting("looking at a sample of the images", encoder))
-        bar: list[Callable[[int], None]] = []
-
-        def show(progress: Progress) -> None:
-            if not bar:
-                first.close()
-                bar.append(stack.enter_context(counting(doing, progress.total, "images")))
-            bar[0](progress.done)
-
-        yield show

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foveate.cli.encode import TEXTURE, describe_words, hints_aside, load_or_encode, print_hints, who_reads
-from foveate.cli.results import make_slug, write_result
+from foveate.cli.encode import (
+    TEXTURE,
+    describe_texture,
+    describe_words,
+    hints_aside,
+    load_or_encode,
+    print_hints,
+    who_reads,
+)
 from foveate.cli.terminal import (
     PHOTOS,
     Budget,
@@ -24,10 +31,14 @@ from foveate.cli.terminal import (
     ReadFlag,
     add_unknown,
     format_confidence,
+    make_slug,
     print_files,
     print_json,
     print_table,
     refuse_files,
+    round_box,
+    write_picture,
+    write_result,
 )
 
 if TYPE_CHECKING:
@@ -78,7 +89,6 @@ def demo(out: Out = Path("demo"), budget: Budget = "auto") -> None:
     not there. One page of all of it (demo.png), and a picture of each question."""
     from importlib.util import find_spec
 
-    from foveate.cli.results import write_picture
     from foveate.viz import overview
 
     reads = find_spec("rapidocr") is not None
@@ -137,17 +147,8 @@ def _look_at(
     words = ["words found"] if any(said) else []
     print_table(title, ("query", "looks for", *words, "confidence", "box y0 x0 y1 x1", "kept", "time"), rows)
     print_files("pictures", [record["png"] for record in records])
-    print_hints(hints if read is False else [*hints, *_unread(texture, queries, image)])
-    summary = {
-        "image": str(image),
-        "preset": texture.preset,
-        "encoder": texture.encoder.name,
-        "grid": list(grid.shape),
-        "encode_seconds": round(seconds, 4),
-        "words": None if texture.words is None else len(texture.words),
-        "queries": records,
-    }
-    return summary, [relevance for relevance, *_ in results]
+    print_hints(hints, *([] if read is False else _unread(texture, queries, image)))
+    return describe_texture(image, texture, seconds) | {"queries": records}, [relevance for relevance, *_ in results]
 
 
 def _looked_for(record: dict[str, Any]) -> str:
@@ -187,7 +188,7 @@ def _write(
         "indices": kept.indices.tolist(),
         "confidence": round(relevance.confidence, 4),
         "detected": relevance.detected,
-        "boxes": [[round(side, 1) for side in box] for box in relevance.boxes().tolist()],
+        "boxes": [round_box(box) for box in relevance.boxes()],
         "score_seconds": round(seconds, 6),
     }
     return write_result(

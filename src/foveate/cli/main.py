@@ -18,13 +18,11 @@ from typer.core import TyperGroup
 
 from foveate.cli.ask import ask
 from foveate.cli.basis import app as basis
-from foveate.cli.channels import channels
 from foveate.cli.doctor import doctor
-from foveate.cli.encode import encode
+from foveate.cli.encode import channels, encode, read
 from foveate.cli.evaluate.command import evaluate
 from foveate.cli.index import index
 from foveate.cli.look import demo, look
-from foveate.cli.read import read
 from foveate.cli.search import search
 from foveate.cli.store import store
 from foveate.cli.terminal import Program
@@ -102,7 +100,6 @@ _add(
 _add(
     ONE, channels, "Draw all channels of an image on one sheet.",
     "foveate channels photo.jpg",
-    "foveate channels --list",
 )  # fmt: skip
 _add(
     ONE, encode, "Encode an image once and keep it, for other commands.",

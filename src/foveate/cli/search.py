@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import time
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foveate.cli.results import make_slug, write_picture
 from foveate.cli.store import StorePath, open_store
 from foveate.cli.terminal import (
     EncoderName,
     Out,
     add_unknown,
     format_confidence,
+    make_slug,
     print_files,
     print_json,
     print_table,
     refuse_files,
+    round_box,
     waiting,
+    warnings_aside,
+    write_picture,
 )
 
 if TYPE_CHECKING:
+    from foveate.store import Store
     from foveate.store.hits import Hit
 
 SHOWN = 60  # characters of what is written there, in the table; the JSON has all
@@ -47,68 +50,69 @@ def search(
     """Find images in a store by what is in them, or written there: a table, a contact sheet with heat, JSON."""
     from foveate.core.errors import ReadingWarning
     from foveate.core.files import make_folder
-    from foveate.viz import search_sheet
 
     refuse_files(path, query, "store", 'foveate index FOLDER -o photos.fov, then foveate search photos.fov "a dog"')
     known = open_store(path, encoder)
-    answers: list[tuple[str, list[Hit], float]] = []
-    with waiting("searching", encoder), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with waiting("searching", encoder), warnings_aside(ReadingWarning) as notes:
         known.search(query[0], 1, exact=exact)  # reads vectors and the encoder: not part of a search's time
-        for text in query:
-            start = time.perf_counter()
-            hits = known.search(text, count, exact=exact)
-            answers.append((text, hits, time.perf_counter() - start))
-        # Only now, when all questions could be asked: a bad one leaves no files behind.
+        answers = [_timed(known, text, count, exact) for text in query]
         if not no_sheet:
-            make_folder(out)
-        records: list[dict[str, Any]] = []
-        for text, hits, seconds in answers:
-            sheet = None if no_sheet or not hits else out / f"search--{make_slug(text)}.png"
-            if sheet is not None:
-                write_picture(sheet, search_sheet(hits, text))
-            found = [
-                {"path": hit.path, "name": hit.name, "score": round(hit.score, 4), "detected": hit.detected}
-                | {"words": _words(hit)}
-                for hit in hits
-            ]
-            path_of_sheet = None if sheet is None else str(sheet)
-            unknown = list(dict.fromkeys(word for hit in hits for word in hit.unknown))
-            record: dict[str, Any] = {
-                "query": text,
-                "unknown": unknown,
-                "seconds": round(seconds, 5),
-                "sheet": path_of_sheet,
-            }
-            records.append(record | {"hits": found})
-    notes = list(dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, ReadingWarning)))
-    for one in caught:
-        if not issubclass(one.category, ReadingWarning):
-            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+            make_folder(out)  # only now, when all questions could be asked: a bad one leaves no files behind
+        records = [_record(text, hits, seconds, None if no_sheet else out) for text, hits, seconds in answers]
     for note in notes:
         typer.echo(f"note: {note}", err=True)
     for record in records:
-        rows = [
-            (str(place), format_confidence(hit["score"], hit["detected"], 3), hit["path"], _written(hit["words"]))
-            for place, hit in enumerate(record["hits"], 1)
-        ]
-        columns = 4 if any(row[3] for row in rows) else 3
-        header = ("", "score", "image", "written there")[:columns]
-        asked = add_unknown(f"“{record['query']}”", record["unknown"])
-        title = f"{asked}  {record['seconds'] * 1e3:.0f} ms"
-        print_table(title, header, [row[:columns] for row in rows])
-        if not rows:
-            typer.echo("nothing: no image has that written")
-        if record["sheet"]:
-            print_files("sheet", [record["sheet"]])
+        _show(record)
     print_json(store=str(path), images=len(known), notes=notes, queries=records)
+
+
+def _timed(known: Store, text: str, count: int, exact: bool) -> tuple[str, list[Hit], float]:
+    start = time.perf_counter()
+    hits = known.search(text, count, exact=exact)
+    return text, hits, time.perf_counter() - start
+
+
+def _record(text: str, hits: list[Hit], seconds: float, out: Path | None) -> dict[str, Any]:
+    """For JSON; with `out`, a contact sheet is written."""
+    from foveate.viz import search_sheet
+
+    sheet = None if out is None or not hits else out / f"search--{make_slug(text)}.png"
+    if sheet is not None:
+        write_picture(sheet, search_sheet(hits, text))
+    found = [
+        {"path": hit.path, "name": hit.name, "score": round(hit.score, 4), "detected": hit.detected}
+        | {"words": _words(hit)}
+        for hit in hits
+    ]
+    return {
+        "query": text,
+        "unknown": list(dict.fromkeys(word for hit in hits for word in hit.unknown)),
+        "seconds": round(seconds, 5),
+        "sheet": None if sheet is None else str(sheet),
+        "hits": found,
+    }
+
+
+def _show(record: dict[str, Any]) -> None:
+    rows = [
+        (str(place), format_confidence(hit["score"], hit["detected"], 3), hit["path"], _written(hit["words"]))
+        for place, hit in enumerate(record["hits"], 1)
+    ]
+    columns = 4 if any(row[3] for row in rows) else 3
+    asked = add_unknown(f"“{record['query']}”", record["unknown"])
+    title = f"{asked}  {record['seconds'] * 1e3:.0f} ms"
+    print_table(title, ("", "score", "image", "written there")[:columns], [row[:columns] for row in rows])
+    if not rows:
+        typer.echo("nothing: no image has that written")
+    if record["sheet"]:
+        print_files("sheet", [record["sheet"]])
 
 
 def _words(hit: Hit) -> list[dict[str, Any]]:
     from foveate.core.errors import StoreDamagedError, StoreKeyError
 
     try:
-        return [{"text": word.text, "box": [round(v, 1) for v in word.box]} for word in hit.words]
+        return [{"text": word.text, "box": round_box(word.box)} for word in hit.words]
     except (StoreKeyError, StoreDamagedError):  # removed or damaged since it was found
         return []
 

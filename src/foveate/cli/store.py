@@ -85,7 +85,7 @@ def ann(
     known = open_store(path, encoder)
     images = known.stats()["images"]
     with counting("listing", 2 * images) as progress:
-        made = known.build_ann(recall, progress=lambda done, _: progress(done))
+        made = known.build_ann(recall, progress=progress)
     rows = [
         ("images", f"{made.images:,}, {made.vectors:,} vectors"),
         ("lists", f"{made.lists:,}; {made.probes:,} of them are asked"),

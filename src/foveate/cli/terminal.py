@@ -1,4 +1,4 @@
-"""What the commands share: options with the same meaning everywhere, --json, tables, a sign of life.
+"""What the commands share: options with the same meaning everywhere, --json, tables, signs of life, files of results.
 
 Only typer is imported at the top; `foveate --help` stays quick.
 """
@@ -6,11 +6,13 @@ Only typer is imported at the top; `foveate --help` stays quick.
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
 import io
 import json
 import math
 import os
+import re
 import signal
 import sys
 import threading
@@ -28,6 +30,8 @@ from typer.core import TyperCommand
 from foveate.core.options import ALLOCATE, ENCODE, MODEL_ARGS, STREAM
 
 if TYPE_CHECKING:
+    from PIL import Image
+
     from foveate.store.engine import Engine
 
 PHOTOS = Path(__file__).parent / "photos"
@@ -121,19 +125,22 @@ class Program(typer.Typer):
 
 
 def _as_command(function: Callable[..., None]) -> Callable[..., None]:
-    signature = inspect.signature(function, eval_str=True)
-    named = _options_of(signature)
-
     @functools.wraps(function)
-    def run(*, as_json: bool, **options: Any) -> None:
+    def run(*, context: typer.Context, as_json: bool, **options: Any) -> None:
         from foveate.core.checks import spelled  # NumPy is for commands, not for --help
 
+        written = (name for each in context.command.params for name in each.opts if name.startswith("-"))
+        named = {name.lstrip("-").replace("-", "_"): name for name in written}
         with spelled(named), _warning_in_a_line(), _json_alone() if as_json else nullcontext():
             return function(**options)
 
-    json_option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
-    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), json_option])  # type: ignore[attr-defined]
-    run.__annotations__ = {**function.__annotations__, "as_json": Json}
+    signature, last = inspect.signature(function, eval_str=True), inspect.Parameter.KEYWORD_ONLY
+    added = (
+        inspect.Parameter("context", last, annotation=typer.Context),
+        inspect.Parameter("as_json", last, annotation=Json, default=False),
+    )
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *added])  # type: ignore[attr-defined]
+    run.__annotations__ = {**function.__annotations__, **{each.name: each.annotation for each in added}}
     return run
 
 
@@ -164,17 +171,18 @@ def _warning_in_a_line() -> Iterator[None]:
         yield
 
 
-def _options_of(signature: inspect.Signature) -> dict[str, str]:
-    """The options of a command, by their names in Python: {"long_side": "--long-side", "k": "-k"}."""
-    found: dict[str, str] = {}
-    for parameter in signature.parameters.values():
-        for about in getattr(parameter.annotation, "__metadata__", ()):
-            if isinstance(about, typer.models.OptionInfo):
-                first = (about.default,) if str(about.default).startswith("-") else ()  # as typer has it in Annotated
-                written = (*first, *(about.param_decls or ())) or (f"--{parameter.name.replace('_', '-')}",)
-                names = [each.partition("/")[0] for each in written]  # of --read/--no-read
-                found |= {name.lstrip("-").replace("-", "_"): name for name in names}
-    return found
+@contextmanager
+def warnings_aside(kind: type[Warning]) -> Iterator[list[str]]:
+    """Messages of the warnings of one class, each once, to be told after the table; others are shown as usual."""
+    found: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield found
+    for one in caught:
+        if not issubclass(one.category, kind):
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+        elif str(one.message) not in found:
+            found.append(str(one.message))
 
 
 def make_engine(name: str, workers: int | None, gpus: float, address: str | None) -> tuple[int, Engine]:
@@ -232,6 +240,11 @@ def add_unknown(text: str, unknown: list[str]) -> str:
     return f"{text} (unknown)" if unknown == [text] else f"{text} (unknown: {', '.join(unknown)})"
 
 
+def round_box(box: Iterable[float]) -> list[float]:
+    """For JSON: to a tenth of a pixel."""
+    return [round(float(side), 1) for side in box]
+
+
 def format_count(number: int, what: str) -> str:
     """'1 frame', '0 frames'."""
     return f"{number} {what}" + ("" if number == 1 else "s")
@@ -275,6 +288,20 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def read_lines(file: Path) -> list[str]:
+    """Questions, a line each: those that are not empty, each once. Raises QueryError."""
+    from foveate.core.errors import QueryError
+
+    try:
+        lines = [line.strip() for line in file.read_text("utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as cause:
+        raise QueryError(f"'{file}' ({cause})", expected="a text file with a question a line", fix="check it") from None
+    found = list(dict.fromkeys(line for line in lines if line))
+    if not found:
+        raise QueryError(f"'{file}' holds no question", expected="a question or noun a line", fix="write some")
+    return found
+
+
 @contextmanager
 def waiting(what: str, encoder: str | None = None) -> Iterator[None]:
     """A spinner on stderr with the seconds that passed, for people only."""
@@ -293,28 +320,22 @@ def waiting(what: str, encoder: str | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def counting(what: str, total: int | None, speed: str = "") -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr, for people only; gives a function that takes the number done.
+def counting(what: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+    """A progress bar on stderr, for people only; gives a function of the number done, and the total if it came later.
 
-    Without a total (None) it only counts. `speed` is what is counted ("frames"), if its number a second is of interest.
+    Without a total it only counts.
     """
     if not sys.stderr.isatty():
-        yield lambda done: None
+        yield lambda done, total=None: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
-    from rich.progress import TimeRemainingColumn as Remaining
-    from rich.text import Text
-
-    class Speed(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text("" if not speed or task.speed is None else f"{task.speed:.1f} {speed}/s")
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     name = TextColumn("{task.description}", markup=False)  # a question may hold braces and brackets
-    columns = (name, BarColumn(), MofNCompleteColumn(), Speed(), Remaining())
+    columns = (name, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(what, total=total)
-        yield lambda done: bar.update(task, completed=done)
+        yield lambda done, total=None: bar.update(task, completed=done, total=total)
 
 
 @contextmanager
@@ -362,3 +383,48 @@ def refuse_files(
             expected=f"one {what}, then questions",
             fix=f"run the command once for each {what}: {loop}; done",
         )
+
+
+def make_slug(query: str) -> str:
+    """A file name for a question: its letters and digits, or a digest where it has none in ASCII."""
+    words = re.sub(r"[^a-z0-9]+", "-", query.lower()).strip("-")
+    return words[:60].rstrip("-") or hashlib.sha256(query.encode()).hexdigest()[:12]
+
+
+def write_result(
+    stem: Path, identity: dict[str, Any], record: dict[str, Any], picture: Image.Image, **more: Any
+) -> dict[str, Any]:
+    """Write `stem.png` and `stem.json` (identity, record and more). -> the record with "png" and "json", their paths.
+
+    Files are replaced only by a result of the same identity; others get a number behind their name. Raises OutputError.
+    """
+    from foveate.core.files import write_whole
+
+    path = _free_path(stem, identity)
+    record = record | {"png": f"{path}.png", "json": f"{path}.json"}
+    write_picture(Path(record["png"]), picture)
+    write_whole(Path(record["json"]), json.dumps(identity | more | record).encode())
+    return record
+
+
+def write_picture(path: Path, picture: Image.Image) -> None:
+    """Write a PNG, whole or not at all. Raises OutputError."""
+    from foveate.core.display import encode_picture
+    from foveate.core.files import write_whole
+
+    write_whole(path, encode_picture(picture, path))
+
+
+def _free_path(path: Path, identity: dict[str, Any]) -> Path:
+    """The path without suffix, or the first `path-2`, `path-3`, ... that is free or holds this very result already."""
+    number, candidate = 1, path
+    while any(Path(f"{candidate}.{kind}").exists() for kind in ("json", "png")):
+        try:
+            there = json.loads(Path(f"{candidate}.json").read_text("utf-8"))
+            if all(there.get(key) == value for key, value in identity.items()):
+                break
+        except (OSError, ValueError, AttributeError):
+            pass  # not ours: leave it alone
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")
+    return candidate

@@ -113,7 +113,7 @@ def video(
         before.pop_all()
     left = None if opened.frames is None else max(1, opened.frames - round(start * (opened.rate or 24)))
     total = frames if left is None else min(left, frames or left)
-    with until_interrupted() as stopped, counting(Path(clip).name, total, "frames") as progress:
+    with until_interrupted() as stopped, counting(Path(clip).name, total) as progress:
         found = write_results(follow, lines, picture, most=frames, progress=progress, stopped=stopped)
     _print_summary(clip, found)
     print_json(clip=clip, preset=preset, encoder=encoder or "nano", budget=budget, **found)

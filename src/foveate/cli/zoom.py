@@ -8,16 +8,18 @@ from typing import Annotated, Any
 
 import typer
 
-from foveate.cli.results import make_slug, write_result
 from foveate.cli.terminal import (
     EncoderName,
     Out,
     counting,
+    make_slug,
     print_files,
     print_json,
     print_table,
     refuse_files,
+    round_box,
     waiting,
+    write_result,
 )
 
 
@@ -107,13 +109,13 @@ def _look_closer(scene: Any, query: str, share: float, sure: float, out: Path, i
     tiles = scene.counts[0] * scene.counts[1]
     with counting(f"looking for {query}", max(1, int(tiles * share))) as progress:
         found = look(scene, query, share=None if share == 1 else share, sure=sure, progress=lambda n, _: progress(n))
-    scene, (y, x) = found.scene, found.peak
+    scene = found.scene
     record = {
         "query": query,
         "confidence": round(found.relevance.confidence, 4),
         "detected": found.detected,
         "sure": sure,
-        "peak": [round(y, 1), round(x, 1)],
+        "peak": round_box(found.peak),
         "looked": [list(box) for box in found.boxes],
         "encoded": found.encoded,
         "tiles": tiles,

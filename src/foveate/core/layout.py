@@ -290,5 +290,5 @@ def _unknown(name: object, known: tuple[str, ...]) -> ChannelError:
     return ChannelError(
         f"no channel named {name!r}",
         expected="perhaps " + " or ".join(near) if near else "one of the names in docs/channels.md",
-        fix="check the spelling; 'foveate channels --list' prints all names",
+        fix="check the spelling; docs/channels.md lists all names",
     )

@@ -62,12 +62,11 @@ class Annotated(NamedTuple):
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder that was checked: names of all thing categories, images with at least one thing, and those with none."""
+    """A folder that was checked: names of all thing categories, images with at least one thing."""
 
     path: Path
     names: tuple[str, ...]
     images: tuple[Annotated, ...]
-    empty: tuple[Annotated, ...] = ()
 
     def labelled(self, limit: int | None = None, only: Container[str] | None = None) -> Iterator[Labelled]:
         """The images with their masks, at most `limit` of them; `only` those of these names.
@@ -101,8 +100,7 @@ class Folder:
 
     def half(self, half: str) -> Folder:
         """The folder with the images of one half alone (`half_of`)."""
-        images, empty = (tuple(i for i in some if half_of(i.file) == half) for some in (self.images, self.empty))
-        return replace(self, images=images, empty=empty)
+        return replace(self, images=tuple(image for image in self.images if half_of(image.file) == half))
 
 
 def half_of(file: str) -> str:
@@ -149,8 +147,7 @@ def read_folder(data: Path) -> Folder:
             except (KeyError, TypeError, ValueError, OverflowError, OptionError) as cause:
                 what = f"lacks {cause}" if isinstance(cause, KeyError) else getattr(cause, "received", str(cause))
                 raise _wrong(file, f"{part}[{number}]: {what}") from None
-    labelled, empty = (tuple(i for i in images.values() if bool(i.outlines) == some) for some in (True, False))
-    return Folder(data, tuple(names.values()), labelled, empty)
+    return Folder(data, tuple(names.values()), tuple(image for image in images.values() if image.outlines))
 
 
 def _outline(thing: str, entry: dict[str, Any]) -> Outline:

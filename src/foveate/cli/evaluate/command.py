@@ -9,7 +9,18 @@ from typing import Annotated, Any
 
 import typer
 
-from foveate.cli.terminal import Device, Dtype, EncoderName, LongSide, Program, counting, print_json, print_table
+from foveate.cli.terminal import (
+    Device,
+    Dtype,
+    EncoderName,
+    LongSide,
+    Program,
+    counting,
+    print_json,
+    print_table,
+    read_lines,
+    write_picture,
+)
 
 evaluate = Program(help="Measure how good it is, on your own data.")
 CocoData = Annotated[Path, typer.Option("--data", help="Folder with annotations.json (COCO) and its images.")]
@@ -46,7 +57,6 @@ def evaluate_relevance(
     from foveate.cli.evaluate.agreement import Agreement
     from foveate.cli.evaluate.coco import HALVES, read_folder
     from foveate.cli.evaluate.relevance import draw_cases, measure
-    from foveate.cli.results import write_picture
     from foveate.core.checks import check_choice
     from foveate.core.files import make_folder, write_whole
     from foveate.viz import curve
@@ -111,9 +121,9 @@ def evaluate_search(
     long_side: LongSide = None,
 ) -> None:
     """Does a store's search find the best of your images? Against ranking all of them exactly."""
-    from foveate.cli.evaluate.search import COLUMNS, choose_images, measure, read_questions, usual_questions
+    from foveate.cli.evaluate.search import COLUMNS, choose_images, measure, usual_questions
 
-    texts = usual_questions(questions) if queries is None else read_questions(queries)
+    texts = usual_questions(questions) if queries is None else read_lines(queries)
     sources = choose_images(data, limit)
     with counting("search", len(sources)) as progress:
         report = measure(sources, encoder or "nano", texts, long_side, progress)

@@ -92,18 +92,6 @@ def usual_questions(count: int = 100) -> tuple[str, ...]:
     return tuple(question(every[i]) for i in _evenly(len(every), check_int("--questions", count, 1, len(every))))
 
 
-def read_questions(file: Path) -> tuple[str, ...]:
-    """The lines of a file that are not empty, each once. Raises QueryError."""
-    try:
-        lines = [line.strip() for line in file.read_text("utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as cause:
-        raise QueryError(f"'{file}' ({cause})", expected="a text file with a question a line", fix="check it") from None
-    found = tuple(dict.fromkeys(line for line in lines if line))
-    if not found:
-        raise QueryError(f"'{file}' holds no question", expected="a question a line", fix="write some")
-    return found
-
-
 def recall(exact: Floats, places: NDArray[np.int64], top: int) -> float:
     """Share of the `top` best of the scores [n] that are among `places`; of equal scores any will do.
 
