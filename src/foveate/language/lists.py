@@ -1,4 +1,4 @@
-"""The lists of words that rules use: files in words/, which a person edits. Where is a word? `grep -rw sofa words/`.
+"""The lists of words that rules use: files in words/, which a person edits; read once, when a room is first imported.
 
 Columns are divided by tabs, entries in a column by commas. Lines that begin with # are comments.
 """
