@@ -1,13 +1,6 @@
-"""Checkers of arguments. Each returns the value in its plain type, or raises an error with its three parts.
+"""Checkers of arguments. Each returns the value in its plain type, or raises OptionError (or `error`).
 
->>> check_number("floor", 2.0)
-Traceback (most recent call last):
-...
-foveate.core.errors.OptionError: floor=2.0
-  expected: a number from 0 to 1
-  fix: leave it out
-
-The class is OptionError unless `error` names another. `fix` is what the reader can do.
+The message has the three parts of errors.py; `fix` is what the reader can do.
 """
 
 from __future__ import annotations

@@ -192,11 +192,7 @@ def extra_channel(name: str, native: Native, **description: Unpack[Description])
 
 @dataclass(frozen=True)
 class Layout:
-    """Names in layer order, and the size of the planes if the layout prescribes one.
-
-    >>> FULL40.layer("saliency")
-    8
-    """
+    """Names in layer order (`FULL40.layer("saliency")` is 8), and the size of the planes if it prescribes one."""
 
     name: str
     names: tuple[str, ...]

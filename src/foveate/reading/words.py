@@ -1,9 +1,5 @@
 """Words that were read in an image, as values; and what a reader is.
 
->>> words = Words.of([Word("TOTAL", (10, 5, 20, 40), 0.99, 0), Word("34.50", (10, 80, 20, 110), 0.97, 0)], "mine")
->>> words.lines[0].text
-'TOTAL 34.50'
-
 A word has no space and only printable characters, so it cannot move a terminal's cursor or turn the direction of
 writing. Words stand in reading order; boxes are in pixels of the upright image.
 """

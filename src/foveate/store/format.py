@@ -409,10 +409,8 @@ class Entry:
 class Shard:
     """The header of a shard, checked.
 
-    Attributes:
-        names: of its images, or of images in earlier shards. removed: paths that count no more.
-        replaces: sequence numbers of shards that this one took the place of.
-        vectors: start in the file of the image-level vectors, and their CRC-32.
+    `names` may be of images in earlier shards; `removed` are paths that count no more; `replaces` the numbers of shards
+    that this one took the place of; `vectors` start and CRC-32 of the image-level vectors.
     """
 
     file: str

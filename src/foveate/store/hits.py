@@ -1,13 +1,7 @@
 """Search: queries become phrases, a short list of images for each by one matrix product, and the exact scores of those.
 
-    short list   for each phrase, the highest q.v over an image's vectors v, in one product for all images (or ann.py);
-                 and, where the store is read, the images that have its words written (writing.py)
-    exact        for each phrase, the peak of its map over the image's cells; or WRITTEN times the square of the share
-                 of its words that is written in the image, if that is more
-    score        the geometric mean over the phrases (docs/store.md); of one phrase, the confidence of `foveate.score`
-
-What is in quotes must be written. Of equal scores, the image stored first comes first. Images that were removed during
-a search are passed over.
+docs/store.md ("Search") tells how scores are made. Of equal scores, the image stored first comes first. Images that
+were removed during a search are passed over.
 """
 
 from __future__ import annotations

@@ -202,10 +202,7 @@ def encode_bytes(
 
 
 def decode_for(encoder: Encoder, content: bytes, long_side: int | None, *, whole: bool = False) -> Decoded:
-    """Bytes of an image file -> its picture, and the size (height, width) of the whole image.
-
-    Without `whole`, a large JPEG is decoded at half of its sides, or less, that leave twice what the encoder sees.
-    """
+    """Bytes of an image file -> its picture (`whole`: all pixels of a large JPEG), and the whole image's (H, W)."""
     sees = getattr(encoder, "long_side", None) if long_side is None else long_side
     return load_reduced(content, None if whole or sees is None else SPARE * sees)
 

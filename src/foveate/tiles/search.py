@@ -1,10 +1,7 @@
 """Survey a large image, then encode only the parts that a question makes promising, until the thing is found.
 
-The survey is an overview and windows at a quarter of the resolution; a question adds windows at half of it, then tiles.
-One look in three goes to the oddest cell not yet seen closer: the one whose embedding is most unlike its window's rest.
-
-Among hundreds of parts one map peaks by chance, so the place of a part's peak is encoded once more, closer, and the
-lower confidence counts. A fainter thing in the same window is found by the tiles, or by another window.
+docs/large_images.md tells the order of the looks, and why a thing must be seen twice. Only a part's highest peak is
+looked at again: a fainter thing in the same window is found by the tiles, or by another window.
 """
 
 from __future__ import annotations
