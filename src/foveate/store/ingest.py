@@ -327,8 +327,8 @@ def _reader_of(writer: Writer, chosen: WordReader | None, read: bool | ReadBy | 
     if chosen is None and (not before or read is None):
         return reader_named(before) if before else None
     if chosen is None or called(chosen) != (before or called(chosen)):
-        wanted = "no reader" if chosen is None else f"'{called(chosen)}'"
-        raise differs(writer.path, f"its images read by '{before}', not by {wanted}")
+        wanted = "left unread" if chosen is None else f"read by '{called(chosen)}'"
+        raise differs(writer.path, f"its images read by '{before}', not {wanted}")
     if not before:
         writer.begin_reading(called(chosen))
     return chosen
