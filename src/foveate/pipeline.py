@@ -2,8 +2,8 @@
 
     image --encode--> Texture --score(query)--> Relevance --allocate(budget)--> Allocation
 
-`encode` is the slow part (about a tenth of a second) and happens once an image. `score` and `allocate` are pure and
-take about a hundred microseconds together; they can be called from any thread, on textures made today or loaded.
+`encode` is the slow part and happens once an image. `score` and `allocate` are pure, take about a hundred microseconds
+together, and can be called from any thread.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def build_texture(
     long_side: int | None = None,
     words: Words | None = None,
 ) -> Texture:
-    """The second half of `encode`: features of a picture, from the encoder or mixed from several looks, as a texture.
+    """The second half of `encode`: features of a picture as a texture.
 
     `names` are planes, from `select_channels`; `words` is what was read in the picture.
     """
@@ -260,7 +260,6 @@ def score(
 
 
 def _ask(texture: Texture, how: Scoring) -> Callable[[str], Relevance]:
-    """A question -> its relevance, with these keywords of `score`."""
     encoder = match_encoder(texture.encoder, how.get("encoder"))
     negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
     options = parse_options(texture, how) if how or texture.preset is not None else DEFAULTS
@@ -273,7 +272,6 @@ def _ask(texture: Texture, how: Scoring) -> Callable[[str], Relevance]:
 
 
 def _ask_on_device(texture: DeviceTexture, how: Scoring) -> Callable[[str], DeviceRelevance]:
-    """The same with tensors, where the texture is."""
     encoder = match_encoder(texture.texture.encoder, how.get("encoder"))
     negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
     prior: Any = how.get("prior")

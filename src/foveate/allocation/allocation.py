@@ -1,12 +1,10 @@
-"""A map and a budget become exactly K cells: servers size their buffers before they see a mask.
+"""A map and a budget become exactly K cells.
 
 * Ties go to the lower index, so the same map keeps the same cells everywhere.
-* `floor` spreads a share of the budget evenly over the image, so that a wrong map cannot starve the model of the rest.
-* Protected cells, the floor, transparency and whole windows work with every policy: they reach it as scores of plus and
-  minus infinity (policies.py), windows as cells of a coarser grid (windows.py).
-* `budget="auto"` takes K from the map itself: K = SHARE sqrt(N m), with m the sum of the map over its N cells. The less
-  a map can be trusted, the nearer K is to its upper bound. docs/log.md has other powers. Not covered: how many tokens a
-  question needs; counting takes more than naming.
+* Protected cells, the floor and transparency reach every policy as scores of plus and minus infinity (policies.py),
+  windows as cells of a coarser grid (windows.py).
+* `budget="auto"`: K = SHARE sqrt(N m), with m the sum of the map over its N cells. The less a map can be trusted, the
+  nearer K is to its upper bound.
 """
 
 from __future__ import annotations
@@ -44,18 +42,16 @@ LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, eq=False)
 class Allocation(Frozen, Drawable, AsArray):
-    """The kept cells.
-
-    To NumPy and torch it is its indices, int64 [K], which select rows: `features[kept.torch()]`.
+    """The kept cells. To NumPy and torch it is its indices, int64 [K], which select rows: `features[kept.torch()]`.
 
     Attributes:
         indices: flat cell indices (y * w + x), int64 [K], ascending.
         scores: the map's value at each kept cell, float32 [K].
         grid: the cells that the indices count.
-        reasons: what entered the score at each kept cell, by name, float32 [K] each. "protected" and "floor", if asked
-            for, are 1 where a cell, or its window, was kept for that and not for its score.
+        reasons: what entered the score at each kept cell, by name, float32 [K] each. "protected" and "floor" are 1
+            where a cell was kept for that and not for its score.
         words: words of the image that the question found, the best first.
-        texture: the texture that was asked, to draw the cells over, as `Relevance.texture`.
+        texture: as `Relevance.texture`.
     """
 
     indices: Indices
@@ -79,23 +75,20 @@ class Allocation(Frozen, Drawable, AsArray):
 
     @property
     def mask(self) -> NDArray[np.bool_]:
-        """bool [h, w], True at the kept cells. It selects from maps; a token table [cells, 40] takes `indices`."""
+        """bool [h, w], True at the kept cells."""
         mask = np.zeros(self.grid.count, bool)
         mask[self.indices] = True
         return mask.reshape(self.grid.shape)
 
     @property
     def budgets(self) -> Indices:
-        """Tokens of each kept cell, int64 [K]: one each. Regions with more are made by `foveate.allocation.regions`."""
+        """Tokens of each kept cell, int64 [K]: one each."""
         return np.ones(len(self.indices), np.int64)
 
     def why(self, number: int) -> dict[str, float | str]:
-        """What entered the score of the kept cell `number` (0 to K - 1), by name, the largest first.
+        """What entered the score of the kept cell `number` (0 to K - 1), by the names of `Relevance.reasons`.
 
-        Names are those of `Relevance.reasons`. Where the question found a word in the cell, "words" tells which.
-
-        >>> kept.why(0)                                                         # doctest: +SKIP
-        {'reading': 0.97, 'participation': 0.12, 'words': '34.50, right of "total"'}
+        The largest comes first; "words" tells which word the question found in the cell.
         """
         number = check_int("kept cell", number, 0, len(self) - 1, fix="see Allocation.indices")
         found = [(name, round(float(values[number]), 4)) for name, values in self.reasons.items()]
@@ -131,7 +124,7 @@ class Keep:
 
 
 def allocate_relevance(relevance: Relevance, budget: Budget, keep: Keep) -> Allocation:
-    """`foveate.allocate` for one relevance: its map, saliency as far as the map cannot be trusted, an even spread."""
+    """`foveate.allocate` for one relevance: its map, as far as it can be trusted, then saliency and an even spread."""
     trust, key = relevance.trust, relevance.map
     if trust < 1:
         key = trust * key
@@ -162,21 +155,17 @@ def allocate_map(
     """Keep exactly `budget` cells of a map [h, w].
 
     In this order, until the budget is used up: all protected cells; evenly spread cells for the floor's share; what the
-    policy chooses. Protected cells count towards the floor where they lie on its places.
+    policy chooses.
 
     Args:
-        scores: the map, [h, w].
-        grid: its cells.
-        budget: how many to keep.
+        scores, grid, budget: the map [h, w], its cells, and how many of them to keep.
         policy, floor, protected: as of `foveate.allocate`.
         eligible: bool [h, w]; other cells are kept only when all of these are, protected or not.
-        window: (rows, columns): keep only whole windows of so many cells. A window counts as protected or as eligible
-            if one of its cells is; the floor gets the windows that fit into its share.
+        window: (rows, columns): keep only whole windows. One of their cells makes a window protected or eligible.
         features: [n, r] or [h, w, r], where the policy asks for them.
 
     Raises:
-        BudgetError: not a whole number from 1 to the number of cells, no sum of whole windows, or fewer cells than are
-            protected (those that are not eligible do not count).
+        BudgetError: not 1 to the number of cells, no sum of whole windows, or fewer cells than are protected.
         OptionError: a floor outside [0, 1], arrays of another shape than the grid or with NaN, no policy.
     """
     plane, share = np.asarray(scores, np.float32), check_floor(floor)
@@ -254,16 +243,14 @@ def resolve_budget(
 
 
 def auto_budget(relevance: Relevance) -> int:
-    """Cells to keep of a relevance, between a 64th and a quarter of its cells, by the module's formula."""
+    """K of the module's formula for a relevance, between a 64th and a quarter of its cells."""
     lower, upper = math.ceil(relevance.grid.count * LOWEST), math.ceil(relevance.grid.count * HIGHEST)
     number = budget_of_mass(relevance.map, lower, upper)
     return number + round((1 - relevance.trust) * (upper - number))
 
 
 def budget_of_mass(relevance: ArrayLike, lower: int, upper: int) -> int:
-    """K of the module's formula for a map [h, w] in [0, 1], from `lower` to `upper`.
-
-    Monotone: a map that is nowhere lower never gets a smaller budget.
+    """K of the module's formula for a map [h, w] in [0, 1], from `lower` to `upper`; it never falls as the map rises.
 
     >>> budget_of_mass(np.full((64, 64), 0.04), 64, 1024)
     164
@@ -348,7 +335,7 @@ def _select_windows(
 
 
 def _select(policy: Policy, keys: Floats, budget: int, grid: Grid, features: Floats | None) -> Indices:
-    """What the policy selects, checked: a policy may be anyone's. Ours needs no check, which takes a third as long."""
+    """What the policy selects; checked where the policy is the caller's."""
     if type(policy) is TopK:
         return top_cells(keys, budget)
     kept = np.asarray(policy.select(keys, budget, grid, features))
@@ -385,11 +372,10 @@ def spread_order(grid: Grid, allowed: Bools | None) -> Indices:
 
 @lru_cache(maxsize=32)
 def even_order(h: int, w: int) -> Indices:
-    """All cells in an order whose every beginning is spread evenly (van der Corput in both directions): [h * w].
+    """All cells in an order whose every beginning is spread evenly: [h * w] (van der Corput in both directions).
 
-    Points of a finer grid are visited, the reversed bits of row and column interleaved, so that each falls into the
-    largest gap; a cell comes where its first point does. All are moved by a third of the image: a third of a power of
-    two is never far from the middle of a gap, where unmoved points would begin at the left and upper borders.
+    Points of a finer grid are visited by their reversed bits, moved by a third of the image; a cell comes where its
+    first point does.
     """
     bits_y, bits_x = ((n - 1).bit_length() for n in (h, w))
     y, x = np.arange(1 << bits_y), np.arange(1 << bits_x)

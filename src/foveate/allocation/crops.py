@@ -1,13 +1,11 @@
 """Levels of detail: regions of the picture, each cropped and resized to as many tokens as its relevance earns.
 
-Where: cells above a level (half of the map's range at first) form connected components; each one's bounding box is a
-region, the faintest are left out. For more regions the one with the most mass is cut in two at the middle of its mass;
-for fewer, those with the most mass are kept.
+Cells above a level (half of the map's range at first) form connected components; their bounding boxes are the regions.
+For more regions the one with the most mass is cut in two at the middle of its mass; for fewer, the faintest go.
 
-How many tokens: in proportion to mass, by largest remainder within the bounds (`apportion`), then moved to near numbers
-that are rows x columns with an aspect near the box's, 4 at most, without changing the total. A few small totals cannot
-be met (67, say); the error names those next to them that can. A box grows to the aspect of its tokens and is never
-squeezed. Constants were chosen by hand. Not covered: crops finer than the photograph.
+Tokens are in proportion to mass, by largest remainder within the bounds (`apportion`), then moved to near numbers that
+are rows x columns with an aspect near the box's, 4 at most, without changing the total. A few small totals cannot be
+met. A box grows to the aspect of its tokens. Constants were chosen by hand.
 """
 
 from __future__ import annotations
@@ -43,9 +41,8 @@ class Regions(Frozen):
     Attributes:
         boxes: (y0, x0, y1, x1) in pixels, inside the image, int64 [R, 4].
         tokens: of each region, int64 [R]; they add up to the total.
-        sizes: (rows, columns) of tokens, int64 [R, 2]; the product is `tokens`.
+        sizes: (rows, columns) of tokens, int64 [R, 2]. cell: side of a token in pixels.
         mass: share of the regions' relevance, float32 [R], adds up to 1.
-        cell: side of a token in pixels.
         grid: of the map they were found in.
     """
 
@@ -87,13 +84,11 @@ class Regions(Frozen):
 def regions(
     relevance: ArrayLike, grid: Grid, total: int, budgets: tuple[int, int] = (64, 400), cell: int = 28
 ) -> Regions:
-    """Regions of a map [h, w] >= 0 whose tokens add up to `total`, each within `budgets`, by the module's rules.
+    """Regions of a map [h, w] >= 0 whose tokens add up to `total`, each within `budgets`.
 
     Args:
-        relevance: the map, `Relevance.map`.
-        grid: its cells over the image.
-        total: tokens in all.
-        budgets: (fewest, most) tokens of a region.
+        relevance, grid: the map, `Relevance.map`, and its cells over the image.
+        total: tokens in all. budgets: (fewest, most) tokens of a region.
         cell: side of a token in pixels of the crop (28 for a 14-pixel encoder that merges 2 x 2).
 
     Raises:
@@ -125,7 +120,7 @@ def regions(
 
 
 def _cores(plane: NDArray[np.float64], fewest: int) -> tuple[list[Box], int]:
-    """-> (boxes in cells of the components worth a region, most mass first; how many there are)."""
+    """-> (boxes in cells of components worth a region, most mass first; how many there are)."""
     if plane.size < fewest:
         raise BudgetError(
             f"{fewest} regions of a map of {plane.size} cells",
@@ -147,7 +142,6 @@ def _cores(plane: NDArray[np.float64], fewest: int) -> tuple[list[Box], int]:
 
 
 def _cut(plane: NDArray[np.float64], boxes: list[Box], number: int) -> list[Box]:
-    """Cut boxes in two until there are `number` of them, the one with the most mass first."""
     boxes = list(boxes)
     while len(boxes) < number:
         large = [i for i, (y0, x0, y1, x1) in enumerate(boxes) if (y1 - y0) * (x1 - x0) > 1]
@@ -194,7 +188,7 @@ def _fitted(frame: tuple[float, float, float, float], aspect: float, grid: Grid)
 
 @lru_cache(maxsize=16)
 def _products(low: int, high: int) -> dict[int, tuple[tuple[int, int], ...]]:
-    """Numbers of tokens from low to high that are rows x columns of an aspect up to WIDEST, with all those ways."""
+    """Numbers of tokens from low to high -> the ways to write them as rows x columns."""
     ways = {
         n: tuple((r, n // r) for r in range(1, n + 1) if n % r == 0 and max(r * r, n * n // (r * r)) <= WIDEST * n)
         for n in range(low, high + 1)
@@ -232,16 +226,12 @@ def region_numbers(total: int, low: int, high: int) -> tuple[int, ...]:
 
 
 def nearest_total(total: int, budgets: tuple[int, int] = (64, 400)) -> int:
-    """The number of tokens nearest to `total` that regions can have in all; of two as near the smaller one.
-
-    >>> nearest_total(273), nearest_total(67), nearest_total(1)
-    (273, 66, 64)
-    """
+    """The number of tokens nearest to `total` that regions can have in all; of two as near the smaller one."""
     return min(_totals_near(total, *budgets), key=lambda near: (abs(near - total), near))
 
 
 def _totals_near(total: int, low: int, high: int) -> list[int]:
-    """The largest number up to `total`, and the smallest from it on, that regions can have in all; ascending."""
+    """The nearest numbers below and above `total` that regions can have in all."""
     place, every = min(total, MOST * high), 0
     for sums in _sums(place + high + low, low, high):
         every |= sums
@@ -252,8 +242,7 @@ def _totals_near(total: int, low: int, high: int) -> list[int]:
 def crop_sizes(shares: Indices, aspects: NDArray[np.float64], low: int, high: int) -> Indices:
     """(rows, columns) of each region, int64 [R, 2]: near its share and its aspect (height / width), the sum unchanged.
 
-    One after the other, the last first, a region takes a number of tokens near its share and what is left over, among
-    the numbers after which the other regions can still have the rest. Raises BudgetError where there are none.
+    The last first, a region takes a number near its share after which the others can have the rest. Raises BudgetError.
     """
     rest = int(shares.sum())
     possible = region_numbers(rest, low, high)

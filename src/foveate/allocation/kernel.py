@@ -1,14 +1,12 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 """Score, exact top-K and gather of token rows as one Triton kernel: one program for each pair of image and question.
 
-* A program keeps the keys of all cells in registers: 16,384 cells are 16 each for 1,024 threads.
-* Scores become keys whose order as whole numbers is the scores' own: -0.0 is 0.0, NaN counts as -infinity, and places
-  beyond the last cell are below everything. Subnormal numbers are told apart, as only bits are compared.
-* The K-th largest key is found exactly, bit by bit, by 32 counts. One prefix sum of two counts in one number gives each
-  kept cell its place: ascending, ties to the lower index. Each cell then writes its own row.
+A program keeps the keys of all cells in registers: whole numbers in the order of the scores (NaN is -infinity). The
+K-th largest key is found bit by bit, by 32 counts. A prefix sum gives each kept cell its place: ascending, ties to the
+lower index.
 
-No GPU has run it. Tests run it in Triton's interpreter on the CPU (TRITON_INTERPRET=1), against `torch.keep_rows` and
-NumPy, and compile it for an H100. `python -m benchmarks gpu` times it where there is a GPU. Nothing else calls it.
+No GPU has run it. Tests run it in Triton's interpreter on the CPU, and compile it for an H100. `python -m benchmarks
+gpu` times it where there is a GPU. Nothing else calls it.
 """
 
 from __future__ import annotations
@@ -28,10 +26,9 @@ WORD = 4  # float16 in 8 bytes, of which a row is copied
 
 
 def keep_rows(z: Tensor, weights: Tensor, offsets: Tensor, table: Tensor, *, budget: int) -> KeptRows:
-    """`foveate.allocation.torch.keep_rows` by the kernel: the same shapes, the same cells.
+    """As `foveate.allocation.torch.keep_rows`; the table's columns are a multiple of 4.
 
-    z may have any strides; the table's columns are a multiple of 4. Raises OptionError for more than 16,384 cells, and
-    for a budget above 4,096 or above the cells.
+    Raises OptionError for more than 16,384 cells, and for a budget above 4,096 or above the cells.
     """
     (images, cells, rank), questions = z.shape, weights.shape[1]
     if cells > MOST_CELLS or not 0 < budget <= min(cells, MOST_KEPT) or table.shape[2] % WORD:

@@ -1,17 +1,13 @@
 """Which cells a budget keeps: policies, each a frozen dataclass with one method, `select`; and shares of whole numbers.
 
-Policies know nothing of floors, protected cells or transparency. Those arrive as scores (`allocation.py` makes them
-so): +infinity is kept before all others, -infinity after all others.
-
 Coverage is a greedy max-min choice (like DivPrune's, CVPR 2025) in which relevance takes part. Of the cells not yet
 kept, the next is the one with the highest
 
     g_i = (1 - diversity) r_i + diversity u_i,     u_i = min(1, min over kept j of |z_i - z_j| / s)
 
 r is the score scaled to [0, 1] over the image; s the root of the mean of |z_i - z_j|^2 over all pairs of cells. Of
-equal g, the higher score, then the lower index. Only the SHORT x budget best cells by score take part: that bounds both
-the time and how irrelevant a kept cell may be. The coordinates z are those of the query metric (texture/basis.py): two
-cells are close when no question tells them apart. docs/log.md has other formulas beside this one.
+equal g, the higher score, then the lower index. Only the SHORT x budget best cells by score take part. The coordinates
+z are those of the query metric (texture/basis.py): two cells are close when no question tells them apart.
 """
 
 from __future__ import annotations
@@ -42,8 +38,7 @@ class Policy(Protocol):
 
         Args:
             scores: float32 [n], no NaN. +infinity: keep first. -infinity: keep last.
-            budget: how many.
-            grid: of the n cells, row-major.
+            budget: how many. grid: of the n cells, row-major.
             features: float32 [n, r], finite; None where there are none.
         """
         ...
@@ -54,16 +49,14 @@ class TopK:
     """The highest scores; of equal ones, the lower indices."""
 
     def select(self, scores: Floats, budget: int, grid: Grid, features: Floats | None) -> Indices:
-        """See Policy.select."""
         return top_cells(scores, budget)
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """High scores that differ from each other in the embedding (the module has the formula).
+    """High scores that differ from each other in the embedding.
 
-    Attributes:
-        diversity: in [0, 1]. 0 is TopK; 1 looks at scores only to make the short list and to break ties.
+    `diversity` in [0, 1]: 0 is TopK; 1 looks at scores only to make the short list and to break ties.
     """
 
     diversity: float = 0.25
@@ -72,7 +65,7 @@ class Coverage:
         check_number("diversity", self.diversity, fix="0 keeps the highest scores")
 
     def select(self, scores: Floats, budget: int, grid: Grid, features: Floats | None) -> Indices:
-        """See Policy.select. Raises OptionError without features."""
+        """As `Policy.select`. Raises OptionError without features."""
         if features is None:
             raise OptionError(
                 "Coverage without features",
@@ -119,12 +112,9 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Proportional:
-    """Every window of the image gets a share of the budget in proportion to its mass of relevance.
+    """Every window of the image gets a share of the budget in proportion to its mass of relevance, by `apportion`.
 
-    By `apportion`, never more than its cells; within a window the highest scores. Scores below 0 are moved up so that
-    the lowest is 0. Cells that are kept first take no part.
-
-    window: its side in cells (with whole windows, in those); at the lower and right edge it may be smaller.
+    Within a window the highest scores are kept. `window` is its side in cells.
     """
 
     window: int = 8
@@ -133,7 +123,6 @@ class Proportional:
         check_int("window", self.window)
 
     def select(self, scores: Floats, budget: int, grid: Grid, features: Floats | None) -> Indices:
-        """See Policy.select."""
         first, free = scores == np.inf, np.flatnonzero(np.isfinite(scores))
         rest = budget - int(first.sum())
         if not 0 < rest < len(free):
@@ -154,10 +143,8 @@ def apportion(weights: ArrayLike, total: int, lower: ArrayLike = 0, upper: Array
     """Parts of `total` in proportion to weights [n] >= 0, each from lower to upper (numbers or [n]): int64 [n].
 
     The exact share of i is clip(c w_i, lower_i, upper_i), with the one c for which all add up to the total, rounded
-    down; what is left goes to the largest remainders, one each. Weights that are all 0 count as equal.
+    down; what is left goes to the largest remainders, one each.
 
-    >>> apportion([5, 3, 1], 10)
-    array([6, 3, 1])
     >>> apportion([5, 3, 1], 10, lower=2, upper=5)
     array([5, 3, 2])
 
@@ -185,10 +172,7 @@ def apportion(weights: ArrayLike, total: int, lower: ArrayLike = 0, upper: Array
 
 
 def _exact_shares(weight: NDArray[np.float64], total: float, low: Indices, high: Indices) -> NDArray[np.float64]:
-    """The shares before rounding: float64 [n]. The bounds must hold the total.
-
-    Again and again, the shares that leave their bounds on the side where more is out are fixed, until none does.
-    """
+    """The shares before rounding: float64 [n]. Those outside their bounds are fixed, side by side, until none is."""
     share = np.zeros(len(weight))
     free = np.ones(len(weight), bool)
     while free.any():
@@ -205,11 +189,7 @@ def _exact_shares(weight: NDArray[np.float64], total: float, low: Indices, high:
 
 
 def top_cells(scores: NDArray[np.floating], budget: int) -> Indices:
-    """Indices of the `budget` largest of scores [n], ascending; of equal scores, the lower indices.
-
-    >>> top_cells(np.array([1.0, 3.0, 2.0, 3.0]), 3)
-    array([1, 2, 3])
-    """
+    """Indices of the `budget` largest of scores [n], ascending; of equal scores, the lower indices."""
     n = len(scores)
     if budget == n:
         return np.arange(n)
@@ -232,11 +212,11 @@ def unit_range(all_scores: Floats, scores: Floats) -> Floats:
 
 
 def typical_distance(features: Floats) -> float:
-    """Root of the mean of |z_i - z_j|^2 over all pairs of cells of [n, r]: the square is twice the total variance."""
+    """Root of the mean of |z_i - z_j|^2 over all pairs of cells of [n, r]."""
     return float(np.sqrt(2 * np.var(features, axis=0, dtype=np.float64).sum()))
 
 
 def to_typical_distance(features: Floats) -> Floats:
-    """Cells [n, r], scaled so that two of them are 1 apart as a rule: float32 [n, r]; zeros where all are the same."""
+    """Cells [n, r], divided by their typical distance: float32 [n, r]; zeros where all are the same."""
     scale = typical_distance(features)
     return features * np.float32(1 / scale) if scale > 0 else np.zeros_like(features)

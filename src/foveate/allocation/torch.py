@@ -1,7 +1,7 @@
 """`foveate.allocate` with torch tensors: the same cells as allocation.py, ties included (extra `[torch]`).
 
-Other policies than TopK and whole windows choose one cell after the other: they are refused, and take
-`relevance.cpu()`. Run on the CPU only, where tests hold it equal to NumPy: no GPU was at hand.
+Whole windows and other policies than TopK are refused, and take `relevance.cpu()`. Run on the CPU only, where tests
+hold it equal to NumPy: no GPU was at hand.
 """
 
 from __future__ import annotations
@@ -39,10 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class DeviceAllocation(OwnCopy, AsArray):
-    """The kept cells: attributes as of Allocation, on the texture's device. NumPy gets a copy of the indices.
-
-    indices: int64 [K], ascending. scores, and each of reasons: float32 [K].
-    """
+    """The kept cells: attributes as of Allocation, on the texture's device."""
 
     indices: Tensor
     scores: Tensor
@@ -60,7 +57,6 @@ class DeviceAllocation(OwnCopy, AsArray):
 
     @property
     def grid(self) -> Grid:
-        """The cells that the indices count."""
         return self.texture.grid
 
     @property
@@ -126,10 +122,7 @@ def allocate_on_device(
 
 
 def top_indices(scores: Tensor, budget: int) -> Tensor:
-    """`policies.top_cells` of scores [..., n]: int64 [..., budget], ascending; of equal scores the lower indices.
-
-    torch.topk promises nothing of ties, so it gives the threshold only. NaN counts as -infinity; -0.0 equals 0.0.
-    """
+    """`policies.top_cells` of scores [..., n], with its rule for ties: int64 [..., budget]. NaN counts as -infinity."""
     import torch
 
     scores = without_nan(scores)
@@ -144,15 +137,11 @@ def top_indices(scores: Tensor, budget: int) -> Tensor:
 
 
 def without_nan(scores: Tensor) -> Tensor:
-    """NaN as -infinity."""
     return scores.masked_fill(scores.isnan(), float("-inf"))
 
 
 class KeptRows(NamedTuple):
-    """What was kept of b images for q questions.
-
-    indices: int64 [b, q, K], ascending. scores: float32 [b, q, K]. rows: of the table, float16 [b, q, K, columns].
-    """
+    """Of b images and q questions: indices int64 and scores float32 [b, q, K], rows float16 [b, q, K, columns]."""
 
     indices: Tensor
     scores: Tensor
@@ -160,9 +149,7 @@ class KeptRows(NamedTuple):
 
 
 def keep_rows(z: Tensor, weights: Tensor, offsets: Tensor, table: Tensor, *, budget: int) -> KeptRows:
-    """Score, exact top-K and gather of token rows, in plain torch: the twin of `kernel.keep_rows`.
-
-    The score is the plain one, weights.z + offset, without negatives, segments and trust.
+    """Score (weights.z + offset), exact top-K and gather of token rows: the twin of `kernel.keep_rows`.
 
     Args:
         z: float16 or float32 [b, n, r]. weights: float32 [b, q, r]. offsets: float32 [b, q].

@@ -1,10 +1,9 @@
 """Budgets made of whole windows of cells, for encoders with windowed attention and those that merge tokens.
 
-The grid is cut into windows of (wh, ww) cells from the upper left; those at the lower and right edge may be smaller. So
-there are up to four sizes, and exactly K cells can be kept only if K is a sum of sizes. Of the ways to write K as such
-a sum, the one is taken whose best windows hold, in this order: the fewest cells that should come last, the most
-protected cells, the most cells of the floor, the highest sum of scores. Then the policy chooses among the windows of
-each size; a window's score and features are the means of its cells. With `TopK` this is exact.
+The grid is cut into windows of (wh, ww) cells from the upper left; those at the lower and right edge may be smaller.
+Exactly K cells can be kept only if K is a sum of the up to four sizes. Of such sums, the one is taken whose best
+windows hold, in this order: the fewest cells that should come last, the most protected cells, the most cells of the
+floor, the highest sum of scores. Then the policy chooses among the windows of each size by the means of their cells.
 """
 
 from __future__ import annotations
@@ -30,11 +29,8 @@ Choose = Callable[[Floats, int], Indices]
 class Windows:
     """A grid of cells cut into windows. Make one with `cut_windows`.
 
-    Attributes:
-        grid: the windows as a grid over the same image (whose cells are all taken for equal).
-        of_cell: flat index of the window of each cell, int64 [cells].
-        sizes: cells of each window, int64 [windows].
-        kinds: the distinct sizes, the most numerous first, as (cells, flat indices of the windows).
+    `grid` has the windows as cells, `of_cell` the window of each cell, `sizes` the cells of each window, and `kinds`
+    the distinct sizes, the most numerous first, as (cells, flat indices of the windows).
     """
 
     grid: Grid
@@ -59,17 +55,13 @@ class Windows:
         return np.flatnonzero(inside[self.of_cell])
 
     def select(self, budget: int, scores: Floats, first: tuple[Bools, ...], last: Bools, choose: Choose) -> Indices:
-        """Windows that hold exactly `budget` cells, ascending.
+        """Windows that hold exactly `budget` cells, ascending. Raises BudgetError, which names the nearest budgets.
 
         Args:
-            budget: of cells.
-            scores: of windows, finite.
+            budget: of cells. scores: of windows, finite.
             first: windows to keep before others, the most urgent kind first; each bool [windows].
             last: windows to keep only when all others are.
             choose: the policy: (scores with +-infinity, number) -> windows.
-
-        Raises:
-            BudgetError: whole windows do not add up to the budget. It names the nearest budgets that do.
         """
         orders = [self._ranked(windows, scores, first, last) for _, windows in self.kinds]
         counts = self._counts(budget, orders, scores, first, last)
@@ -94,7 +86,7 @@ class Windows:
     def _counts(
         self, budget: int, orders: list[Indices], scores: Floats, first: tuple[Bools, ...], last: Bools
     ) -> list[int]:
-        """How many windows of each kind to keep: the sum of sizes that is best, in the module's order."""
+        """How many windows of each kind to keep, by the module's order."""
         ways = _ways(budget, tuple((size, len(windows)) for size, windows in self.kinds))
         if not len(ways):
             raise BudgetError(
@@ -112,7 +104,7 @@ class Windows:
         return [int(n) for n in ways[np.flatnonzero(ties)[0]]]
 
     def nearest(self, budget: int) -> list[int]:
-        """The budget itself if whole windows add up to it, else the nearest ones below and above that do."""
+        """The budget if whole windows add up to it, else the nearest ones below and above that do."""
         sums = np.flatnonzero(_reachable(tuple((size, len(windows)) for size, windows in self.kinds)))
         sums = sums[sums > 0]
         place = int(np.searchsorted(sums, budget))
@@ -122,7 +114,7 @@ class Windows:
 
 
 def cut_windows(grid: Grid, window: tuple[int, int]) -> Windows:
-    """A grid's windows of `window` = (rows, columns) of cells. Raises OptionError for anything but two numbers >= 1."""
+    """A grid's windows of (rows, columns) cells. Raises OptionError for anything but two numbers >= 1."""
     return _cut(grid, *check_pair("window", window, fix="(2, 2) for merged tokens"))
 
 

@@ -4,18 +4,16 @@
     found = score_words(page, read_question("what is the total?"))  # found.scores [n], found.confidence
     plane = paint_words(page.words, found.scores, texture.grid)     # [h, w]
 
-1. **Labels.** A piece of writing (words without a wide gap or a colon between) holds a question's term t as far as one
-   of the term's phrases is in it: equal, plural, shortened, misread, or another name of the same field. With l the
-   share of the piece's letters that match any term, e_t = cover_t (.55 + .45 l) is how much it counts as a label.
-2. **Values.** That moves to the pieces right of it, below it and to the words after it, each term by itself, so that
-   where a row's label and a column's header meet both arrive: v = sum over t of w_t max over p of n_p e_t(p), with n
-   the nearness of a label p (page.py) and weights w that add up to 1.
+1. **Labels.** A piece of writing holds a question's term t as far as one of the term's phrases is in it: equal, plural,
+   shortened, misread, or another name of the same field. With l the share of the piece's letters that match any term,
+   e_t = cover_t (.55 + .45 l) is how much it counts as a label.
+2. **Values.** That moves to the pieces right of it, below it and to the words after it: v = sum over t of w_t max over
+   p of n_p e_t(p), with n the nearness of a label p (page.py) and weights w that add up to 1.
 3. **Types** f of the answer in [0, 1] (types.py) favour values that look like one, and are a weak reason alone:
    s = 1 - (1 - v (.7 + .3 f)) (1 - floor f).
 4. Text that is asked for itself ("the sign that says X") is found by its spelling alone.
 
-Scores keep .4 to 1 of themselves by how surely a word was read. Constants were chosen on half of the pages of
-`python -m benchmarks reading`.
+Scores keep .4 to 1 of themselves by how surely a word was read. Constants: `python -m benchmarks reading`.
 """
 
 from __future__ import annotations
@@ -73,13 +71,7 @@ _IS = {
 
 
 class WordScores(NamedTuple):
-    """What a question found among words.
-
-    Attributes:
-        scores: of each word, float32 [n] in [0, 1].
-        confidence: in [0, 1]; from 0.5 on the writing answers the question.
-        because: of the best words, why: 'matches "total"', 'right of "TOTAL", is an amount'.
-    """
+    """Scores of each word, float32 [n] in [0, 1]; their confidence; the reasons of the best words."""
 
     scores: Floats
     confidence: float
@@ -143,14 +135,7 @@ def _flatten(terms: tuple[Term, ...]) -> _Wanted:
 
 
 class _Labels(NamedTuple):
-    """Where a question's terms are on a page.
-
-    Attributes:
-        cover: how much each piece holds each term, float32 [t, p].
-        matches: how much each unit belongs to each term, float32 [t, u].
-        matched: the highest of them [u].
-        evidence: of each piece as a label for each term, float32 [t, p].
-    """
+    """How much each piece holds each term (cover, evidence [t, p]), and each unit belongs to it (matches [t, u])."""
 
     cover: Floats
     matches: Floats
@@ -210,7 +195,7 @@ def _score_values(page: ReadWords, question: ReadingQuestion) -> WordScores:
 
 
 def _be_sure(page: ReadWords, question: ReadingQuestion, value: Floats, fits: Floats, kinds: tuple[str, ...]) -> float:
-    """How sure it is that writing answers the question: by its label, by its type, by how much is written at all."""
+    """The confidence that writing answers the question."""
     form = PHOTOGRAPH[question.form] + page.full * (PAGE[question.form] - PHOTOGRAPH[question.form])
     alone = np.zeros_like(fits)
     for kind in kinds:
@@ -300,7 +285,6 @@ def _explain(
     page: ReadWords, question: ReadingQuestion, labels: _Labels | None, own: Floats | None, near: Floats | None,
     value: Floats, fits: Floats, score: Floats, kinds: tuple[str, ...],
 ) -> dict[int, str]:  # fmt: skip
-    """Why the best words are the best."""
     out: dict[int, str] = {}
     best = float(score.max())
     for i in np.flatnonzero(score >= max(0.12, 0.5 * best)).tolist():
@@ -344,10 +328,7 @@ MOST_LINES = 12
 
 @dataclass(frozen=True, eq=False)
 class WordCells(Frozen):
-    """Which cells of a grid each word covers: cells, sorted, a word that touches each, and its share of the cell.
-
-    starts: where each cell begins.
-    """
+    """Which cells of a grid each word covers: cells, sorted; a word that touches each; its share of the cell."""
 
     grid: Grid
     cell: Ints
@@ -370,7 +351,7 @@ BEST, GROWN = 0.8, 0.1  # share of the best word; heights by which a word's box 
 
 
 def place_words(words: Words, grid: Grid) -> WordCells:
-    """Words on a grid over the same image. Pure; keep the result where several questions are painted."""
+    """Words on a grid over the same image; keep the result where several questions are painted."""
     scale = np.array([grid.h / grid.height, grid.w / grid.width] * 2, np.float32)
     cells, owners, shares = [], [], []
     for i, box in enumerate(words.boxes):

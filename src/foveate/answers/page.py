@@ -5,7 +5,7 @@
 * **Neighbours**: from each piece to those that may hold its value: right of it, below it, wrapped under its right one.
 * **Types**: which units look like a date, an amount, a name, an address, a heading (types.py).
 
-Weights and distances were chosen by hand, on half of the pages of `python -m benchmarks reading`.
+Weights and distances were chosen by hand: `python -m benchmarks reading`.
 """
 
 from __future__ import annotations
@@ -54,19 +54,16 @@ _LOST_SPACE = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class ReadWords(Frozen):
-    """The words of an image and what questions need of them.
+    """The words of an image and what questions need of them: u units, p pieces, and edges from labels to values.
 
     Attributes:
-        words: as read.
-        texts, word: text of each unit, and the word it is (a part of).
+        texts, word: text of each unit, and the number of its word.
         boxes, keeps: of the units, float32 [u, 4]; what a score keeps of itself by how surely it was read [u].
         vocabulary, skeletons, index: the tokens; the same with letters that look alike as one; token -> its number.
         token, token_starts: tokens of all units one after another, and where each unit's begin.
         piece, starts: piece of each unit, and the first unit of each piece.
-        piece_boxes: float32 [p, 4].
-        letters: letters and digits of each unit, float32 [u].
         label: how much each piece looks like a label, float32 [p].
-        source, target, weight, way: labels, where their values may stand, how near, and in which direction.
+        source, target, weight, way: of edges: labels, where their values may stand, how near, in which direction.
         follows: the piece that each piece continues, or -1 [p].
         types: how much each unit looks like an answer of a type, float32 [u].
     """
@@ -100,12 +97,10 @@ class ReadWords(Frozen):
 
     @cached_property
     def word_starts(self) -> Ints:
-        """The first unit of each word."""
         return _starts(self.word)
 
     @cached_property
     def targets(self) -> Ints:
-        """Where each target's edges begin."""
         return _starts(self.target)
 
     @cached_property
@@ -115,12 +110,11 @@ class ReadWords(Frozen):
 
     @cached_property
     def full(self) -> float:
-        """How much of a page it is, in [0, 1]: a photograph with a sign is none, a form is one."""
+        """How much of a page it is, in [0, 1]: 0 for a photograph with a sign, 1 for a form."""
         return float(np.clip((len(self.words) - FEW) / (MANY - FEW), 0, 1))
 
     @cached_property
     def first(self) -> Truths:
-        """Whether a unit is the first of its piece."""
         out = np.zeros(len(self.piece), bool)
         out[self.starts] = True
         return out
@@ -167,7 +161,7 @@ def _starts(numbers: NDArray[np.integer]) -> Ints:
 
 
 def _split(words: Words) -> tuple[tuple[str, ...], Ints, Floats]:
-    """Words cut where a space was lost; boxes of the page as it is read, upright, by the share of the characters."""
+    """Words cut where a space was lost, and their boxes by the share of the characters."""
     level = stand_upright(words.boxes.astype(np.float64), (360 - words.turned) // 90 % 4)
     level = level - np.tile(np.minimum(level[:, :2].min(0, initial=0), 0), 2)
     texts, word, boxes = [], [], []
@@ -269,7 +263,6 @@ def _find_neighbours(boxes: Floats, label: Floats) -> tuple[dict[str, NDArray[An
 def _right_of(
     p: int, boxes: Floats, height: Floats, order: Ints, ordered: Floats, middle: Floats, typical: float
 ) -> list[int]:
-    """The next pieces on the row of piece p."""
     reach = max(float(height[p]), typical)
     low, high = np.searchsorted(ordered, (middle[p] - reach, middle[p] + reach))
     near = order[low:high]
@@ -282,7 +275,7 @@ def _right_of(
 def _below(
     p: int, boxes: Floats, height: Floats, order: Ints, ordered: Floats, middle: Floats, typical: float
 ) -> list[tuple[int, int]]:
-    """Pieces in the column under piece p, each with its row, counted from 1."""
+    """Pieces in the column under piece p, each with its row, from 1."""
     low = np.searchsorted(ordered, middle[p] + 0.5 * min(float(height[p]), typical))
     high = np.searchsorted(ordered, middle[p] + MOST_ROWS * 2.5 * typical)
     near = order[low:high]
@@ -307,7 +300,6 @@ def _below(
 def _diagonal(
     p: int, boxes: Floats, label: Floats, order: Ints, ordered: Floats, middle: Floats, typical: float
 ) -> list[tuple[int, int, float, int]]:
-    """The piece that begins under and behind piece p."""
     low, high = np.searchsorted(ordered, (middle[p] + 0.4 * typical, middle[p] + 2.5 * typical))
     near = order[low:high]
     behind = (boxes[near, 1] > boxes[p, 3] - 0.5 * typical) & (boxes[near, 1] < boxes[p, 3] + 4 * typical)
@@ -374,7 +366,7 @@ def _find_types(
 
 
 def _join_addresses(weights: Floats, boxes: Floats, plain: Truths, legal: Floats, sizes: Ints) -> Floats:
-    """Lines of an address lend weight to the next; a plain line between two, or a short one after them, is one too."""
+    """Lines of an address lend weight to the next, and to plain lines between."""
     order = np.argsort(boxes[:, 0], kind="stable").tolist()
     out = weights.copy()
     y0, x0, y1, x1 = boxes.T
@@ -401,7 +393,7 @@ def _join_addresses(weights: Floats, boxes: Floats, plain: Truths, legal: Floats
 
 
 def _weigh_headings(boxes: Floats, legal: Floats, capital: Floats, plain: Truths, addresses: Floats) -> Floats:
-    """How much each piece looks like the name of who issued the page: at its top, large, in capitals, a legal form."""
+    """How much each piece looks like the name of who issued the page."""
     height = boxes[:, 2] - boxes[:, 0]
     place = np.argsort(np.argsort(boxes[:, 0], kind="stable"), kind="stable")
     top = np.clip(1 - place / 6, 0, 1)

@@ -2,12 +2,10 @@
 
     >>> read_question('the sign that says "no entry"').exact
     ('no entry',)
-    >>> read_question("what does the blue sign say?").on
-    'blue sign'
     >>> read_question("when was it written?").types
     ('date',)
 
-Nothing is refused: a question that asks for nothing written has no terms that any page holds.
+No question is refused: one that asks for nothing written has no terms that a page holds.
 """
 
 from __future__ import annotations
@@ -30,10 +28,7 @@ _Phrases = tuple[tuple[str, ...], ...]
 
 
 class FieldNames(NamedTuple):
-    """Names of one thing on forms and receipts ("supplier", "vendor", "who supplies it"): a row of words/fields.tsv.
-
-    type is that of its answer; names stand beside it on pages, asked are other ways to ask for it.
-    """
+    """A row of words/fields.tsv: the type of an answer, its names on pages, and other ways to ask for it."""
 
     type: str
     names: _Phrases
@@ -143,15 +138,13 @@ class ReadingQuestion:
     """A question to the writing in an image.
 
     Attributes:
-        text: as asked.
         terms: what labels beside the answer may hold.
         types: what the answer looks like (types.py).
         exact: texts that are looked for themselves: in quotes, or after "the sign that says".
         on: the thing whose writing is asked for; None for any.
         writing: whether the question asks for writing ("what does it say").
         heading: whether the answer may be a heading: the name of a company, a shop.
-        form: "what" (which, who, when, how), "where", "is" (yes or no), "label" (a noun with a question mark)
-            or "plain" (a noun).
+        form: "what" (also who, when, how), "where", "is" (yes or no), "label" (a noun and "?"), "plain" (a noun).
     """
 
     text: str
@@ -248,7 +241,7 @@ def _find_terms(words: list[str], form: str) -> tuple[tuple[Term, ...], list[str
 
 
 def _find_fields(words: list[str], has_content: bool) -> list[tuple[int, tuple[str, ...], list[FieldNames]]]:
-    """Phrases of a question that name or ask for fields, with their places; the longest win, no word is taken twice."""
+    """Phrases that name or ask for fields, with their places; the longest win, no word is taken twice."""
     wanted = _wanted(words[:3])
     found = []
     for at in range(len(words)):
@@ -285,7 +278,6 @@ _LONGEST = max(map(len, _BY_PHRASE))
 
 
 def _wanted(first: list[str]) -> frozenset[str]:
-    """Types of fields that a question word asks for, where a phrase names several."""
     words = set(first)
     if words & {"who", "whom", "whose"}:
         return frozenset(("person", "org"))

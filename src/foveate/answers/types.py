@@ -3,8 +3,7 @@
     >>> find_types("Invoice date: 3 May 2024")["date"]  # from, to, how well the shape fits
     [(14, 24, 1.0), (16, 24, 0.9), (20, 24, 0.4)]
 
-By shapes that hold in many countries. A type is a guess with a weight in [0, 1], set by hand: a label beside the value
-counts more.
+By shapes that hold in many countries, each with a weight in [0, 1] set by hand.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ LONGEST = 500  # characters of a line that are looked at: a hostile one would ta
 
 
 def find_types(text: str) -> Mapping[str, Spans]:
-    """Spans of a line that look like an answer, by type; those of one type may overlap. Of LONGEST characters."""
+    """Spans of a line that look like an answer, by type; those of one type may overlap."""
     out: dict[str, Spans] = {}
     text = text[:LONGEST]
     if any(c.isdigit() for c in text) or "@" in text or "." in text or "day" in text.lower():
@@ -99,7 +98,7 @@ def find_types(text: str) -> Mapping[str, Spans]:
 
 
 def _is_date(text: str) -> bool:
-    """Whether numbers between strokes, dots or dashes can be a day, a month and a year; anything else may be one."""
+    """Whether numbers between strokes, dots or dashes can be a day, a month and a year."""
     groups = re.split(r"\s?[./\-]\s?", text)
     if len(groups) != 3 or not all(group.isdigit() for group in groups):
         return True

@@ -1,8 +1,7 @@
 """Channels: pixels -> planes, one family a file, each a pure function. Begin with build.py.
 
-A plane is float32 on the cell grid or on a quarter of the image's resolution; core/layout.py declares its name, range
-and neutral value. To add a channel: declare it in layout.py, write a function from pixels to its plane here, and call
-it in build.py.
+To add a channel: declare its name, range and neutral value in core/layout.py, write a function from pixels to its plane
+here, and call it in build.py. A plane is float32 on the cell grid or on a quarter of the image's resolution.
 
 * build.py       which channels an image gets, and which method made each
 * visual.py      edge_on, edge_off, high_pass, low_pass, edge_distance, saliency; change between frames
@@ -13,9 +12,6 @@ it in build.py.
 * depth.py       Depth Anything V2 (extra `[torch]`)
 * geometry.py    normals and occlusion, from depth and segments
 * attention.py   fixations, a language model's attention and the dialogue so far, as planes
-
-Positions and gradients are computed when they are read (texture/sampling.py); the embedding comes from encoders/ and
-texture/basis.py.
 """
 
 from foveate.channels.attention import accumulate as accumulate

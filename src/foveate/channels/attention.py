@@ -1,14 +1,7 @@
 """Where people and models looked: an eye tracker's fixations, a language model's attention, the dialogue so far.
 
-* A fixation is spread over the eye's sharp field: a Gaussian whose sigma is one degree of visual angle. The viewer's
-  distance is not known, so one degree is 1/36 of the image's diagonal, as in the usual laboratory: 1024 x 768 pixels
-  at 29 x 22 degrees (Einhäuser et al., Journal of Vision 2008). Pass `sigma` in pixels where the set-up is known.
-* The Gaussian is integrated over each cell, so a sigma far below the size of a cell loses no fixation.
-* Attention is averaged; which heads or layers point at things differs from model to model.
-* Relative planes: the peak of gaze and attention is 1 whatever was looked at.
-
-Not covered: fixations from raw samples, attention rollout, tokens of padded or cropped images (the tokens must span the
-whole image), several images in one prompt.
+A fixation is a Gaussian, integrated over each cell, whose sigma is one degree of visual angle. The viewer's distance is
+not known: one degree is 1/36 of the image's diagonal (1024 x 768 pixels at 29 x 22 degrees, Einhäuser et al. 2008).
 """
 
 from __future__ import annotations
@@ -35,16 +28,14 @@ TENSORS = "of a tensor pass tensor.detach().float().cpu().numpy()"
 
 
 def make_gaze_plane(fixations: ArrayLike, grid: Grid, *, sigma: float | None = None) -> Floats:
-    """Fixations -> where a person looked: float32 [h, w] in [0, 1], the peak 1.
+    """Fixations -> where a person looked: float32 [h, w] in [0, 1], the peak 1; all 0 without fixations.
 
-    The plane is sum_i duration_i * (integral over the cell of a Gaussian around fixation i), divided by its maximum; 0
-    everywhere without fixations.
+        sum_i duration_i * (integral over the cell of a Gaussian around fixation i), divided by its maximum
 
     Args:
-        fixations: [n, 3], rows (y, x, duration); y and x in pixels of the upright image, from 0 to its height and
-            width. Only ratios of durations count.
+        fixations: [n, 3], rows (y, x, duration); y and x in pixels of the upright image. Durations count relatively.
         grid: of the texture, over the same image.
-        sigma: of the Gaussian in pixels, at least 1e-6; None is one degree of visual angle, see above.
+        sigma: of the Gaussian in pixels, at least 1e-6; None is one degree of visual angle.
 
     Raises OptionError: a wrong shape, NaN, a negative duration, a position outside the image, sigma below 1e-6.
     """
@@ -74,7 +65,7 @@ def make_gaze_plane(fixations: ArrayLike, grid: Grid, *, sigma: float | None = N
 
 
 def _integrate(centres: Doubles, cells: int, length: int, sigma: float) -> Doubles:
-    """Share of a Gaussian around each centre [n] that falls into each of the cells along one axis: [n, cells]."""
+    """Share of a Gaussian around each centre [n] in each cell along one axis: [n, cells]."""
     borders = np.arange(cells + 1) * (length / cells)
     scaled = (borders - centres[:, None]) / (sigma * math.sqrt(2))
     # NumPy has no erf, and SciPy is no dependency
@@ -92,23 +83,18 @@ def make_attention_plane(
 ) -> Floats:
     """A model's attention to the n visual tokens of an image -> where it looked: float32 [h, w] in [0, 1].
 
-    Accepted are [n]; a map [h', w']; [heads, n]; and [layers, heads, queries, n]. The mean is taken over all axes but
-    the tokens', which run along rows of the token grid. Without `tokens_grid` that is the texture's own grid.
-
-    Of the tensors that transformers returns, take one sample, the queries of interest, and the visual tokens as keys:
-    `np.stack([layer[0, :, answer][:, :, visual] for layer in attentions])`, with index arrays answer and visual.
+        np.stack([layer[0, :, answer][:, :, visual] for layer in attentions])  # weights from transformers' tensors
 
     Args:
-        weights: finite, 0 and more: attention probabilities, or any score that is larger where more was looked.
+        weights: finite, at least 0: [n], [h', w'], [heads, n] or [layers, heads, queries, n]; of more than the tokens'
+            axes, which run along rows, the mean is taken.
         grid: of the texture, over the same image.
         tokens_grid: (h', w') of the visual tokens, which span the whole image; None is the texture's own grid.
-        layers: which layers to average of [layers, heads, queries, n]; None is all, negative ones count from the end.
-        drop_sinks: replace sinks, single tokens that attract attention whatever is asked: those that outweigh ten times
-            the mean of all tokens and the median of their neighbours, which takes their place. At most 2 % of the
-            tokens. Off by default: a thing that is one token large looks the same.
+        layers: which of [layers, heads, queries, n] to average; None is all, negative ones count from the end.
+        drop_sinks: replace single tokens that outweigh ten times the mean of all and the median of their neighbours by
+            that median; at most 2 % of the tokens.
 
-    Raises:
-        OptionError: shapes that do not fit, negative weights, NaN or infinity, unknown layers.
+    Raises OptionError: shapes that do not fit, negative weights, NaN or infinity, unknown layers.
     """
     values = check_array("attention weights", weights, None, dtype=None, low=0, high=HUGE, fix=TENSORS)
     h, w = _find_tokens_grid(values.shape, grid, tokens_grid)
@@ -124,7 +110,6 @@ def make_attention_plane(
 
 
 def _find_tokens_grid(shape: tuple[int, ...], grid: Grid, given: tuple[int, int] | None) -> tuple[int, int]:
-    """(h', w') of the tokens of weights of this shape."""
     what = f"attention weights of shape {list(shape)}"
     if len(shape) not in (1, 2, 4) or 0 in shape:
         raise OptionError(
@@ -181,11 +166,10 @@ def _replace_sinks(tokens: Doubles) -> Doubles:
 
 
 def accumulate(previous: ArrayLike, now: ArrayLike, decay: float) -> Floats:
-    """The dialogue so far: the larger of decay * previous and now, float32 in [0, 1] of the planes' shape.
+    """The dialogue so far: max(decay * previous, now), float32 in [0, 1].
 
-    After n turns the attention of turn i weighs decay^(n - i); the latest turn keeps its height. `previous`: what this
-    returned for the last turn, a plane of 0 at first. `now`: attention or relevance of this turn. `decay`: how much
-    stays of a turn, 0 to 1. Raises OptionError for planes of different shapes or outside [0, 1].
+    `previous` is what this returned for the last turn (a plane of 0 at first), `now` the attention or relevance of this
+    turn, `decay` in [0, 1]. Raises OptionError for planes of different shapes or outside [0, 1].
     """
     share = check_number("decay", decay, fix="0.9 forgets a tenth a turn")
     before = check_array("previous", previous, None, dtype=np.float64, low=0, high=1, fix=TENSORS)

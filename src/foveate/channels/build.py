@@ -4,9 +4,7 @@
     standard   fast, segments, and objects with their borders
     all        standard, and regions with writing
 
-or a list of names. Colours, positions and the embedding are always there; depth and what follows from it are computed
-when they are named (extra `torch`); motion, temporal channels, attention and gaze come from elsewhere, by
-`Texture.with_channel`. `Texture.made_by` names the method where there is a choice (of segments, writing, depth).
+or a list of names. Depth, normals and occlusion are computed when they are named (extra `torch`).
 """
 
 from __future__ import annotations
@@ -65,10 +63,7 @@ class Channels:
 
 
 def select_channels(channels: str | Sequence[str]) -> tuple[str, ...]:
-    """A set or names -> names of planes to compute. Raises ChannelError for what is unknown or not computed here.
-
-    Saliency is always among them: it takes over where a question finds nothing.
-    """
+    """A set or names -> names of planes to compute, always with saliency. Raises ChannelError for unknown names."""
     if isinstance(channels, str):
         if channels in CHANNEL_SETS:
             return CHANNEL_SETS[channels]
@@ -107,8 +102,7 @@ def build_planes(
 
     Args:
         names: from `select_channels`.
-        rgb: uint8 [H, W, 3].
-        z: compressed features [h, w, r], which segments follow.
+        rgb: uint8 [H, W, 3]. z: compressed features [h, w, r], which segments follow.
         methods: who makes segments and depth; its names are not read.
     """
     methods = methods or Channels()

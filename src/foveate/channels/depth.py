@@ -1,12 +1,9 @@
-"""Depth from one image by a model in transformers format (extra `[torch]`); geometry.py has what follows from it.
+"""Depth from one image by Depth Anything V2 (Yang et al., NeurIPS 2024) in transformers format (extra `[torch]`).
 
-* The model is Depth Anything V2 (Yang et al., NeurIPS 2024). It gives relative inverse depth: larger is nearer, up to
-  an unknown scale and shift. So the plane is stretched from 0 to 1 within each image, and planes of different images
-  cannot be compared. Metric checkpoints are refused: in those larger is farther.
+* The model gives relative inverse depth: larger is nearer, without a unit. The plane is stretched to [0, 1] within each
+  image, so planes of different images cannot be compared. Metric checkpoints are refused: in those larger is farther.
 * Small is Apache-2.0. Base and Large have the same format, and a licence that forbids commercial use.
-* Pixels are resized as the stock processor does (DPTImageProcessor, 518 pixels, multiples of 14, bicubic, ImageNet
-  statistics), but the long side stops at 1036 pixels, and no side is shorter than one patch. The plane is linear, or
-  the mean over an area, where the stock post-processing is bicubic and may overshoot.
+* Pixels are resized as by DPTImageProcessor (518 pixels, multiples of 14), but the long side stops at 1036 pixels.
 """
 
 from __future__ import annotations
@@ -39,14 +36,7 @@ EVEN = 1e-5  # of the largest value: a map that varies less has no depth in it
 
 @dataclass(frozen=True, eq=False)
 class DepthModel:
-    """A loaded Depth Anything model. Make one with `DepthModel.from_pretrained`.
-
-    Attributes:
-        name: the checkpoint, or the name of the local folder.
-        revision: changes whenever the numbers change.
-        patch: sides of what the model sees are multiples of this.
-        mean, std: of pixels in [0, 1], three numbers each.
-    """
+    """A loaded Depth Anything model. Make one with `DepthModel.from_pretrained`."""
 
     name: str
     revision: str
@@ -57,9 +47,7 @@ class DepthModel:
 
     @classmethod
     def from_pretrained(cls, checkpoint: str = DEFAULT, *, device: str | None = None) -> Self:
-        """A checkpoint by Hub name, `name@revision`, or local folder with config.json and model.safetensors.
-
-        With a Hub name and nothing in the cache this downloads the checkpoint once; a folder downloads nothing.
+        """A checkpoint by Hub name (downloaded once), `name@revision`, or local folder.
 
         Raises:
             MissingExtraError: torch or transformers is not installed.
@@ -77,21 +65,16 @@ class DepthModel:
         )
 
     def working_size(self, height: int, width: int) -> tuple[int, int]:
-        """(height, width) that an image of this size is brought to: multiples of `patch`, about the same aspect.
-
-        The side that then changes least becomes 518 pixels (the short one of large images), unless the long side
-        would exceed 1036.
-        """
+        """(height, width) as the model sees an image: multiples of `patch`, about the same aspect."""
         scale = min((SIDE / height, SIDE / width), key=lambda s: abs(1 - s))
         scale = min(scale, LONGEST / max(height, width))
         fitted = (max(1, round(scale * side / self.patch)) * self.patch for side in (height, width))
         return next(fitted), next(fitted)
 
     def inverse_depth(self, rgb: NDArray[np.uint8]) -> Floats:
-        """uint8 [H, W, 3] -> the model's output: float32 [h, w] at the working size, larger is nearer, no unit.
+        """uint8 [H, W, 3] -> float32 [h, w] at the working size, larger is nearer.
 
-        Raises:
-            ImageArrayError: not a uint8 RGB array. EncoderOutputError: the model returned NaN or infinity.
+        Raises ImageArrayError, EncoderOutputError.
         """
         import torch
 
@@ -108,8 +91,7 @@ class DepthModel:
 def compute_depth_plane(rgb: NDArray[np.uint8], model: DepthModel) -> Floats:
     """uint8 [H, W, 3] -> relative inverse depth, float32 [ceil(H/4), ceil(W/4)] in [0, 1]: 1 nearest, 0 farthest.
 
-    Stretched to the full range within the image. An image of one colour, or a map that is even, is 0 everywhere: the
-    channel's neutral value.
+    It is 0 everywhere for an image of one colour, or where the model's output is even.
     """
     shape = (-(-rgb.shape[0] // 4), -(-rgb.shape[1] // 4))
     found = model.inverse_depth(rgb)

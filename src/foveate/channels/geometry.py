@@ -1,9 +1,7 @@
 """Normals of a depth plane, and how much one thing hides of another.
 
-* Depth is a plane in [0, 1] whose 1 is nearest (depth.py), or any other where larger is nearer. It has no unit, so
-  slopes have none either: `relief` says how deep the range from 0 to 1 is taken to be. Perspective is left out.
-* Something is hidden where depth jumps at a border of segments. Segments come from colours or masks, depth from a
-  model; the two are often one sample apart, so a jump is the range of depth over four samples, two on each side.
+Depth is a plane where larger is nearer, without a unit; `relief` says how deep its range from 0 to 1 is taken to be.
+Perspective is left out. Something is hidden where depth jumps at a border of segments.
 """
 
 from __future__ import annotations
@@ -27,16 +25,13 @@ JUMP = 0.1  # of the range of depth in the image: three samples of a floor that 
 def compute_normals(depth: ArrayLike, *, relief: float = 1.0) -> Floats:
     """Unit normals of a depth plane, towards the camera: [h, w] -> float32 [h, w, 3] in [0, 1], (y, x, z).
 
-    With x to the right, y down and z = relief * depth towards the camera, where x and y are counted in long sides of
-    the plane, n = (-dz/dx, -dz/dy, 1) / |...|. Components are mapped by (n + 1) / 2 to the channels normal_y, normal_x,
-    normal_z: a surface that faces the camera is (0.5, 0.5, 1), one whose right side is nearer has normal_x < 0.5, a
-    floor has normal_y < 0.5. Differences are central, one-sided at the border; a plane of one sample along an axis has
-    no slope there.
+        n = (-dz/dx, -dz/dy, 1) / |...|, mapped by (n + 1) / 2;  z = relief * depth, x right, y down, in long sides
+
+    A surface that faces the camera is (0.5, 0.5, 1). Differences are central, one-sided at the border.
 
     Args:
         depth: finite, larger is nearer; OptionError otherwise.
-        relief: how many long sides of the plane the depth from 0 to 1 spans, above 0. At 1 a surface that rises from 0
-            to 1 along the long side leans by 45 degrees.
+        relief: how many long sides of the plane the depth from 0 to 1 spans, above 0.
     """
     relief = check_number("relief", relief, TINY, None)
     plane = check_depth(depth)
@@ -51,13 +46,12 @@ def compute_normals(depth: ArrayLike, *, relief: float = 1.0) -> Floats:
 def measure_occlusion(depth: ArrayLike, ids: ArrayLike, *, jump: float = JUMP) -> Floats:
     """How deep the step is behind which a sample goes on unseen: [h, w] and [h, w] -> float32 [h, w], 0 for none.
 
-    At the border between two neighbouring samples of different segments, the step is the range of depth over four
-    samples in a row: these two and the next one beyond each (clamped). Above `jump`, the farther of the two samples (by
-    the sum of its own depth and that of the one beyond it) has the step as its value; of several, the largest.
+    The step between two neighbours of different segments is the range of depth over four samples in a row: these two
+    and the next beyond each. Above `jump` it is the value of the farther of the two; of several, the largest counts.
 
     Args:
         depth: finite, larger is nearer. ids: whole numbers, one segment each, on the same grid.
-        jump: of depth, above 0; the default is a tenth of a depth plane's range.
+        jump: of depth, above 0.
 
     Raises OptionError: not two planes of one shape, ids that are not whole numbers, NaN, jump not above 0.
     """
@@ -72,19 +66,12 @@ def measure_occlusion(depth: ArrayLike, ids: ArrayLike, *, jump: float = JUMP) -
 
 
 def find_jumps(depth: ArrayLike, ids: ArrayLike) -> tuple[Ints, Ints, Doubles]:
-    """Flat indices of neighbours in different segments, and the step of depth between them (`measure_occlusion`).
-
-    Raises OptionError as `measure_occlusion` does.
-    """
+    """Flat indices of neighbours in different segments, and the step between them. Raises as `measure_occlusion`."""
     return _steps(*_check_planes(depth, ids))[:3]
 
 
 def find_components(count: int, first: Ints, second: Ints) -> Ints:
-    """Edges first-second between nodes 0 to count - 1 -> for each node the lowest one it is connected with.
-
-    Union-find, all edges at once: each root is hooked under the lowest root that an edge leads to, then paths are
-    shortened until every node points at its root.
-    """
+    """Edges first-second between nodes 0 to count - 1 -> for each node the lowest one it is connected with."""
     root = np.arange(count)
     while len(first):
         np.minimum.at(root, np.maximum(first, second), np.minimum(first, second))
@@ -130,7 +117,7 @@ def _check_planes(depth: ArrayLike, ids: ArrayLike) -> tuple[Doubles, Ints]:
 
 
 def check_depth(depth: ArrayLike) -> Doubles:
-    """A plane as float64 [h, w]. Raises OptionError for anything else, NaN, and what is too large."""
+    """A plane as float64 [h, w]. Raises OptionError."""
     fix = "pass what compute_depth_plane returned, with holes filled; larger is nearer"
     plane = check_array("depth", depth, (None, None), dtype=np.float64, low=-HUGE, high=HUGE, fix=fix)
     if not plane.size:

@@ -1,17 +1,13 @@
 """Objects of an image: neighbouring segments that look alike, merged.
 
-A segment is a superpixel, about 50 an image: a wall has many borders that are not there. Objects are merged from
-the parts (4-connected pieces) of segments, the two most alike neighbours first, as long as
+The parts (4-connected pieces) of segments are merged, the two most alike neighbours first, as long as
 
     (|mean - mean'| + mean over their common border of |x - x'|) / 2 <= ALIKE
 
-holds for two, where x of a cell is (Lab / 80, z / spread), `spread` the root mean square distance of the image's own z
-from their mean, and each pair of cells on both sides of the border counts. (Greedy merging of region adjacency graphs,
-as in Arbelaez et al., TPAMI 2011, section 4; the weights and ALIKE were chosen on one half of COCO128, `python -m
-benchmarks objects` has the other.) Of two pairs as much alike, the one whose parts come first along the rows is merged.
-
-With depth, two neighbours stay apart where depth jumps along more than half of their border. Masks are objects already:
-a provider of segments with `masks = True` (Sam) is not merged. A thing of several colours is mostly several objects.
+where x of a cell is (Lab / 80, z / spread), `spread` the root mean square distance of the image's own z from their mean
+(greedy merging of region adjacency graphs; Arbelaez et al., TPAMI 2011). ALIKE was chosen by `python -m benchmarks
+objects`. With depth, two neighbours stay apart where depth jumps along more than half of their border. Masks (Sam) are
+objects already.
 """
 
 from __future__ import annotations
@@ -47,8 +43,7 @@ def find_objects(
     Args:
         rgb: uint8 [H, W, 3]. features: float32 [h, w, r]; r may be 0. ids: whole numbers [h, w], a segment each.
         depth: a plane of any size over the image, larger is nearer; None merges by look alone.
-        alike: how different two may be that are merged, from 0; larger gives fewer objects.
-        jump: of depth, above 0 (see `geometry.measure_occlusion`).
+        alike: how different two may be that are merged, from 0. jump: of depth, above 0.
         cells: `measure_cells(rgb, features)`, where it is there already.
 
     Raises ImageArrayError, OptionError for arguments of another kind.
@@ -78,7 +73,7 @@ def _describe(cells: Cells) -> Doubles:
 
 
 def _borders(parts: Ids) -> tuple[Ids, Ids]:
-    """Flat indices of neighbouring cells in different parts: below and above, right and left."""
+    """Flat indices of neighbouring cells in different parts."""
     index = np.arange(parts.size).reshape(parts.shape)
     pairs = ((index[:-1], index[1:]), (index[:, :-1], index[:, 1:]))
     first, second = (np.concatenate([pair[i].ravel() for pair in pairs]) for i in (0, 1))
@@ -99,7 +94,7 @@ def _absorb(parts: Ids, points: Doubles, few: int) -> Ids:
 
 
 def _count_jumps(parts: Ids, count: int, depth: ArrayLike, jump: float) -> Doubles:
-    """For each two parts, at how many places more of their border depth jumps than not: float64 [count, count]."""
+    """For each two parts, at how many more places of their border depth jumps than not: float64 [count, count]."""
     plane = check_depth(depth)
     fine = reduce_plane(parts.astype(np.float32), (plane.shape[0], plane.shape[1]), "mode").astype(np.int64)
     first, second, rises = find_jumps(plane, fine)
@@ -107,7 +102,6 @@ def _count_jumps(parts: Ids, count: int, depth: ArrayLike, jump: float) -> Doubl
 
 
 def _table(first: Ids, second: Ids, values: Doubles, count: int) -> Doubles:
-    """Sums of values by pair, both ways round: float64 [count, count]."""
     sums = np.bincount(first * count + second, values, count * count).reshape(count, count)
     return (sums + sums.T).astype(np.float64)
 
@@ -127,7 +121,6 @@ def _merge(
     unlike = np.full((count, count), np.inf)
 
     def compare(a: Ids | int, b: Ids | slice) -> None:
-        """Of pairs of parts; those that do not touch are infinitely unlike."""
         lengths, contrasts, *jumps = tables[:, a, b]
         away = np.divide(contrasts, lengths, out=np.full(lengths.shape, np.inf), where=lengths > 0)
         away += np.sqrt(((means[a] - means[b]) ** 2).sum(1))

@@ -4,16 +4,11 @@
     encode(image, channels=Channels(segments=Sam("/path/to/folder")))      # SAM, SAM 2 or SAM 2.1, from a folder
 
 * The image is embedded once. A grid of points prompts for masks, three for each point.
-* A mask stays if the model's own predicted IoU is high and if it is stable: it hardly changes when the threshold moves
-  by 1 (Kirillov et al., "Segment Anything", ICCV 2023, sections 5 and B). Of masks that overlap by more than `overlap`
-  (IoU of the masks themselves, not of boxes) the better one stays.
-* Masks are painted large ones first, so that small ones lie on top. What no mask covers is one more segment. A cell
-  takes its commonest sample.
-* SAM's long side becomes the model's image size, the rest is zeros; SAM 2 squeezes both sides to it. (Prepared here:
-  the library's processor of SAM 2 needs another package.)
+* A mask stays if its predicted IoU is high and if it hardly changes when the threshold moves by 1 (Kirillov et al.,
+  ICCV 2023). Of masks that overlap by more than `overlap` (IoU of masks) the better one stays.
+* Large masks are painted first. What no mask covers is one more segment. A cell takes its commonest sample.
 
-The defaults are the paper's, but for 16 x 16 points instead of 32 x 32: four times as fast, and cells need no more than
-50 masks. They were not measured: no trained weights could be run.
+The defaults are the paper's, with 16 x 16 points instead of 32 x 32.
 """
 
 from __future__ import annotations
@@ -88,10 +83,7 @@ class Sam:
         return f"sam:{find_checkpoint(self.checkpoint, KIND).label}"
 
     def __call__(self, rgb: Bytes, features: Floats) -> Ids:
-        """uint8 [H, W, 3], float32 [h, w, r] -> ids [h, w]; only the shape of the features counts.
-
-        Raises MissingExtraError, ModelFilesError, and EncoderOutputError where the model returned NaN or infinity.
-        """
+        """uint8 [H, W, 3], float32 [h, w, r] -> ids [h, w]. MissingExtraError, ModelFilesError, EncoderOutputError."""
         network = _load_network(find_checkpoint(self.checkpoint, KIND), self.device)
         shape = features.shape[0], features.shape[1]
         fine = shape[0] * FINE, shape[1] * FINE
@@ -163,10 +155,7 @@ def _mend_decoder(config: Any) -> None:
 
 
 def linear_weights(count: int, share: float, size: int) -> Floats:
-    """Weights that read `count` evenly spaced samples from the first `share` of `size` values, linearly: [count, size].
-
-    Every row adds up to 1; beyond the middle of the first and the last value that value counts.
-    """
+    """Weights that read `count` even samples from the first `share` of `size` values, linearly: [count, size]."""
     place = np.clip((np.arange(count) + 0.5) / count * share * size - 0.5, 0, size - 1)
     low = np.minimum(place.astype(np.int64), max(size - 2, 0))
     part = (place - low).astype(np.float32)
@@ -183,10 +172,7 @@ def measure_stability(logits: Floats) -> Floats:
 
 
 def suppress_duplicates(masks: Masks, scores: Floats, overlap: float) -> Ids:
-    """Which of the masks bool [n, h, w] stay, best first: each unless its IoU with a better one that stays is higher.
-
-    Of equal scores the lower index is the better one. An empty mask does not stay.
-    """
+    """Indices of masks bool [n, h, w], best first, without those whose IoU with a better one is higher."""
     n, h, w = masks.shape
     bits = np.packbits(masks.reshape(n, h * w), axis=1)
     areas = np.bitwise_count(bits).sum(1, dtype=np.int64)
@@ -211,10 +197,7 @@ def take_commonest(labels: NDArray[Any], shape: tuple[int, int]) -> Ids:
 
 
 def stack_masks(masks: Masks) -> Ids:
-    """Masks bool [n, h, w] on top of one another, the largest first: int64 [h, w], 1 to n; 0 where there is none.
-
-    Of equally large ones the first is painted last, so it lies on top.
-    """
+    """Masks bool [n, h, w] on top of one another, the largest first: int64 [h, w], 1 to n; 0 where there is none."""
     out = np.zeros(masks.shape[1:], np.int64)
     order = np.argsort(masks.sum((1, 2)), kind="stable")[::-1]
     for number, index in enumerate(order):

@@ -1,16 +1,13 @@
 """Segments of an image on the cell grid: which cells belong together, whatever the query.
 
-A provider is any callable object with a name: `KMeans`, the default; `Sam` of sam.py. What it returns is checked,
-renumbered by size and brought down to 50 segments, the room of `cluster_id`.
-
-`KMeans` follows SLIC (Achanta et al., TPAMI 2012) with the embedding as a third part and without search windows. The
-squared distance of two cells is
+A provider is any callable object with a name: `KMeans`, the default, or `Sam`. Its result is checked, renumbered by
+size and brought down to 50 segments. `KMeans` follows SLIC (Achanta et al., TPAMI 2012) with the embedding as a third
+part and without search windows. The squared distance of two cells is
 
     (colour |Lab - Lab'| / 10)^2 + (position |p - p'| / spacing)^2 + (embedding |z - z'| / spread)^2
 
 with positions p in cells, `spacing` that of the seeds, and `spread` the root mean square distance of the image's own z
-from their mean. Its values are whole numbers small enough that no sum is rounded, so neither threads nor the processor
-change a segment. The default weights 0.5, 1, 2 were chosen on every second image of COCO128.
+from their mean, in whole numbers: no sum is rounded. The default weights were chosen on every second image of COCO128.
 """
 
 from __future__ import annotations
@@ -44,24 +41,19 @@ FLAT = 1e-6  # an embedding that spreads less than this is left out
 class Provider(Protocol):
     """What makes segments: any callable object with a name.
 
-    One whose segments are whole objects has a true attribute `masks`: they are not merged (objects.py).
+    Where its segments are whole objects, a true attribute `masks` says so: they are not merged.
     """
 
     @property
     def name(self) -> str: ...
     def __call__(self, rgb: Bytes, features: Floats) -> NDArray[np.integer]:
-        """uint8 [H, W, 3] and float32 [h, w, r] -> ids [h, w], whole numbers >= 0. The same input, the same ids."""
+        """uint8 [H, W, 3], float32 [h, w, r] -> ids [h, w], whole numbers >= 0; the same input, the same ids."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Cells(Frozen):
-    """What cells look like and mean; segments and objects both go by it.
-
-    Attributes:
-        lab: mean colour, float32 [h, w, 3] in CIE Lab.
-        mind: features less their mean, in units of their root mean square distance from it: float64 [h, w, r].
-    """
+    """Cells as segments and objects compare them: mean Lab colour [h, w, 3], and standardised features [h, w, r]."""
 
     lab: Floats
     mind: Doubles
@@ -87,7 +79,7 @@ class KMeans:
     Attributes:
         count: at most so many segments, 1 to 50.
         colour, position, embedding: weights; 0 leaves a part out.
-        steps: of Lloyd's iteration, at most; it ends earlier when nothing moves.
+        steps: of Lloyd's iteration, at most.
     """
 
     count: int = MOST
@@ -139,10 +131,7 @@ def place_seeds(shape: tuple[int, int], count: int) -> Ids:
 
 
 def run_lloyd(points: Doubles, centres: Doubles, steps: int) -> Ids:
-    """Lloyd's iteration on whole numbers: points [n, d], centres [k, d] -> the nearest centre of each point, int64 [n].
-
-    Ties go to the lower centre; centres are rounded; a centre without points stays.
-    """
+    """Lloyd's iteration on whole numbers: points [n, d], centres [k, d] -> each point's nearest centre, int64 [n]."""
     rows = np.concatenate([points, np.ones((len(points), 1))], 1)  # the last number counts the points of a centre
     fast = rows.astype(np.float32) if _fits_float32(points, centres) else rows
     ids, totals = find_nearest(fast, centres), np.zeros((len(centres), rows.shape[1]))
@@ -161,7 +150,7 @@ def run_lloyd(points: Doubles, centres: Doubles, steps: int) -> Ids:
 
 
 def _fits_float32(points: Doubles, centres: Doubles) -> bool:
-    """Whether |c|^2 - 2 p.c and every part of its sum is a whole number that float32 holds exactly."""
+    """Whether float32 holds |c|^2 - 2 p.c and every part of its sum exactly."""
     longest = max(float(np.einsum("nd,nd->n", each, each).max()) for each in (points, centres))
     return 3 * (np.sqrt(longest) + np.sqrt(points.shape[1])) ** 2 < 2**24
 
@@ -187,11 +176,10 @@ class Segments(Frozen):
 
     Attributes:
         provider: the name of what made them.
-        ids: int64 [h, w], 0 to k - 1, k <= 50.
-        sizes: float32 [k], share of the image in each segment.
+        ids: int64 [h, w], 0 to k - 1, k <= 50. sizes: float32 [k], share of the image in each segment.
         centroids: float32 [k, 2], mean (y, x) of its cells, relative to the image, in (0, 1).
-        planes: float32 [h, w], read-only: "cluster_id", "cluster_size" and "cluster_distance" (of the cell's centre to
-            its segment's centroid, in diagonals of the image).
+        planes: float32 [h, w], read-only: "cluster_id", "cluster_size", "cluster_distance" (of cell and centroid, in
+            diagonals).
     """
 
     provider: str
@@ -202,7 +190,6 @@ class Segments(Frozen):
 
     @property
     def count(self) -> int:
-        """k, the number of segments."""
         return len(self.sizes)
 
 
@@ -211,8 +198,7 @@ def segment_image(
 ) -> Segments:
     """Segments of an image: uint8 [H, W, 3], float32 [h, w, r] (r may be 0) -> Segments.
 
-    None is KMeans(), which takes `cells` where they are measured already. More than 50 segments are merged. Raises
-    ImageArrayError, OptionError for arguments, or a provider's result, of another kind.
+    `provider` None is KMeans(), which takes `cells` where they are there. Raises ImageArrayError, OptionError.
     """
     check_rgb(rgb)
     features = check_array("features", features, (None, None, None), fix="use the encoder's grid")

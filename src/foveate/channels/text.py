@@ -1,8 +1,7 @@
-"""Where there is writing: a mask. Nothing is read (reading/ does that, and the words' boxes take this mask's place).
+"""Where there is writing: a mask. Nothing is read here; reading/ does that.
 
-The mobile detector of PP-OCRv3 (MODEL_CARD.md) in integers, 0.9 MB, on onnxruntime. It takes images of any size and
-sees half a million pixels of them, which bounds its time and memory: a long strip is shrunk less than its long side
-would ask for. Writing may stand any way up. `python -m benchmarks text` compares it with others.
+The detector is PP-OCRv3's mobile one (MODEL_CARD.md) on onnxruntime. It sees half a million pixels of an image of any
+size, with writing in any direction. `python -m benchmarks text` compares it with others.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ UNCLIP = 1.6  # it marks the core of each line; so much of area / perimeter is a
 
 
 def find_text_regions(rgb: Bytes) -> Floats:
-    """uint8 [H, W, 3] -> a mask of writing, float32 [ceil(H/4), ceil(W/4)] of 0 and 1.
+    """uint8 [H, W, 3] -> mask of writing, float32 [ceil(H/4), ceil(W/4)] of 0 and 1.
 
-    Raises ImageArrayError: no image. EncoderFilesError: the built-in network cannot be read.
+    Raises ImageArrayError, and EncoderFilesError where the built-in network cannot be read.
     """
     check_rgb(rgb)
     return fill_quads(find_writing(rgb), rgb.shape[:2])
@@ -77,7 +76,6 @@ def find_quads(chances: Bytes) -> Floats:
 
 
 def _mean_inside(chances: Bytes, corners: NDArray[Any]) -> float:
-    """The mean inside a quadrilateral [4, 2] of (x, y)."""
     x, y = np.maximum(np.floor(corners.min(0)).astype(int), 0)
     part = chances[y : int(corners[:, 1].max()) + 2, x : int(corners[:, 0].max()) + 2]
     inside = np.zeros(part.shape, np.uint8)

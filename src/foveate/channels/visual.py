@@ -1,10 +1,8 @@
 """What is in the pixels whatever is asked: edges, frequencies, distance to edges, saliency, change between frames.
 
-* edge_on and edge_off are one Sobel magnitude, divided by the sign of (luma - surround). The Sobel magnitude of the
-  inverted image equals that of the image, so a pair made by inverting would be one channel twice.
+* edge_on and edge_off are one Sobel magnitude, divided by the sign of (luma - surround).
 * Each sample of these planes stands for 4 x 4 pixels: the maximum of the edges, the mean of the rest.
-* Saliency is the spectral residual (Hou & Zhang, CVPR 2007): the log amplitude spectrum of a natural image is nearly
-  smooth, and what sticks out of it is unusual in the image. It takes over where a question finds nothing.
+* Saliency is the spectral residual (Hou & Zhang, CVPR 2007): what stands out of the log amplitude spectrum.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Checkpoints in transformers format (extra `[torch]`): found, read whole, and named, for every model that needs one.
+"""Reads checkpoints in transformers format (extra `[torch]`).
 
-A checkpoint is data: weights are read as safetensors only, code that comes with it never runs, and weights that are
-missing are an error (the library would fill them with random numbers and only warn). A Hub name is downloaded once; a
-local folder downloads nothing.
+A checkpoint is data: weights are read as safetensors only, code that comes with it never runs, and missing weights are
+an error. A Hub name is downloaded once; a local folder downloads nothing.
 """
 
 from __future__ import annotations
@@ -29,14 +28,7 @@ CODE = {"trust_remote_code": False}  # and never ask: a checkpoint is data
 
 @dataclass(frozen=True)
 class ModelKind:
-    """What errors say of the models of one kind.
-
-    Attributes:
-        what: "depth model", say. instead: what to do without torch or a download.
-        classes: model_type in config.json -> name of the library's class; `load_checkpoint` needs it.
-        default: a checkpoint of this kind. files: what a folder must hold.
-        error: raised for files that are missing, damaged or not to be had. type_error: for another kind of model.
-    """
+    """What one kind of model needs: classes by model_type of config.json, the files of a folder, and its errors."""
 
     what: str
     instead: str
@@ -49,12 +41,7 @@ class ModelKind:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a checkpoint's files are.
-
-    Attributes:
-        name: as the caller wrote it. where: a folder's full path, or a name on the Hub.
-        pinned: the revision asked for, or nothing. folder: the folder, or None for the Hub.
-    """
+    """Where a checkpoint's files are: a local folder, or a name and a revision on the Hub."""
 
     name: str
     where: str
@@ -69,7 +56,7 @@ class Checkpoint:
 
     @property
     def label(self) -> str:
-        """The checkpoint, or the name of the folder: textures travel, folders do not."""
+        """The checkpoint, or the name of the folder without its path."""
         return self.folder.resolve().name if self.folder else self.name
 
     def revision(self, config: Any) -> str:
@@ -80,10 +67,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, eq=False)
 class LoadedCheckpoint:
-    """A model of the library in evaluation mode on its device, its revision, and what came with it.
-
-    mean, std: of pixels in [0, 1], three numbers each. tokenizer: the library's, where it was asked for.
-    """
+    """A model in evaluation mode on its device. mean, std: of pixels in [0, 1], three numbers each."""
 
     model: Any
     config: Any
@@ -112,15 +96,13 @@ def load_checkpoint(
     normalisation: tuple[Sequence[float], Sequence[float]] = IMAGENET,
     tokenizer: bool = False,
 ) -> LoadedCheckpoint:
-    """Read a checkpoint whole.
+    """Read a checkpoint whole. Raises MissingExtraError without torch or transformers, and the kind's errors.
 
     Args:
-        adjust: changes the configuration, or raises for one that is not taken.
+        adjust: changes the configuration, or raises for one that is not supported.
         device: as of `choose_device`.
         normalisation: mean and standard deviation of pixels where preprocessor_config.json does not name them.
-        tokenizer: whether to read that, too.
-
-    Raises MissingExtraError without torch or transformers, and the kind's errors.
+        tokenizer: whether to read the tokenizer, too.
     """
     place = choose_device(device, checkpoint.kind)
     _, transformers = _import_libraries(checkpoint.kind)
@@ -157,10 +139,7 @@ def load_checkpoint(
 
 
 def choose_device(device: str | None, kind: ModelKind) -> str:
-    """Where a model goes, by torch's name: "cuda:0", "cpu", ...; None is a GPU where there is one.
-
-    Raises OptionError for a device that is not there, MissingExtraError without torch.
-    """
+    """Torch's name of a device; None is a GPU where there is one. Raises OptionError, MissingExtraError."""
     torch, _ = _import_libraries(kind)
     wanted = device if device is not None else "cuda" if torch.cuda.is_available() else "cpu"
     return str(find_device(wanted, kinds=()))
@@ -185,10 +164,7 @@ def check_finite(who: str, *outputs: NDArray[np.floating]) -> None:
 
 
 def check_reachable(name: str, revision: str | None) -> None:
-    """Raises ConnectionError for a Hub name of which nothing is cached, if the Hub does not answer.
-
-    The library would ask six times, for half a minute. All else that may be wrong it explains better itself.
-    """
+    """Raises ConnectionError where nothing is cached and the Hub is silent; the library would try for half a minute."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -203,7 +179,7 @@ def check_reachable(name: str, revision: str | None) -> None:
 
 @contextmanager
 def hide_progress(transformers: Any) -> Iterator[None]:
-    """No progress bar while weights are read; the library's switch is put back as it was."""
+    """No progress bar while weights are read."""
     switch = transformers.utils.logging
     shown = switch.is_progress_bar_enabled()
     switch.disable_progress_bar()
@@ -258,7 +234,6 @@ def _import_libraries(kind: ModelKind) -> tuple[Any, Any]:
 
 
 def _digest(folder: Path) -> str:
-    """SHA-256 over the names and bytes of a checkpoint's files: changes whenever its numbers may."""
     digest = hashlib.sha256()
     for file in sorted(f for kind in ("json", "safetensors", "txt") for f in folder.glob(f"*.{kind}")):
         digest.update(file.name.encode())

@@ -1,14 +1,10 @@
-"""CLIP checkpoints in transformers format as dense encoders (extra `[torch]`); OpenCLIP's too, once converted.
+"""CLIP checkpoints in transformers format as dense encoders (extra `[torch]`).
 
-* The raw patch tokens of CLIP's last layer are nearly useless for "where", and can be inverted. The last block is
-  replaced, with the same weights: `naclip` (default; Hajimiri et al., "Pay Attention to Your Neighbours", 2024) attends
-  from keys to keys with a Gaussian neighbourhood and drops the residual and the MLP; `maskclip` (Zhou et al. 2022)
-  keeps each patch's own value; `raw` is the block as it was, for comparison.
-* Tokens with norms far above the others' hold global facts instead of what is at their place (Darcet et al. 2024); each
-  becomes the mean of its ordinary neighbours.
-* B/16 beats L/14 beats H/14 in every published training-free comparison.
+The raw patch tokens of CLIP's last layer hardly tell where a thing is. The last block is replaced, with its weights:
 
-The calibration was set by hand from published margins: rank by `relevance.logits` until you have measured it.
+* `naclip` (default; Hajimiri et al. 2024): attention from keys to keys with a Gaussian neighbourhood, no residual, no
+  MLP. `maskclip` (Zhou et al. 2022): each patch's own value. `raw`: the block as it was, for comparison.
+* A token with a norm far above the others' (Darcet et al. 2024) becomes the mean of its ordinary neighbours.
 """
 
 from __future__ import annotations
@@ -76,9 +72,9 @@ class ClipEncoder(HubEncoder):
 def attend_neighbours(
     k: torch.Tensor, v: torch.Tensor, heads: int, shape: tuple[int, int], extra: int, *, fused: bool | None = None
 ) -> torch.Tensor:
-    """softmax(k k^T / sqrt(d) + bias) v for each head: NACLIP's attention. k, v [n, tokens, width] -> the same.
+    """softmax(k k^T / sqrt(d) + bias) v for each head: k, v [n, tokens, width] -> the same shape.
 
-    `fused`: by torch's own kernel, in less memory; None is on a GPU only, as the last digits differ.
+    `fused`: use torch's kernel, which needs less memory and differs in the last digits; None is on a GPU only.
     """
     n, tokens, width = v.shape
     k, v = (t.reshape(n, tokens, heads, width // heads).transpose(1, 2) for t in (k, v))  # [n, heads, tokens, d]
@@ -98,10 +94,7 @@ def _placed_bias(shape: tuple[int, int], extra: int, device: Any, dtype: Any) ->
 
 
 def make_bias(shape: tuple[int, int], sigma: float = SIGMA, extra: int = 1) -> torch.Tensor:
-    """NACLIP's bias on attention: exp(-d^2 / 2 sigma^2) of the distance in patches, 0 for `extra` tokens in front.
-
-    -> float32 [extra + h w, extra + h w].
-    """
+    """float32 [extra + h w, extra + h w]: exp(-d^2 / 2 sigma^2) of the distance in patches; 0 for `extra` tokens."""
     import torch
 
     h, w = shape
@@ -114,10 +107,7 @@ def make_bias(shape: tuple[int, int], sigma: float = SIGMA, extra: int = 1) -> t
 
 
 def repair_tokens(x: torch.Tensor, shape: tuple[int, int], extra: int) -> torch.Tensor:
-    """Patch tokens with a norm above ANOMALOUS medians become the mean of the ordinary ones among their 8 neighbours.
-
-    x [n, extra + h w, width] -> the same; a token without ordinary neighbours stays.
-    """
+    """Tokens with a norm above ANOMALOUS medians become the mean of ordinary neighbours: [n, extra + h w, width]."""
     import torch
     from torch.nn.functional import pad
 

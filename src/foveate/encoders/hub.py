@@ -1,7 +1,7 @@
 """What all encoders from the Hub share: images, texts, loading (extra `[torch]`).
 
-A family (clip.py, siglip.py, tips.py) is a subclass of `HubEncoder`: checkpoints, patch features, tokens of texts. An
-image goes through in one pass up to three times the size that the network was trained at, beyond that in windows.
+A family is a subclass of `HubEncoder`: checkpoints, patch features, tokens of texts. An image larger than three times
+the size that the network was trained at goes through in windows.
 """
 
 from __future__ import annotations
@@ -40,13 +40,10 @@ TEMPLATES = (
 
 
 class HubEncoder:
-    """A text-image model in transformers format with a dense head. It never changes after it is made.
+    """A text-image model in transformers format with a dense head; immutable.
 
-    Attributes:
-        kind: the first part of the encoder's name. default: the checkpoint meant by the kind alone.
-        model_types: what config.json may say. heads: dense heads that `dense` may name, the default first.
-        normalisation: mean and standard deviation of pixels, for a checkpoint that has no preprocessor_config.json.
-        padding: of texts: to the whole context, or True to the longest text.
+    A family sets `kind` (the first part of its name), `default` (a checkpoint), `model_types` (of config.json), `heads`
+    (the default first), `normalisation` (of pixels) and `padding` (of texts; True is to the longest).
     """
 
     kind: ClassVar[str]
@@ -102,8 +99,7 @@ class HubEncoder:
     ) -> Self:
         """A checkpoint by Hub name, `name@revision`, or local folder; empty strings mean the family's defaults.
 
-        dtype: of the image network; "auto" is bfloat16 on a GPU and float32 elsewhere. Features come back in float32,
-            and texts are always encoded in float32: vectors are the same wherever a texture was made.
+        dtype: of the image network; "auto" is bfloat16 on a GPU and float32 elsewhere. Results are float32.
 
         Raises EncoderNameError (an unknown head, another family), EncoderFilesError, MissingExtraError, OptionError.
         """
@@ -164,7 +160,6 @@ class HubEncoder:
         return [out[i] for i in range(len(images))]
 
     def _in_windows(self, rgb: NDArray[np.uint8], shape: tuple[int, int]) -> Floats:
-        """Windows of twice the native size over the whole image, and one look at all of it: see windows.py."""
         cells, patch = 2 * self.native, self.patch
         large = self._resized(rgb, shape)
 
@@ -177,7 +172,6 @@ class HubEncoder:
         return np.asarray(found / np.maximum(np.linalg.norm(found, axis=-1, keepdims=True), 1e-12))
 
     def _features(self, pictures: Sequence[Floats]) -> Floats:
-        """Normalised pictures of one size [h * patch, w * patch, 3] -> features [n, h, w, D]."""
         found: list[Floats] = run_in_halves(self._run, pictures, self.device)
         return np.stack(found)
 

@@ -32,13 +32,10 @@ MEMBERS = "an object with all members of foveate.encoders.protocol.Encoder"
 def load_encoder(name: str, device: str | None = None) -> Encoder:
     """An encoder by name, made once per process and device.
 
-    >>> load_encoder("nano").name
-    'nano'
-
     Args:
         name: "nano"; "clip", "siglip", "tips", alone or with ":NAME_OR_FOLDER".
         device: of encoders from the Hub: "cuda", "cuda:1", "cpu", ...; None is where it was loaded last, or else a GPU
-            if there is one, so a question about a texture goes where its image was encoded. nano runs on the CPU only.
+            if there is one. nano runs on the CPU only.
 
     Raises:
         EncoderNameError, MissingExtraError, EncoderFilesError: no encoder of this name, or not all of it is there.
@@ -142,10 +139,7 @@ def _find_flaw(encoder: Any) -> str:
 
 
 def match_encoder(stamp: EncoderStamp, encoder: str | Encoder | None) -> Encoder:
-    """The encoder that made a texture: `encoder`, or for None one of the defaults. Raises TextureEncoderError.
-
-    A texture file may name any encoder, so any but a default must be passed by the caller.
-    """
+    """The encoder that made a texture: `encoder`, or for None one of the defaults. Raises TextureEncoderError."""
     if encoder is None and stamp.name.partition("#")[0] not in DEFAULTS:
         raise TextureEncoderError(
             f"the texture was made by encoder '{stamp.name}'",

@@ -1,14 +1,9 @@
 """A text as a unit vector over the names that an image encoder has evidence for.
 
-nano's features are planes of evidence, one a name. Which of them a text asks for is decided in four steps:
-
-1. The text, or its last words, is in the table of words: it asks for the names that this word means ("couch" for couch,
-   "cobblestones" for sidewalk and road).
+1. A text, or its last words, that is in the table of words asks for the names of that word ("cobblestones": road).
 2. Else its words are compared with the table's, as vectors: names of near words count by how near they are.
-3. Else it is asked of the detector's 80 names alone, by the ridge regression that taught them ("tricycle" is somewhat a
-   bicycle).
-4. What no name covers goes into one last number, for which no image has evidence. So the map of a text that is hardly
-   known is low, and so is its confidence.
+3. Else it is mapped to the detector's 80 names by ridge regression ("tricycle" is somewhat a bicycle).
+4. What no name covers goes into one last number, for which no image has evidence: the map of an unknown word is low.
 """
 
 from __future__ import annotations
@@ -40,9 +35,9 @@ class NameSpace:
 
     Attributes:
         names: of the planes, in order; the first `carried.shape[1]` are the detector's.
-        words: word or short phrase, lower case -> the names that it asks for, by number.
+        words: word or short phrase, lower case -> the numbers of the names that it asks for.
         carried: ridge regression from a word's vector to the detector's names, float32 [D, 80].
-        vectors: texts -> unit vectors [n, D] of the word table, by which words are compared.
+        vectors: texts -> unit vectors [n, D] of the word table.
     """
 
     names: tuple[str, ...]
@@ -56,7 +51,7 @@ class NameSpace:
         return len(self.names) + 1
 
     def place(self, text: str) -> Floats:
-        """A text -> unit vector float32 [names + 1]. `vectors` raises QueryError for a text that it cannot read."""
+        """A text -> unit vector float32 [names + 1]. Raises QueryError for a text that cannot be read."""
         asked = self._look_up(text)
         if asked is None:
             asked = self._compare(text)
@@ -70,7 +65,7 @@ class NameSpace:
         return float(np.linalg.norm(self.place(text)[:-1]))
 
     def meaning(self, text: str) -> dict[str, float]:
-        """The names that a text asks for, the strongest first, each in (0, 1]. Raises QueryError as `place`."""
+        """The names that a text asks for, the strongest first, each in (0, 1]. Raises QueryError."""
         placed = self.place(text)[:-1]
         return {self.names[k]: round(float(placed[k]), 4) for k in np.argsort(-placed, kind="stable") if placed[k] > 0}
 
@@ -80,7 +75,7 @@ class NameSpace:
         return 0 < len(words) <= self._longest and any(form in self.words for form in _forms(words))
 
     def understands(self, text: str) -> bool:
-        """Whether a text is in the table of words, or something like it is."""
+        """Whether a text is in the table of words, or near a word of it."""
         return self.knows(text) or self.known(text) >= STRENGTH
 
     def _look_up(self, text: str) -> Floats | None:
@@ -145,13 +140,12 @@ def read_names(file: Path, carried: Floats, vectors: Callable[[Sequence[str]], F
 
 
 def _read_words(text: str) -> list[str]:
-    """Words of a text, lower case, without articles and the sign of possession at their ends."""
     found = _WORD.findall(text.lower().replace("’", "'"))
     return [word.removesuffix("'s") for word in found if word not in _ARTICLES]
 
 
 def _forms(words: Sequence[str]) -> list[str]:
-    """A phrase as it is, and with its last word in the singular: the table holds the irregular ones."""
+    """The phrase, and the phrase with its last word in the singular."""
     phrase, last = " ".join(words), words[-1]
     head = phrase[: len(phrase) - len(last)]
     forms = [phrase]

@@ -1,12 +1,8 @@
 """nano, the built-in encoder: a convolutional network (ONNX) and a static table of word-piece vectors.
 
-* Offline and without torch: onnxruntime on the CPU for the image, a few lookups for the text.
-* Its features are evidence, one plane a name ("dog", "sky", "hand", "wheel"); a text becomes a vector over the names
-  (names.py). Things that it was not taught get low maps.
-* Stride 8. The image is resized so that its long side is 512 pixels and both sides are multiples of 8; the cells
-  then cover the image exactly, which stretches usual photographs by 1 % at most (a strip of 1:20 by 6 %). Padding to
-  the network's 32 pixels is cut off again.
-* The text side knows English word pieces. A text without a single known piece is refused.
+* It runs offline and without torch: onnxruntime on the CPU for the image, table look-ups for the text.
+* Its features are evidence, one plane a name; a text becomes a vector over the names (names.py).
+* Stride 8: the image is resized so that both sides are multiples of 8 (long side 512), and cells cover it exactly.
 
 MODEL_CARD.md has the words it knows and how well it finds them; `training/` made its files.
 """
@@ -81,12 +77,12 @@ class NanoEncoder:
 
     @property
     def width(self) -> int:
-        """Length of its features and text vectors: its names, and one more number for what no name covers."""
+        """Length of its features and text vectors: its names, and one number for what no name covers."""
         return self.space.width
 
     @cached_property
     def revision(self) -> str:
-        """First 12 hex digits of the SHA-256 over its files: it changes whenever the numbers can."""
+        """First 12 hex digits of the SHA-256 over its files."""
         return hashlib.sha256(b"".join((self.folder / name).read_bytes() for name in self.files)).hexdigest()[:12]
 
     @cached_property
@@ -162,10 +158,7 @@ class NanoEncoder:
 
 
 def count_threads() -> int:
-    """OMP_NUM_THREADS, as for NumPy and PyTorch; 0, all cores, where it is not set.
-
-    onnxruntime by itself does not listen, and ten workers on a machine would each take all of its cores.
-    """
+    """OMP_NUM_THREADS, which onnxruntime does not read; 0 (all cores) where it is not set."""
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return min(int(wanted), MOST_THREADS) if wanted.isascii() and wanted.isdigit() else 0
 
@@ -205,7 +198,7 @@ def fit_image(rgb: NDArray[np.uint8], long_side: int | None) -> tuple[NDArray[np
 
 
 def fit_cells(height: int, width: int, long_side: int) -> tuple[int, int]:
-    """Cells (h, w) of an image: the long side gets long_side / 8, the short side what keeps the aspect, at least 1."""
+    """Cells (h, w) of an image: the long side gets long_side / 8, the short side keeps the aspect, at least 1."""
     check_int("long_side", long_side, PADDED_TO, MAX_LONG_SIDE, fix=f"leave it out for the default of {LONG_SIDE}")
     ratio = long_side / max(height, width)
     return max(1, round(height * ratio / STRIDE)), max(1, round(width * ratio / STRIDE))

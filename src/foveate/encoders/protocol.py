@@ -1,11 +1,10 @@
 """What an encoder is, what it must return, and the checks of that.
 
-An encoder is any hashable object with the members of `Encoder`; it needs no base class. It owes:
+An encoder is any hashable object with the members of `Encoder`; it needs no base class. It must return
 
-* features float [h, w, D], finite and at most 1 long, on a `Grid` over the whole image;
-* a score q.x that is *linear* in the features and larger where more alike (some networks are inverted: the pointing
-  test in tests/test_nano.py catches a wrong sign);
-* unit vectors for texts, and the same output for the same input, from whichever thread it is called.
+* features float [h, w, D], finite and at most 1 long, on a `Grid` over the whole image, such that a score q.x is
+  linear in them and larger where image and text are more alike;
+* unit vectors for texts, and the same output for the same input, in any thread.
 """
 
 from __future__ import annotations
@@ -40,14 +39,13 @@ class DenseFeatures:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How an encoder's scores become relevance in [0, 1]; `relevance/scoring.py` has the formula.
+    """How an encoder's scores become relevance in [0, 1]; relevance/scoring.py has the formula.
 
     Attributes:
-        temperature: of the softmax against negatives; CLIP cosines need about 40, see docs/architecture.md.
+        temperature: of the softmax against negatives.
         contrast: how much of the negatives' level is taken off the score, 0 (absolute score) to 1 (pure contrast).
         synonym: negatives whose text vector has a higher cosine with the query's are dropped.
-        slope, offset: relevance = sigmoid(slope * logits + offset), such that a map that peaks at 0.5 is as likely of a
-            thing that is there as of one that is not.
+        slope, offset: relevance = sigmoid(slope * logits + offset).
     """
 
     temperature: float
@@ -67,17 +65,14 @@ class Encoder(Protocol):
         width: D of the shared space.
         templates: prompts with `{}` for the noun; their unit vectors are averaged.
         calibration: see Calibration.
-        reads_phrases: optional; False for a text side that takes the mean of its words: then "red car" is asked as a
-            car, and the colour is taken from the pixels (relevance/composition.py).
-        names: optional; what it was taught to see. A texture's basis is fitted to questions for these instead of the
-            nouns (language/negatives.py), so they may change with the revision only. Where no feature and no number of
-            their text vectors is below 0, a store keeps each number's peak (store/record.py).
-        long_side: optional; its default working size in pixels. A warning tells of an image four times as large.
+        reads_phrases: optional; False where "red car" should be asked as a car, and the colour taken from the pixels.
+        names: optional; what it was taught to see. A texture's basis is fitted to questions for these.
+        long_side: optional; its default working size in pixels.
         device: optional; where it works.
-        encode_images: optional; as `encode_image`, for a list of images, as a list. `encode` then gives it several.
+        encode_images: optional; as `encode_image`, for a list of images, as a list.
         knows: optional; text -> whether it has a name for the whole of it: "clock face" is then asked as one thing.
-        understands: optional; text -> whether it has a name for it, or for something like it. Other nouns are listed in
-            `Relevance.unknown`. Left out, every noun counts as understood.
+        understands: optional; text -> whether it has a name for it, or for something like it; `Relevance.unknown` lists
+            the nouns that it does not understand.
     """
 
     @property
@@ -134,7 +129,7 @@ def encode_images(encoder: Any, images: Sequence[NDArray[np.uint8]], long_side: 
 
 
 def gpu_of(encoder: Encoder) -> str | None:
-    """The GPU that an encoder works on, by torch's name; None of one that does not say, and of the CPU."""
+    """The GPU that an encoder works on, by torch's name; None on the CPU, or where it has no `device`."""
     device = str(getattr(encoder, "device", ""))
     return device if device.startswith("cuda") else None
 

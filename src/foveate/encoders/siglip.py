@@ -1,8 +1,7 @@
 """SigLIP and SigLIP 2 checkpoints in transformers format as dense encoders (extra `[torch]`).
 
-* Their last hidden state is *not* in the space of texts: a pooling head attends over all tokens, then applies an MLP.
-  `value` (default) sends each token alone through that head, which is what it would return if it saw this token only;
-  `raw` is the hidden state, for comparison. No training-free numbers are published for these heads, or measured here.
+* The last hidden state is not in the space of texts. `value` (default) sends each token alone through the network's
+  pooling head; `raw` is the hidden state, for comparison.
 * SigLIP 2 comes in two shapes: fixed size (model type `siglip`) and NaFlex (`siglip2`), which takes patches and a grid.
 * Texts are lower-cased and padded to the full context without a mask, as in training.
 """
@@ -36,7 +35,7 @@ class SiglipEncoder(HubEncoder):
         return bool(self._model.config.model_type == "siglip2")
 
     def native_patches(self, vision: Any) -> int:
-        """Patches along a side that the network was trained at; NaFlex names their number instead of a size."""
+        """Patches along a side that the network was trained at; NaFlex names their number instead."""
         if hasattr(vision, "num_patches"):
             return round(float(vision.num_patches) ** 0.5)
         return super().native_patches(vision)
@@ -80,10 +79,7 @@ def apply_head(head: Any, tokens: torch.Tensor) -> torch.Tensor:
 
 
 def cut_patches(pixels: torch.Tensor, patch: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pixels [n, 3, h * patch, w * patch] -> (patches [n, h w, patch * patch * 3], grid [n, 2]), as NaFlex wants them.
-
-    A patch runs along its rows, with the three colours of a pixel beside each other.
-    """
+    """Pixels [n, 3, h * patch, w * patch] -> NaFlex's (patches [n, h w, patch * patch * 3], grid [n, 2])."""
     import torch
 
     n, colours, height, width = pixels.shape

@@ -1,10 +1,8 @@
 """TIPSv2 checkpoints in transformers format as dense encoders (extra `[torch]`).
 
-* Patches and texts of TIPSv2 share one space without a projection, by training; of published weights
-  `google/tipsv2-l14` has the best training-free segmentation (ADE20K: 24.7 mIoU).
-* `value` (default) is its authors' recipe: in the last block each token keeps its own value instead of attending;
-  residual, MLP and the final norm stay. `raw` is the network as it is.
-* Pixels stay in [0, 1]: no normalisation.
+* Patches and texts share one space without a projection. Pixels stay in [0, 1], without normalisation.
+* `value` (default) is its authors' recipe: in the last block each token keeps its own value instead of attending.
+  `raw` is the network as it is.
 """
 
 from __future__ import annotations

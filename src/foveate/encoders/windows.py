@@ -1,11 +1,8 @@
 """Images much larger than a network was trained on: overlapping windows, blended, and one look at the whole.
 
-* Windows see details, the overview knows the context. Weights fall towards a window's border, so that no seam shows.
-* `encode_native`, of any encoder: a photograph at its own resolution. Where features are evidence for names (nano), the
-  higher of window and overview counts, name by name: the window's of a small thing, the overview's of a large one.
-  Features of other encoders are directions, and are averaged.
-* Encoders from the Hub use windows for any image of more than three times the size they were trained at (hub.py).
-* Memory: features float32 [h, w, D] of the result, and one window at a time.
+* Weights fall towards a window's border, so that no seam shows.
+* Where features are evidence for names (nano), the higher of window and overview counts, name by name; features of
+  other encoders are averaged.
 """
 
 from __future__ import annotations
@@ -33,9 +30,9 @@ MUCH_LARGER = 4  # times what the encoder sees: a photograph of 12 million pixel
 
 
 def encode_native(encoder: Encoder, rgb: NDArray[np.uint8]) -> tuple[DenseFeatures, int]:
-    """uint8 [H, W, 3] -> features of cells as small as the encoder's are at full resolution, and the working size.
+    """uint8 [H, W, 3] -> features with the encoder's own cells at full resolution, and the working size.
 
-    Raises ImageTooLargeError for more than MOST_CELLS cells; EncoderOutputError of an encoder that breaks its contract.
+    Raises ImageTooLargeError for more than MOST_CELLS cells, and EncoderOutputError.
     """
     height, width = rgb.shape[:2]
     long_side = max(height, width, LEAST_SIDE)
@@ -66,10 +63,7 @@ def encode_native(encoder: Encoder, rgb: NDArray[np.uint8]) -> tuple[DenseFeatur
 
 
 def hint_at_resolution(encoder: Any, grids: Iterable[Grid]) -> None:
-    """Warn, with a ResolutionHint, where an image is much larger than its default size.
-
-    The words are the same for every image, so that Python's own filter shows them once for a line of code.
-    """
+    """Warn, with a ResolutionHint, where an image is much larger than the encoder's default size."""
     sees = getattr(encoder, "long_side", math.inf)
     if any(max(grid.height, grid.width) > MUCH_LARGER * sees for grid in grids):
         warn(
@@ -82,7 +76,7 @@ def hint_at_resolution(encoder: Any, grids: Iterable[Grid]) -> None:
 
 
 def cell_pixels(encoder: Encoder) -> float:
-    """Pixels of the working image along a cell; no encoder says it, so a small image is encoded."""
+    """Pixels of the working image along a cell, measured on a small image."""
     probe = encoder.encode_image(np.zeros((PROBE, PROBE, 3), np.uint8), long_side=PROBE)
     return PROBE / probe.grid.w
 
@@ -101,9 +95,8 @@ def join_windows(
     Args:
         look: (top, left, height, width) in cells -> features of that part.
         overview: features of the whole on any grid. shape: (h, w) of the result.
-        size: cells along a side of a window; smaller only where the image is.
-        share: windows overlap by 1 / share of their side at least.
-        highest: of windows and overview the higher number counts; else their mean.
+        size: cells along a side of a window. share: windows overlap by 1 / share of their side at least.
+        highest: the higher of window and overview counts; else their mean.
     """
     h, w = shape
     tall, wide = min(size, h), min(size, w)
@@ -126,15 +119,12 @@ def place_windows(cells: int, size: int, overlap: int) -> list[int]:
 
     >>> place_windows(10, 4, 2)
     [0, 2, 4, 6]
-    >>> place_windows(20, 8, 1)
-    [0, 6, 12]
     """
     count = 1 + -(-(cells - size) // max(1, size - overlap))
     return [round(i * (cells - size) / max(1, count - 1)) for i in range(count)]
 
 
 def fit_shape(shape: tuple[int, int], limit: int) -> tuple[int, int]:
-    """The shape scaled down to a long side of `limit` cells."""
     ratio = min(1.0, limit / max(shape))
     return max(1, round(shape[0] * ratio)), max(1, round(shape[1] * ratio))
 

@@ -1,9 +1,7 @@
 """Words of a question that name a channel: "what does the sign say" wants writing, "the red car" red cells.
 
-The words are in words/cues.tsv and colours.tsv; relevance/evidence.py makes the planes and follows them. Only cues that
-were measured to help are here: writing (36 points of precision) and motion against the camera's (17 for "what is
-moving?"). Depth, contrast of colours and vectors of words in the place of the lists lose (`python -m benchmarks
-weights`).
+The words are in words/cues.tsv and colours.tsv; relevance/evidence.py makes the planes. Only cues that help in
+`python -m benchmarks weights` are here.
 """
 
 from __future__ import annotations
@@ -23,8 +21,8 @@ Rule = Literal["raise", "favour"]
 class Cue:
     """A channel that a question names, its weight w, and the rule by which its plane c changes the map p.
 
-    raise: p <- 1 - (1 - p)(1 - w c), for a channel that is reason enough to look. favour: p <- p (1 - w (1 - c)), for a
-    property of the thing that is asked for, its colour.
+    raise (a channel that alone is a reason to look): p <- 1 - (1 - p)(1 - w c). favour (a property of the thing):
+    p <- p (1 - w (1 - c)).
     """
 
     channel: str
@@ -51,8 +49,6 @@ def find_cues(text: str, phrases: tuple[str, ...]) -> tuple[Cue, ...]:
 
     >>> find_cues("what does the sign say?", ("sign",))
     (Cue(channel='text', rule='raise', weight=0.5),)
-    >>> find_cues("the red car", ("red car",))  # alone a colour may be a thing: "an orange"
-    (Cue(channel='colour:red', rule='favour', weight=0.3),)
     """
     asked = _NAMES.sub(" ", re.sub(r"[\"“”][^\"“”]*[\"“”]", " ", text.lower()))
     words = set(re.findall(r"[a-z]+", asked))

@@ -1,14 +1,12 @@
 """Which questions go back to what was asked before: "and what colour is it?" does, "where is the dog?" does not.
 
-A dialogue's earlier maps are a good place to look only for questions that refer to them. Lists of words decide
-(words/dialogue.tsv):
+Lists of words decide (words/dialogue.tsv):
 
-    wholly   the question names no thing ("is it open?", "and the colour?", "why?"): the earlier maps are all there is
+    wholly   the question names no thing ("is it open?", "and the colour?", "why?"): only the earlier maps count
     partly   a word refers back, and a thing is named beside it ("and its wheels?", "is that a dog?")
     not      it names what it asks for ("what about the cat?"), or asks for something else ("what else is there?")
 
-A pronoun behind a thing of the same question belongs to that thing: "what is the man holding in his hand?" does not go
-back. Where that thing is what is wanted, it does: "what letter is on it?".
+A pronoun behind a thing of the same question belongs to that thing: "what is the man holding in his hand?" is "not".
 """
 
 from __future__ import annotations
@@ -62,7 +60,7 @@ def goes_back(text: str) -> GoesBack:
 
 
 def refers_back(text: str) -> GoesBack:
-    """As `goes_back`, of any text: one that cannot be read, in another language say, names nothing: "wholly"."""
+    """As `goes_back`, of any text: one that cannot be read is "wholly"."""
     try:
         return goes_back(text)
     except QueryError:
@@ -76,7 +74,7 @@ def _refers(words: list[str], i: int) -> bool:
 
 
 def _by_description(words: list[str], spans: list[Span]) -> bool:
-    """Whether what is asked for is found by how it looks, "what shape is blue", without a word that refers back."""
+    """Whether the question finds what it asks for by how it looks: "what shape is blue"."""
     if len(spans) < 2 or any(_refers(words, i) for i in range(len(words))):
         return False
     kind, look = spans[:2]

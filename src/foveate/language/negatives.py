@@ -1,7 +1,7 @@
 """The negatives, nouns that a question competes with; and the bank, the texts for which a basis is fitted.
 
-The bank stands for what people ask: the names that the encoder was taught (`names` of the protocol), else the nouns. Of
-a word that it was not taught an encoder gives little but noise, and a basis that is fitted to noise keeps noise.
+The bank is the names that the encoder was taught (`Encoder.names`), else the nouns: of other words an encoder gives
+little but noise, to which a basis must not be fitted.
 """
 
 from __future__ import annotations

@@ -4,15 +4,12 @@
     Phrase(text='woman white hair', noun='hair', attributes=('white',), place=Place(relation='part', of='woman'))
     >>> read("a pair of dark blue shoes").noun, read("a cup of coffee").noun
     ('shoes', 'cup of coffee')
-    >>> read("the handle of the oven door").place.of.place
-    Place(relation='part', of='oven')
 
 * A relation is read from the thing: noun - relation - of. "face part of dog", "cup on table", "held by the man".
-* Where a question asks for something beside its noun ("what is the man holding?"), a frame, the noun is "" and the
-  place tells where the answer is: `held` by the man. For "who" the noun is "person".
+* A frame asks for something beside its noun ("what is the man holding?"): its noun is "" ("person" for "who"), and its
+  place tells where the answer is.
 * A lone phrase, "where is", "find" and "which" ask for the first thing: what follows is its place. A question for yes
-  or no ("is there a dog on the couch?") asks for both, and so does a scene ("a man riding a horse").
-* Words that are in no list are nouns.
+  or no ("is there a dog on the couch?") and a scene ("a man riding a horse") ask for both.
 """
 
 from __future__ import annotations
@@ -37,8 +34,8 @@ class Phrase:
     """A thing that a question names or asks for.
 
     Attributes:
-        text: the phrase in words, as in `Wording.phrases`; of a frame the question: "what is the man holding".
-        noun: the thing itself, "wheel" or "cup of coffee". Empty where the question asks which thing it is.
+        text: the phrase in words, as in `Wording.phrases`; of a frame the question.
+        noun: the thing itself, "wheel" or "cup of coffee"; empty where the question asks which thing it is.
         attributes: the words before it that describe it: ("red",), ("dark blue", "wooden").
         place: what it is part of, or where it is; None if the question does not tell.
     """
@@ -50,7 +47,7 @@ class Phrase:
 
     @property
     def plain(self) -> bool:
-        """Whether it is a thing and nothing else: then its own map is all there is."""
+        """Whether it is a thing and nothing else."""
         return self.place is None and not self.attributes and bool(self.noun)
 
 
@@ -99,7 +96,7 @@ _PARTS = frozenset(_PART_OF) | read_set("things", "parts")
 
 
 def _by_entry(name: str, *but: str) -> dict[str, Relation]:
-    """Entries of the lists in a file -> the relation that a list is called by."""
+    """Entries of the lists in a file -> the relation that is the list's name."""
     lists = read_lists(name)
     return {entry: cast(Relation, key) for key in lists if key not in but for entry in lists[key]}
 
@@ -155,7 +152,7 @@ def words_of(phrase: Phrase) -> tuple[str, ...]:
 
 
 def structure(words: Sequence[str], spans: Sequence[Span]) -> tuple[Phrase, ...]:
-    """The structure of each phrase of a text, in order; of a frame it stands in the place of its agent or whole."""
+    """The structure of each phrase of a text, in order; a frame stands in the place of its agent or whole."""
     cores, tails = _split(words, spans)
     found = [Phrase(s.phrase, s.phrase) if s.quoted else _read(core) for s, core in zip(spans, cores, strict=True)]
     places = list(found)
@@ -176,11 +173,7 @@ def structure(words: Sequence[str], spans: Sequence[Span]) -> tuple[Phrase, ...]
 
 
 def read(phrase: str) -> Phrase:
-    """The structure of one phrase without a question around it.
-
-    >>> read("wheel of the red bicycle").place
-    Place(relation='part', of='red bicycle')
-    """
+    """The structure of one phrase without a question around it."""
     words = phrase.lower().replace("’", "'").split()
     return _read(words[1:] if len(words) > 1 and words[0] in _ARTICLES else words)
 
@@ -191,7 +184,6 @@ def _text(words: Sequence[str]) -> str:
 
 
 def _read(words: Sequence[str]) -> Phrase:
-    """The structure of the words of one phrase."""
     text = _text(words)
     if len(words) > LONGEST:
         return Phrase(text, text)
@@ -265,7 +257,7 @@ def _describes(word: str) -> bool:
 
 
 def _split(words: Sequence[str], spans: Sequence[Span]) -> tuple[list[list[str]], list[list[str]]]:
-    """-> (the words of each phrase, those at its end that tell what the thing does: "bus moving")."""
+    """-> (the words of each phrase, the words at its end that tell what the thing does: "bus moving")."""
     cores, tails = [], []
     first = words[0] if words else ""
     asks = "is" if first in _BE else "does" if first in _ASKS and not _DOES.isdisjoint(words) else ""
@@ -298,7 +290,7 @@ def is_doing(word: str) -> bool:
 
 
 def _clauses(words: Sequence[str], spans: Sequence[Span], tails: Sequence[Sequence[str]]) -> list[list[_Item]]:
-    """The text as clauses of words and numbers of phrases; what a thing does is a word of the clause."""
+    """The text as clauses of words and numbers of phrases."""
     out: list[list[_Item]] = [[]]
     end = 0
     for i, span in enumerate(spans):
@@ -318,7 +310,7 @@ def _extend(clauses: list[list[_Item]], words: Sequence[str]) -> None:
 
 
 def _place(clause: Sequence[_Item], found: Sequence[Phrase], places: list[Phrase]) -> None:
-    """Writes the places of first phrases into `places`, from the words between two: "the cup next to the laptop"."""
+    """Write the places of first phrases into `places`, from the words between two: "the cup next to the laptop"."""
     at = [k for k, item in enumerate(clause) if isinstance(item, int)]
     states = bool(clause) and clause[0] in _STATES
     for n in range(len(at) - 2, -1, -1):
@@ -349,7 +341,7 @@ def _owns(first: Phrase, gap: Sequence[str], alone: bool) -> bool:
 
 
 def _link(gap: Sequence[str], definite: bool) -> Relation | None:
-    """The relation that the words between two phrases stand for: ["sitting", "on", "the"] -> "on"."""
+    """The relation of the words between two phrases: ["sitting", "on", "the"] -> "on"."""
     end = len(gap)
     while end and gap[end - 1] in _DETERMINERS and gap[end - 1] != "of":
         end -= 1

@@ -1,13 +1,10 @@
 """A question becomes noun phrases, and those become text vectors.
 
-* Dense text-aligned features answer to *things*, not to sentences: "what colour is the bus?" as a whole points nowhere,
-  "bus" points at the bus. So question words, verbs and words about the answer ("colour", "how many") are dropped
-  (words/small.tsv), and what remains is cut where they stood: "is there a dog on the red couch?" asks for "dog" and
-  "red couch".
-* A word that may be a thing stays ("watch", "face", "drinks"). Quotes are exact: `the "parking meter"`.
+* Dense text-aligned features answer to things, not to sentences. So question words, verbs and words about the answer
+  are dropped (words/small.tsv), and what remains is cut where they stood: "is there a dog on the red couch?" asks for
+  "dog" and "red couch". A word that may be a thing stays ("watch", "face"). Quotes are exact: `the "parking meter"`.
 * "and" and commas ask for things together, "or" for any of them. What comes after "except", "without", "not" and "no"
-  is left out, and listed as `ignored`; but in a question ("is that not a bus?"), and where nothing else is named ("no
-  entry signs"), "not" and "no" leave nothing out.
+  is left out, and listed as `ignored`.
 * The built-in encoders read English: a question in another language is refused, or warned of where it may be a name.
 """
 
@@ -85,8 +82,7 @@ class Wording(NamedTuple):
         phrases: its noun phrases, in order.
         groups: the same, in groups that are asked for together ("a dog and a cat", but not "a dog or a cat").
         ignored: phrases that it leaves out: after "except", "without", "not" and "no".
-        structure: what each phrase is made of. Of "what is the man holding?" the phrase is "man", and its structure
-            tells what is asked for.
+        structure: what each phrase is made of, or the frame in its place.
         unread: places in the picture, which are not looked for: "on the left", "in the background".
     """
 
@@ -103,8 +99,7 @@ class Query:
 
     Attributes:
         text: as asked.
-        phrases: the noun phrases it was reduced to, in order.
-        vectors: unit text vectors, float32 [phrases, D].
+        phrases: the noun phrases it was reduced to, in order. vectors: their unit vectors, float32 [phrases, D].
         cues: channels that its words name.
         groups, ignored, structure, unread: as of Wording.
         unknown: `unread`, and what the encoder does not understand, in the question's order.
@@ -125,7 +120,7 @@ class Query:
 
     @cached_property
     def alone(self) -> bool:
-        """Whether the confidence of the question is that of a phrase: one is asked for, or one is composed."""
+        """Whether the question's confidence is that of one phrase."""
         return len(self.asked) == 1 or any(self.composed(i) for i in self.asked)
 
     @cached_property
@@ -135,7 +130,7 @@ class Query:
 
     @cached_property
     def plain(self) -> bool:
-        """Whether it asks for one thing, and no part of it is composed or names a channel: most questions."""
+        """Whether it asks for one thing, and no part of it is composed or names a channel."""
         return len(self.phrases) == 1 and not self.words and not self.cues
 
     def composed(self, i: int) -> bool:
@@ -144,7 +139,7 @@ class Query:
 
     @cached_property
     def asked(self) -> tuple[int, ...]:
-        """Phrases whose maps are the question's: without those that only tell where another one is."""
+        """Numbers of the phrases that are asked for, without those that only tell where another one is."""
         if not self.words:
             return tuple(range(len(self.phrases)))
         frames = tuple(i for i, phrase in enumerate(self.structure) if not phrase.noun)
@@ -162,7 +157,6 @@ class Query:
 
 
 def _places(phrase: Phrase) -> tuple[str, ...]:
-    """Texts of the things by which a phrase is placed."""
     return () if phrase.place is None else (phrase.place.of.text, *_places(phrase.place.of))
 
 
@@ -181,9 +175,7 @@ def without_things(encoder: Encoder, text: str) -> Query:
 
 @lru_cache(maxsize=REMEMBERED)
 def channel_weights(question: str) -> ReadOnly[str, float]:
-    """The channels that a question's words name, with their weights in (0, 1]: few, most often none. Raises QueryError.
-
-    `Relevance.weights` has what `foveate.score` used of them.
+    """The channels that a question's words name, with their weights in (0, 1]; most often none. Raises QueryError.
 
     >>> dict(channel_weights("what does the sign say?"))
     {'text': 0.5}
@@ -198,14 +190,10 @@ def noun_phrases(text: str) -> tuple[str, ...]:
 
 
 def parse(text: str) -> Wording:
-    """What a question names; the whole text where no phrase remains, if it can name a thing. Raises QueryError.
+    """What a question names; the whole text where no phrase remains. Raises QueryError.
 
     >>> parse("a dog and a cat or a bird, but not a hat")[:3]
     (('dog', 'cat', 'bird'), (('dog', 'cat'), ('bird',)), ('hat',))
-    >>> parse("the wheel of the red bicycle").structure[0].place
-    Place(relation='part', of='red bicycle')
-    >>> parse("Is there a cup of coffee in the picture? Answer the question using a single word.").phrases
-    ('cup of coffee',)
     """
     words, spans = find_phrases(unicodedata.normalize("NFC", text.replace(_QUOTE, " ")))
     negated = _find_ignored(words, spans)
@@ -258,7 +246,6 @@ def find_phrases(text: str) -> tuple[list[str], list[Span]]:
 
 
 def _find_ignored(words: list[str], spans: list[Span]) -> set[int]:
-    """Places of the phrases that the question leaves out."""
     out: set[int] = set()
     asks = "?" in words or (bool(words) and words[0] in _ASKING)
     for i, word in enumerate(words):
@@ -284,11 +271,7 @@ def _find_ignored(words: list[str], spans: list[Span]) -> set[int]:
 
 
 def _find_unread(words: list[str], spans: list[Span]) -> tuple[str, ...]:
-    """Places in the picture, as a question names them: "on the left", but not "on the left of the car".
-
-    >>> parse("the giraffe on the left side, and the trees in the background").unread
-    ('on the left side', 'in the background')
-    """
+    """Places in the picture, as a question names them: "on the left", but not "on the left of the car"."""
     inside = {i for span in spans for i in range(span.start, span.end)}
     out, end = [], 0
     for i, word in enumerate(words):
@@ -304,7 +287,7 @@ def _find_unread(words: list[str], spans: list[Span]) -> tuple[str, ...]:
 
 
 def _find_joined(words: list[str], spans: list[Span]) -> list[bool]:
-    """Whether each phrase and the one before it are asked for together: "a dog and a cat", "dog, cat and bird"."""
+    """Whether each phrase and the one before it are asked for together."""
     kinds = [""] * len(spans)
     for i in range(len(spans) - 1, 0, -1):
         gap = set(words[spans[i - 1].end : spans[i].start])
@@ -325,7 +308,6 @@ def _words(text: str) -> list[str]:
 
 
 def _strip(word: str) -> str:
-    """A word without quotes and dashes around it; "giraffes'" keeps its sign of possession."""
     return word if word.endswith("s'") and word[0].isalnum() else word.strip("'-") or word
 
 
@@ -349,7 +331,7 @@ def _cuts(words: list[str], i: int) -> bool:
 
 
 def _follows_be(words: list[str], i: int) -> bool:
-    """Whether a word stands after "is" (not as the text's first word), "what's" and the like."""
+    """Whether a word stands after "is", "what's" and the like."""
     return i > 0 and (words[i - 1] in ("what's", "who's") or (i > 1 and words[i - 1] in _IS))
 
 
@@ -379,13 +361,11 @@ def check_text(text: str) -> None:
 def other_language(text: str) -> tuple[str, bool] | None:
     """-> (the language that a text is in, whether that is sure); None for English, and for what cannot be told.
 
-    By small words of six languages: an encoder that reads English alone scores such a text without an error. Sure are
-    two small words of one language and none of English, or one with three that are English words, too; a noun after an
-    article is a guess, as it may be a name ("la la land").
+    By small words of six languages: two of them are sure, or one with three that are English words, too. A noun after
+    an article is a guess, as it may be a name.
 
     >>> other_language("wo ist der Hund?"), other_language("el perro rojo")
     (('German', True), ('Spanish', False))
-    >>> other_language("the El Camino behind the taco stand")
     """
     words = _LETTERS.findall(_QUOTED.sub(" ", text).lower().replace("’", "'"))
     if len(words) < 2 or not _ENGLISH.isdisjoint(words):
@@ -480,7 +460,6 @@ def _encode_words(
 
 
 def _without_attributes(phrase: Phrase) -> Phrase:
-    """For an encoder that reads phrases: "red car" is one thing."""
     place = phrase.place and Place(phrase.place.relation, _without_attributes(phrase.place.of))
     return replace(phrase, noun=" ".join((*phrase.attributes, phrase.noun)).strip(), attributes=(), place=place)
 

@@ -1,10 +1,10 @@
-"""Words as they are compared: equal, plural, shortened, misread.
+"""Compares words: equal, plural, shortened, or misread.
 
     >>> alike("supplier", "suppller") > 0.8, alike("house", "mouse")
     (True, 0.0)
 
-Readers confuse letters that look alike (0 O, 1 l I, 5 S, rn m), lose spaces, and drop or add a letter. Short words must
-be equal but for such letters; longer ones may differ by a letter or two. The numbers were chosen by hand on pages.
+Readers confuse letters that look alike (0 O, 1 l I, 5 S, rn m), lose spaces, and drop or add a letter. Short words may
+differ in such letters only. The numbers were chosen by hand on pages.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Boxes around what a map shows, and how much kept cells and known boxes have in common.
+"""Boxes around what a map shows, and how much kept cells and known boxes have in common. `python -m benchmarks boxes`.
 
-* The map is interpolated to FINER samples a cell each way, an odd number, so that every cell's own value is among them:
-  borders lie between cells.
-* A part whose samples cover less than a cell is left out, unless it has the map's highest value: with such parts more
-  boxes are wrong (F1 .382 instead of .409). A box counts as much as its highest value. `python -m benchmarks boxes`.
-* Smoothing over segments may leave the map of a detected thing below the threshold everywhere. Such a thing still has
-  one box: around the peak, as far as the map is PEAK_SHARE of it.
-* Not covered: things that touch are one part, and so one box.
+* The map is interpolated to FINER samples a cell each way, an odd number: each cell's own value is among them.
+* A part that covers less than a cell is left out, unless it has the map's highest value.
+* A detected thing whose map is below the threshold has one box: around the peak, as far as the map is PEAK_SHARE of it.
 """
 
 from __future__ import annotations
@@ -72,12 +68,11 @@ def _interpolate(plane: Floats) -> Floats:
 
 
 def _sample_size(fine: Floats, grid: Grid) -> NDArray[np.float64]:
-    """Pixels of the image a sample, twice (y, x)."""
     return np.tile([grid.height / fine.shape[0], grid.width / fine.shape[1]], 2)
 
 
 class Overlap(NamedTuple):
-    """Intersection over union of kept and boxes' cells, and the shares of the boxes' and of the kept that are both."""
+    """Intersection over union of two sets of cells, and the shares of `cells` and of `kept` that are both."""
 
     iou: float
     recall: float
@@ -85,11 +80,9 @@ class Overlap(NamedTuple):
 
 
 def cells_of(boxes: ArrayLike, grid: Grid) -> Bools:
-    """The cells of boxes [n, 4], (y0, x0, y1, x1) in pixels of the image: bool [h, w].
+    """The cells of boxes [n, 4], (y0, x0, y1, x1) in pixels of the image, covered by half or more: bool [h, w].
 
-    A box has the cells of which it covers half or more; a box too small for that, the fullest one.
-
-    Raises OptionError for boxes of another shape, none, or one that has no area in the image.
+    A box too small for that has its fullest cell. Raises OptionError for another shape, or a box without area.
     """
     fix = "pass [[y0, x0, y1, x1]] in pixels of the image, y first"
     known = check_array("boxes", boxes, (None, 4), dtype=np.float64, fix=fix)

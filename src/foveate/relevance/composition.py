@@ -1,18 +1,13 @@
 """Maps of the things that a phrase is made of become the map of the phrase.
 
-A phrase is a thing, what it is like, and where it belongs (language/phrase.py). Each of the three is a map in [0, 1]:
-
     thing       p of the noun alone: "face" of "the dog's white face"
     attribute   what the pixels show: p <- p (1 - A (1 - a)), with a the share of that colour around the cell
     place       where the relation allows it, from the map w of the other thing:  p <- p (1 - G (1 - place(w)))
 
-* It is a product, not a mean of words: a face beside the dog stays low, and so does a dog without a face.
 * A part is likelier once its whole is there (GIVEN), and nothing without its whole. A part that is not found is looked
   for where such parts are ("paws": low on the dog); that map stays below one half (GUESS), so it is never detected.
-* A place chooses among things of a kind: the one that fits best keeps its value. "The cup on the table" is the only cup
-  in sight, on the table or not.
-* The map of a question for what is beside its noun ("what is the man holding?") is the place (his hands and what they
-  touch) times the likeliest of some words for what is held.
+* A place chooses among things of a kind: the one that fits best keeps its value.
+* The map of a frame ("what is the man holding?") is the place times the likeliest of some words for what is held.
 * Confidence is that of the phrase's own map, at most that of the thing it belongs to.
 
 GATE, GIVEN, SEEN and NEAR were chosen on one half of a development set (docs/log.md); the other numbers by eye.
@@ -144,7 +139,7 @@ def frame(relation: Relation, w: Floats, maps: dict[str, Floats]) -> tuple[Float
 
 
 def usual(part: str, w: Floats) -> Floats:
-    """Where in a thing such parts usually are: high, low, or anywhere. float32 [h, w] in [0, 1]."""
+    """Where in a thing such parts usually are (high, low, anywhere): float32 [h, w] in [0, 1]."""
     word = part.split()[-1] if part else part
     if (word not in HIGH and word not in LOW) or not w.max() > 0:
         return np.ones_like(w)
@@ -161,7 +156,6 @@ def extent(w: Floats) -> float:
 
 
 def grown(w: Floats, cells: float) -> Floats:
-    """The highest value within a distance, with soft borders."""
     reach = max(1, round(cells))
     kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
     wide = cv2.dilate(np.ascontiguousarray(w, np.float32), kernel)
@@ -169,13 +163,12 @@ def grown(w: Floats, cells: float) -> Floats:
 
 
 def shifted(w: Floats, down: float, right: float) -> Floats:
-    """A map moved by so many cells; what comes in is 0."""
     matrix = np.array([[1, 0, round(right)], [0, 1, round(down)]], np.float32)
     return np.asarray(cv2.warpAffine(np.ascontiguousarray(w, np.float32), matrix, w.shape[::-1]), np.float32)
 
 
 def share_of(plane: Floats, p: Floats) -> float:
-    """The largest share of a property in any third of a thing: a bus is not blue for the sky in its windows."""
+    """The largest share of a property in any third of a thing: sky in its windows does not make a bus blue."""
     thing = np.where(p > p.max() / 2, p, 0)
     reach = max(1.0, LOCAL * extent(p))
     seen = cv2.GaussianBlur(plane * thing, (0, 0), reach) / np.maximum(cv2.GaussianBlur(thing, (0, 0), reach), 1e-3)
@@ -183,6 +176,6 @@ def share_of(plane: Floats, p: Floats) -> float:
 
 
 def around(plane: Floats, p: Floats) -> Floats:
-    """A property's share around each cell, as far as the thing is there: a striped shirt is red by its red stripes."""
+    """A property's share around each cell, as far as the thing is there."""
     near = cv2.GaussianBlur(plane * p, (0, 0), 1.5) / np.maximum(cv2.GaussianBlur(p, (0, 0), 1.5), 1e-3)
     return np.maximum(plane, np.clip(near, 0, 1)).astype(np.float32)

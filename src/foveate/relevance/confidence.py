@@ -1,7 +1,6 @@
 """How sure a map is, as one number, and from where on a thing counts as being in the image.
 
-A thing that is not there gives a low map everywhere. So the confidence is the mean of the map's highest cells, without
-stretching it to full contrast; one bright cell of a fine grid is not enough.
+A thing that is not there gives a low map everywhere: the confidence is the mean of the map's highest cells.
 """
 
 from __future__ import annotations
@@ -19,17 +18,13 @@ MOST = 64  # cells at most, as of 128 x 128: a thing of 64 pixels fills them, ho
 
 
 def in_digits(confidence: float, digits: int = 2) -> str:
-    """A confidence as text. Rounding never lifts it to the threshold: 0.497, which is not detected, is 0.49.
-
-    >>> in_digits(0.497), in_digits(0.503), in_digits(0.996)
-    ('0.49', '0.50', '1.00')
-    """
+    """A confidence as text. Rounding never lifts it to the threshold: 0.497, which is not detected, is 0.49."""
     below = DETECTED - 10**-digits
     return f"{min(confidence, below) if confidence < DETECTED else confidence:.{digits}f}"
 
 
 def peak_cells(cells: int) -> int:
-    """How many of a map's cells its confidence is the mean of: 1/256 of them, one to 64."""
+    """How many cells of a map its confidence is the mean of."""
     return min(max(1, cells // PEAK_SHARE), MOST)
 
 

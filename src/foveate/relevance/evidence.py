@@ -1,8 +1,7 @@
 """Planes of a texture that the words of a question ask for, and how a map follows them.
 
-* Colours are fuzzy regions of hue, saturation and value (language/words/colours.tsv), read from each cell's mean: small
-  patterns blur. Materials are seen by the colours that they usually have, patterns by their edges.
-* A plane that a texture does not hold changes nothing.
+Colours are fuzzy regions of hue, saturation and value (language/words/colours.tsv), read from each cell's mean.
+Materials are seen by their usual colours, patterns by their edges.
 """
 
 from __future__ import annotations
@@ -48,10 +47,7 @@ def plane_of(texture: Texture, channel: str) -> Floats | None:
 
 
 def evidence_of(texture: Texture, attribute: str) -> tuple[Floats, float] | None:
-    """What pixels show of a word that describes a thing: its plane [h, w] in [0, 1], and how much a lack of it counts.
-
-    None for a word that pixels do not show ("old").
-    """
+    """What pixels show of a descriptive word: its plane [h, w] in [0, 1], and how much a lack of it counts; or None."""
     colour = SPELLED.get(attribute, attribute)
     if colour in COLOURS:
         return colour_plane(texture, colour), COLOUR
@@ -68,7 +64,7 @@ def evidence_of(texture: Texture, attribute: str) -> tuple[Floats, float] | None
 
 
 def colour_plane(texture: Texture, colour: str) -> Floats:
-    """How much each cell's mean colour deserves a basic name: float32 [h, w] in [0, 1]. Kept with the texture."""
+    """How much each cell's mean colour deserves a basic name: float32 [h, w] in [0, 1]."""
 
     def make() -> Floats:
         rgb = texture.tokens(layout=_RGB).reshape(*texture.grid.shape, 3)
@@ -85,10 +81,7 @@ def colour_plane(texture: Texture, colour: str) -> Floats:
 
 
 def own_motion(texture: Texture) -> Floats | None:
-    """How fast each cell moves against the median of all, which is the camera's motion: float32 [h, w] in [0, 1].
-
-    None where the texture holds no flow; frames of `foveate.video` do. Kept with the texture.
-    """
+    """Speed of each cell against the camera's (the median), float32 [h, w] in [0, 1]; None without flow."""
     if not (texture.has("flow_y") and texture.has("flow_x")):
         return None
 

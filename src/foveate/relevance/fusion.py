@@ -1,14 +1,13 @@
 """A question's map together with its segments, cues, a prior and what is in the pixels; the options of `foveate.score`.
 
 The order is fixed: each cell takes a share of its segment's mean; cues follow (evidence.py); words that were read take
-their place as far as the answer is written (written.py); weights by hand follow as cues do; the prior is mixed in; a
-fusion combines the result, "participation", with two planes that are made once a texture:
+their place (written.py); weights by hand follow as cues do; the prior is mixed in; a fusion combines the result,
+"participation", with two planes:
 
     information   = 0.4 max(edge_on, edge_off) + 0.3 high_pass + 0.3 (1 - edge_distance)      what is in the pixels
     perspective   = (0.6 saliency + 0.4 motion) (1 - 0.5 eccentricity)                        what stands out
 
-These formulas and weights are the seed documents'. The default fusion is the question alone: `python -m benchmarks
-fusion` compares the others, which lose or help nothing (docs/log.md).
+These formulas and weights are the seed documents'. `python -m benchmarks fusion` compares the fusions.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ WEIGHTS = ScorerWeights()
 
 
 def information(texture: Texture, weights: ScorerWeights = WEIGHTS) -> Floats:
-    """How much there is in the pixels of each cell: float32 [h, w] in [0, 1]. Kept with the texture."""
+    """How much there is in the pixels of each cell: float32 [h, w] in [0, 1]."""
 
     def make() -> Floats:
         c = _columns(texture)
@@ -69,7 +68,7 @@ def information(texture: Texture, weights: ScorerWeights = WEIGHTS) -> Floats:
 
 
 def perspective(texture: Texture, weights: ScorerWeights = WEIGHTS) -> Floats:
-    """How much each cell stands out, less so far from the centre: float32 [h, w] in [0, 1]. Kept with the texture."""
+    """How much each cell stands out, less so far from the centre: float32 [h, w] in [0, 1]."""
 
     def make() -> Floats:
         c = _columns(texture)
@@ -103,13 +102,12 @@ class Participation:
     name: str = "participation"
 
     def fuse(self, information: Floats, perspective: Floats, participation: Floats) -> Floats:
-        """The third plane as it is."""
         return participation
 
 
 @dataclass(frozen=True)
 class Linear:
-    """A weighted mean. The weights need not add up to 1; their shares count."""
+    """A weighted mean of the three planes; only the shares of the weights count."""
 
     information: float = 0.05
     perspective: float = 0.05
@@ -124,7 +122,6 @@ class Linear:
             raise OptionError(f"weights {shares}", expected="three numbers from 0 on, not all 0", fix="leave them out")
 
     def fuse(self, information: Floats, perspective: Floats, participation: Floats) -> Floats:
-        """Their weighted mean."""
         total = np.float32(self.information + self.perspective + self.participation)
         a, b, c = (np.float32(w) / total for w in (self.information, self.perspective, self.participation))
         return a * information + b * perspective + c * participation
@@ -132,16 +129,12 @@ class Linear:
 
 @dataclass(frozen=True)
 class Tensions:
-    """The three tensions of the seed documents, as they are written there: b p perspective + (1 - b) information^2.
-
-    b is 0.5 + 0.5 (1 - p). What is asked for counts only where it also stands out.
-    """
+    """b p perspective + (1 - b) information^2, with b = 0.5 + 0.5 (1 - p): the seed documents' three tensions."""
 
     weights: ScorerWeights = WEIGHTS
     name: str = "part28"
 
     def fuse(self, information: Floats, perspective: Floats, participation: Floats) -> Floats:
-        """compress - particularise, exploit - explore, focus - diversify."""
         bias = 0.5 + 0.5 * (1 - participation)
         focus, diversify = participation * perspective, information * information
         return np.asarray(bias * focus + (1 - bias) * diversify, np.float32)
@@ -181,7 +174,7 @@ class Scoring(TypedDict, total=False):
 class ScoringOptions:
     """The keywords of `foveate.score` in one value, for calls that score by themselves: `vlm.ask(scoring=...)`.
 
-    What is None is as the preset of the texture has it, or by default.
+    None is the value of the texture's preset, or the default.
     """
 
     preset: PresetName | None = None
@@ -200,14 +193,7 @@ class ScoringOptions:
 
 @dataclass(frozen=True, eq=False)
 class ScoreOptions:
-    """Checked keywords of `foveate.score`.
-
-    Attributes:
-        channel_weights: those given by hand; a weight of 0 keeps the question's words from using that channel.
-        least: those of a preset, for channels that neither are given by hand nor used by the question's words.
-        prior: a plane on the cell grid, float32 [h, w] in [0, 1]; None for none.
-        preset: the name of the preset; None for none.
-    """
+    """Checked keywords of `foveate.score`; `least` has the channel weights of a preset."""
 
     fusion: Fusion = FUSIONS["participation"]
     cues: bool = True
@@ -256,7 +242,7 @@ def parse_options(texture: Texture, how: Scoring) -> ScoreOptions:
 
 
 def _parse_weights(texture: Texture, given: object) -> tuple[Cue, ...]:
-    """Weights by hand, checked. Raises OptionError, ChannelError."""
+    """Channel weights by hand -> cues. Raises OptionError, ChannelError."""
     if given is None:
         return ()
     fix = "pass {'saliency': 0.3}, say"
@@ -299,7 +285,7 @@ def _check_held(texture: Texture, what: str, name: str) -> Channel:
 
 
 def segment_means(texture: Texture, plane: Floats) -> Floats:
-    """Each cell's mean over its segment: float32 [h, w] on the texture's cells -> the same."""
+    """Each cell's mean over its segment: float32 [h, w] on the texture's cells."""
 
     def make() -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp], NDArray[np.int64]]:
         ids = texture.channel("cluster_id", warn=False).ravel()
@@ -337,7 +323,7 @@ def combine(
     options: ScoreOptions,
     reading: Reading | None,
 ) -> Floats:
-    """`reasons["participation"]` after all that the module names. Adds to `reasons` and `weights` what entered."""
+    """The map after all steps of the module's docstring. Adds to `reasons` and `weights` what entered."""
     found = reasons["participation"]
     if options.smoothing and texture.has("cluster_id"):
         reasons["segment"] = segment_means(texture, found)

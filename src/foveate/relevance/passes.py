@@ -1,11 +1,9 @@
-"""What earlier questions found, kept as planes that later ones can read.
+"""What earlier questions found, kept as planes that later ones can read. Every function returns a new texture.
 
-    texture = add_map(texture, relevance, "pass_1")        # multi-pass: score(texture, query, prior="pass_1")
-    texture = add_phrases(texture, relevance)              # a plane for each phrase: word_red_car, word_dog
-    texture = add_word_maps(texture, relevance)            # a plane for each word: word_red, word_car, word_dog
-    texture = add_dialogue(texture, relevance)             # a dialogue: score(texture, query, prior="history")
-
-Every function returns a new texture that shares all other planes.
+texture = add_map(texture, relevance, "pass_1")        # multi-pass: score(texture, query, prior="pass_1")
+texture = add_phrases(texture, relevance)              # a plane for each phrase: word_red_car, word_dog
+texture = add_word_maps(texture, relevance)            # a plane for each word: word_red, word_car, word_dog
+texture = add_dialogue(texture, relevance)             # a dialogue: score(texture, query, prior="history")
 """
 
 from __future__ import annotations
@@ -51,11 +49,8 @@ def add_phrases(texture: Texture, relevance: Relevance) -> Texture:
 def add_word_maps(texture: Texture, relevance: Relevance, encoder: str | Encoder | None = None) -> Texture:
     """Keep a map of each word of a question's phrases as a plane: "red car" becomes `word_red` and `word_car`.
 
-    Each is that word alone, in [0, 1]: `word_red` is high on all that is red. Colours, materials and patterns are seen
-    in the pixels, all other words are asked of the encoder (`encoder` as in `foveate.score`); one that it cannot read
-    has no plane. What it knows as one thing stays one: `word_hot_dog`.
-
-    Raises TextureEncoderError for a texture from another encoder.
+    Colours, materials and patterns are seen in the pixels, other words by the encoder (as in `foveate.score`); one that
+    it cannot read has no plane. Raises TextureEncoderError for a texture from another encoder.
     """
     _check(texture, relevance)
     encoder = match_encoder(texture.encoder, encoder)
@@ -107,20 +102,16 @@ def _with_words(texture: Texture, maps: Mapping[str, Floats], query: str) -> Tex
 
 
 def add_dialogue(texture: Texture, relevance: Relevance, decay: float = DECAY) -> Texture:
-    """Add a question to the dialogue so far: history <- max(decay history, what the question is about).
-
-    Raises OptionError for a decay outside [0, 1].
-    """
+    """history <- max(decay * history, what the question is about). Raises OptionError for a decay outside [0, 1]."""
     _check(texture, relevance)
     plane = accumulate(texture.channel(HISTORY, warn=False), shared_map(relevance.on(texture.grid)), decay)
     return texture.with_channel(HISTORY, plane, made_by=f"dialogue, decay {decay:g}")
 
 
 def shared_map(relevance: Relevance) -> Floats:
-    """What all phrases of a question agree on, float32 [h, w] in [0, 1], as high as its map: for later questions.
+    """What all phrases of a question agree on, float32 [h, w] in [0, 1]: the map times their geometric mean.
 
-    "What shape is around the letter k" raises every shape; where its phrases meet is the one that a later "it" means:
-    the map times the phrases' geometric mean with a floor. Of one phrase, or where words were read, it is the map.
+    Where there is one phrase, or words were read, it is the map itself.
     """
     if len(relevance.parts) < 2 or relevance.words:
         return relevance.map

@@ -3,9 +3,8 @@
     texture = encode("invoice.pdf", preset="document")       # reads it; the texture remembers its preset
     relevance = score(texture, "what is the total?")         # as the preset of the texture has it
 
-What a caller names wins over the preset. A preset is never applied by half: without a reader "document"
-is an error, and so is "gaze" over a texture without a gaze. `python -m benchmarks presets` measures what each costs and
-gains; docs/presets.md has its table.
+Keywords that a caller names win over the preset. A preset that lacks what it needs (a reader, a gaze) is an error.
+`python -m benchmarks presets` measures what each costs and gains.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ def preset_of(texture: Texture, name: str | None = None) -> Preset:
 
 
 def remember_preset(texture: Texture, name: str | None) -> Texture:
-    """A texture that goes by another preset, or, with None, by the one it has. Raises OptionError for no preset."""
+    """A texture that goes by another preset, or, with None, by the one it has. Raises OptionError."""
     if name is None or name == texture.preset:
         return texture
     return replace(texture, preprocessing={**texture.preprocessing, "preset": find_preset(name).name})

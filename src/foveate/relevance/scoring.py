@@ -7,9 +7,8 @@ For a phrase with unit vector q and a cell with unit feature x (compressed, see 
     logits     m = s - contrast r
     relevance  p = sigmoid(slope m + offset)                        in [0, 1]; of several phrases the highest
 
-The five numbers are the encoder's `Calibration`. Segments, cues, a prior and a fusion follow (fusion.py); how sure the
-map is, and whether the thing is there, is confidence.py. Things that are asked for together ("a dog and a giraffe")
-have the confidence of the least likely one. Transparent pixels have no relevance.
+The five numbers are the encoder's `Calibration`; the steps after that are in fusion.py. Things that are asked for
+together have the confidence of the least likely one. Transparent pixels have no relevance.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ def score_query(
 
 
 def _score_plain(texture: Texture, query: Query, calibration: Calibration, negatives: Negatives | None) -> Relevance:
-    """`score_query` where nothing but segments enters: without the bookkeeping it takes half the time."""
+    """`score_query` where only segments enter, in half the time."""
     logits, maps, _ = _score_vectors(texture, query.vectors, calibration, negatives)
     kept = _of_texture(texture)
     own, confidence = maps.reshape(kept.grid.shape), peak(maps[0])
@@ -162,7 +161,7 @@ def given_relevance(texture: Texture, text: str, given: Relevance | ArrayLike) -
 
 
 class _OfTexture(NamedTuple):
-    """What a Relevance takes from the texture, and whether segments alone enter the map of a plain question."""
+    """What a Relevance takes from the texture."""
 
     grid: Grid
     saliency: Floats
@@ -192,7 +191,7 @@ def _fields_of(texture: Texture) -> dict[str, Any]:
 
 
 def join_confidences(groups: Sequence[Sequence[str]], confidences: Mapping[str, float]) -> float:
-    """The confidence of a question: of phrases that are asked for together the lowest, of such groups the highest."""
+    """The confidence of a question: the lowest of each group that is asked for together, the highest of the groups."""
     return max(min(confidences[phrase] for phrase in group) for group in groups)
 
 
@@ -207,7 +206,7 @@ def peak_confidences(
 def score_maps(
     texture: Texture, queries: Sequence[Query], calibration: Calibration, negatives: Negatives | None = None
 ) -> Floats:
-    """The map p of each question, without segments, cues and the like: float32 [q, h, w], from one product."""
+    """The map p of each question, without segments and cues: float32 [q, h, w], from one product."""
     every = Query("", tuple(p for q in queries for p in q.phrases), np.concatenate([q.vectors for q in queries]))
     maps = _score_phrases(texture, every, calibration, negatives).maps
     if len(maps) > len(queries):  # np.maximum.reduceat would take ten times as long
@@ -220,7 +219,7 @@ def score_maps(
 
 
 def sigmoid(logits: Floats, slope: np.float32, offset: np.float32) -> Floats:
-    """1 / (1 + exp(-(slope m + offset))) of each logit m, float32, in one array."""
+    """1 / (1 + exp(-(slope m + offset))) of each logit m, float32."""
     maps = -slope * logits
     maps -= offset
     np.exp(maps, out=maps)
@@ -229,10 +228,7 @@ def sigmoid(logits: Floats, slope: np.float32, offset: np.float32) -> Floats:
 
 
 class _Scored(NamedTuple):
-    """Logits and maps of each phrase, float32 [phrases, cells], their confidences, and the opaque share of the cells.
-
-    planes, inside, weights: maps and confidences of what composed phrases are made of, and what their properties count.
-    """
+    """Logits and maps of each phrase, float32 [phrases, cells], and what composed phrases are made of."""
 
     logits: Floats
     maps: Floats
@@ -244,7 +240,6 @@ class _Scored(NamedTuple):
 
 
 def _highest(rows: Floats, asked: tuple[int, ...]) -> Floats:
-    """The highest of the rows that are asked for, without a copy where it is one."""
     return rows[asked[0]] if len(asked) == 1 else rows[list(asked)].max(0)
 
 
@@ -288,7 +283,7 @@ def _score_vectors(
 
 
 def level_of(texture: Texture, negatives: Negatives, temperature: float) -> NDArray[np.float64]:
-    """Sum over the nouns of exp(t s_j) at each cell, float64 [cells]. Kept with the texture."""
+    """Sum over the nouns of exp(t s_j) at each cell, float64 [cells]."""
 
     def make() -> NDArray[np.float64]:
         every = negatives.vectors

@@ -1,9 +1,7 @@
 """`foveate.score` with torch tensors: the formulas of scoring.py and fusion.py on a device (extra `[torch]`).
 
-* Products are made in float64 and rounded to float32: they are small, and the user may have allowed TF32 for products
-  of float32, which would move cells. Means over segments are sums in float64, as NumPy's are.
-* Maps equal NumPy's to the last digits (a device's exp is not NumPy's); on photographs the kept cells are the same.
-* Composed phrases ("the red car") are put together by OpenCV on the CPU: their words' maps go there and back.
+* Products are made in float64: the user may have allowed TF32 for those of float32, which would move cells.
+* Maps equal NumPy's to the last digits. Composed phrases ("the red car") are put together by OpenCV on the CPU.
 * What was read and fusions are refused: both are for the texture on the CPU.
 
 Run on the CPU only, where tests hold it equal to NumPy: no GPU was at hand.
@@ -41,11 +39,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class DeviceRelevance(OwnCopy, AsArray):
-    """Where a question looks: attributes as of Relevance, on the texture's device. NumPy gets a copy of its map.
+    """Where a question looks: attributes as of Relevance, float32 [h, w] on the texture's device.
 
-    `cpu()` gives the ordinary value, with boxes, pictures, other grids and other policies.
-
-    map, logits, and each of parts and reasons: float32 [h, w]. To write into one, `clone()` it.
+    `cpu()` gives the ordinary value, with boxes, pictures, other grids and other policies. Tensors are not to be
+    written into: `clone()` them.
     """
 
     query: str
@@ -73,22 +70,18 @@ class DeviceRelevance(OwnCopy, AsArray):
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors are."""
         return self.map.device
 
     @property
     def grid(self) -> Grid:
-        """The cells."""
         return self.texture.grid
 
     @property
     def trust(self) -> float:
-        """As of Relevance."""
         return min(max(self.confidence, self.peak) / DETECTED, 1.0)
 
     @property
     def detected(self) -> bool:
-        """As of Relevance."""
         return self.confidence >= DETECTED
 
     def cpu(self) -> Relevance:
@@ -116,7 +109,7 @@ class DeviceRelevance(OwnCopy, AsArray):
 
 
 class DeviceRelevances(tuple[DeviceRelevance, ...], AsArray):
-    """Several questions on one texture on a device, in the order asked. NumPy gets a copy of their maps."""
+    """Several questions on one texture on a device, in the order asked."""
 
     __slots__ = ()
 
@@ -132,7 +125,6 @@ class DeviceRelevances(tuple[DeviceRelevance, ...], AsArray):
 
     @property
     def confidence(self) -> NDArray[np.float64]:
-        """float64 [q], as of Relevances."""
         return np.array([each.confidence for each in self])
 
     def cpu(self) -> Relevances:
@@ -249,7 +241,7 @@ def _segment_means(texture: DeviceTexture, plane: Tensor) -> Tensor:
 
 
 def _against(texture: DeviceTexture, negatives: Negatives, vector: Floats, calibration: Calibration) -> Tensor:
-    """`scoring._against`: float32 [n]. The level of all nouns is kept with the texture."""
+    """`scoring._against`: float32 [n]."""
     t, every = calibration.temperature, negatives.vectors
 
     def sums(vectors: Floats) -> Tensor:

@@ -26,8 +26,7 @@ class Found(NamedTuple):
     """A word in the image that a question found.
 
     Attributes:
-        text: as read.
-        box: (y0, x0, y1, x1) in pixels.
+        text: as read. box: (y0, x0, y1, x1) in pixels.
         score: as it entered the map, in [0, 1].
         because: why: 'matches "total"', 'right of "total"'.
     """
@@ -54,27 +53,22 @@ class Relevance(Frozen, Drawable, AsArray):
         query: the question as asked.
         map: relevance of each cell, float32 [h, w] in [0, 1].
         logits: the raw score behind it, float32 [h, w]; to compare cells where the map is low everywhere.
-        confidence: in [0, 1], how sure the question's own map is that the thing is in the image. Cues, priors and
-            fusions have no part in it.
+        confidence: in [0, 1], how sure the question's own map is that the thing is in the image.
         parts: the map of each phrase, by the phrase.
         reasons: every plane that entered the map, by name: "participation" (the highest of the phrases' maps),
-            "segment" (its mean over the cell's segment), things and properties of a composed phrase ("hand", "looks
-            red"), "place" (where the question tells that the thing is), channels, "reading" (what was read there),
-            "prior", "information", "perspective".
-        saliency: what stands out whatever is asked, float32 [h, w]; fills in for a thing that is not there.
+            "segment", "place", "reading", "prior", "information", "perspective", channels, parts of composed phrases.
+        saliency: what stands out whatever is asked, float32 [h, w].
         valid: opaque share of each cell, float32 [h, w]; None for an image without alpha.
         grid: the cells.
         features: the cells' embedding, float32 [h, w, r], for policies that look at it; or None.
-        confidences: of each phrase, by the phrase. `confidence` is the lowest of things asked for together ("a dog and
-            a cat"), else that of the phrases' highest map.
+        confidences: of each phrase, by the phrase.
         ignored: phrases that the question leaves out ("everything except the bear").
-        unknown: words of the question that were not understood, in its order: names that the encoder does not know
-            ("violin"), properties that are not measured ("tallest"), places in the picture ("on the left").
+        unknown: words that were not understood, in the question's order: "violin", "tallest", "on the left".
         peak: the mean of the highest 1/256 of the final map, where more than one map and its segments entered; else 0.
         words: words of the image that the question found, the best first.
         weights: how much each channel counted, in (0, 1], by its name in `reasons`.
         preset: name of the preset that the question went by; None for none.
-        texture: the texture that was asked, to draw the map over. None after pickling, and of one made by hand.
+        texture: the texture that was asked; None after pickling, and of one made by hand.
     """
 
     query: str
@@ -118,23 +112,16 @@ class Relevance(Frozen, Drawable, AsArray):
 
     @property
     def trust(self) -> float:
-        """How far `allocate` follows the map, in [0, 1]; saliency and an even spread get the rest.
-
-        Twice the confidence, or twice the peak of all that entered the map if that is higher: a gaze given as a prior
-        is kept although no "sign" was found.
-        """
+        """How far `allocate` follows the map, in [0, 1]: twice the confidence, or twice the peak if that is higher."""
         return min(1.0, max(self.confidence, self.peak) / DETECTED)
 
     def boxes(self, threshold: float = DETECTED) -> Floats:
-        """Boxes around what the map shows: float32 [n, 4], (y0, x0, y1, x1) in pixels of the image, the best first.
+        """Boxes around connected parts of the map: float32 [n, 4], (y0, x0, y1, x1) in pixels, the best first.
 
-        One for each connected part of the map that reaches the threshold, but not for parts of less than a cell beside
-        higher ones. Things that touch share a box. What is `detected` has a box at every threshold up to 0.5.
-
-        >>> relevance.boxes()[:, [1, 0, 3, 2]]                                  # x first  # doctest: +SKIP
+        What is `detected` has a box at every threshold up to 0.5.
 
         Args:
-            threshold: 0 to 1. The lower, the larger the boxes, and the more of them.
+            threshold: 0 to 1, which the map must reach. The lower, the larger the boxes, and the more of them.
 
         Raises OptionError for another threshold, and on a grid of visual tokens over a part of the image.
         """
@@ -144,13 +131,10 @@ class Relevance(Frozen, Drawable, AsArray):
     def score_boxes(self, boxes: ArrayLike) -> Floats:
         """How relevant boxes are: the highest value of the map in each, float32 [n] in [0, 1].
 
-        >>> relevance.score_boxes(relevance.boxes())                            # descending  # doctest: +SKIP
-
         Args:
             boxes: [n, 4], (y0, x0, y1, x1) in pixels of the image: those of `boxes`, or of a detector.
 
-        Raises OptionError for another shape, a box that has no area in the image, and on a grid of visual tokens over a
-        part of the image.
+        Raises OptionError for another shape, and a box without area in the image.
         """
         check_whole(self.grid, "scores of boxes")
         return score_boxes(self.map, self.grid, boxes)
@@ -183,10 +167,7 @@ class Relevance(Frozen, Drawable, AsArray):
 
 @dataclass(frozen=True, eq=False)
 class Relevances(Sequence[Relevance], Drawable, AsArray):
-    """Several questions on one texture, in the order asked: a sequence of Relevance with stacked arrays.
-
-    To NumPy and torch it is its maps, float32 [q, h, w].
-    """
+    """Several questions on one texture, in the order asked: a sequence of Relevance with stacked arrays."""
 
     items: tuple[Relevance, ...]
 

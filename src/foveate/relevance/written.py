@@ -1,8 +1,8 @@
 """The words of an image that answer a question, as a plane on the cells, and how far they count.
 
 * Words that were read are scored (answers/match.py) and painted. Asked for what a thing says, they count as far as they
-  lie on it in the encoder's map; where no such thing is seen, all of them do.
-* Of a page that was not read, all its writing counts, at half height: an answer is written somewhere on it.
+  lie on it; where no such thing is seen, all of them do.
+* Of a page that was not read, all its writing counts, at half height.
 * A detected thing keeps its map, unless the question asks for writing.
 """
 
@@ -36,11 +36,10 @@ WRITTEN = 0.05  # the least score of a word where words are asked for: other wor
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What was read, for one question; of a page that was not read, its writing.
+    """The words that were read, for one question.
 
     Attributes:
-        map: float32 [h, w] in [0, 1], where the words are that answer.
-        confidence: in [0, 1], that they do.
+        map: float32 [h, w] in [0, 1], where the words are that answer. confidence: in [0, 1], that they do.
         weight: how far the map enters, in [0, 1].
         silence: share of the map of things that it takes away, in [0, 1].
         written: whether the question asks for writing, whatever else is in the image.
@@ -56,7 +55,7 @@ class Reading:
 
 
 def weigh(confidence: float) -> float:
-    """How far a confidence counts, in [0, 1]: nothing up to ENTERS, everything from CERTAIN on."""
+    """How far a confidence counts, in [0, 1]: 0 up to ENTERS, 1 from CERTAIN on."""
     return _between(confidence, (ENTERS, CERTAIN))
 
 
@@ -67,7 +66,7 @@ def asks_for_words(text: str) -> bool:
 
 
 def prepare_question(texture: Texture, encoder: Encoder, text: str, reading: bool) -> Query:
-    """The question for its encoder. Of a page, or an image that was read, it need not name a thing: "who sent it?"."""
+    """The question for its encoder; of a page it need not name a thing ("who sent it?")."""
     try:
         return prepare(encoder, text)
     except QueryError:
@@ -78,7 +77,7 @@ def prepare_question(texture: Texture, encoder: Encoder, text: str, reading: boo
 
 
 def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: float = 0.0) -> Reading | None:
-    """The words of a texture that answer a question; of a page that was not read, its writing; None of other textures.
+    """What answers a question in a texture that was read, or the writing of a page that was not; else None.
 
     parts: maps of the things that the question names. seen: the confidence that they are in the image.
     """
@@ -116,11 +115,7 @@ def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: flo
 
 
 def page_of(texture: Texture) -> tuple[float, Floats | None]:
-    """How far an image is a page, with many pieces of writing, and where on it an answer may stand, float32 [h, w].
-
-    0 and None of other images, and where writing was not looked for. Answers stand less in full rows, which are running
-    text, and rather at the top.
-    """
+    """How far an image is a page, in [0, 1], and where on it an answer may stand, float32 [h, w]; else 0 and None."""
 
     def make() -> tuple[float, Floats | None]:
         if not texture.has("text"):

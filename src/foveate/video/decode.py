@@ -3,9 +3,9 @@
 From a video file (PyAV), a folder of images, or arrays and other images.
 
 * Times are presentation timestamps, not frame counters (`Clock`).
-* Packets that cannot be decoded, and pictures that the decoder calls damaged, are left out and counted in `skipped`.
-* Where a stream does not name the matrix of its colours, large pictures are BT.709 and others BT.601, as players do.
-* The display matrix (turns by 90 degrees, mirrors) is applied. Other angles are left as stored.
+* Packets that cannot be decoded, and damaged pictures, are left out and counted in `skipped`.
+* Where a stream does not name its colour matrix, large pictures are BT.709 and others BT.601.
+* Turns by 90 degrees and mirrors of the display matrix are applied.
 
 Not covered: tone mapping of HDR, pixels that are not square, seeking, interlaced pictures.
 """
@@ -60,8 +60,8 @@ class TimedPicture(Frozen):
 class Clock:
     """Timestamps -> seconds since the first picture, always increasing.
 
-    A missing timestamp is the one before plus one frame. A clock that jumps back goes on one frame after the picture
-    before; from then on the first clock counts where it is later than the last picture, else the one that jumped.
+    A missing timestamp is the one before plus one frame; a clock that jumps back goes on one frame after the picture
+    before.
 
     >>> clock = Clock(0.5)
     >>> [clock(raw) for raw in (7.0, 7.5, None, 8.5, 3.0, 3.5)]
@@ -74,7 +74,7 @@ class Clock:
         self._zeros: list[float] = []  # where time 0 is, by the two clocks
 
     def __call__(self, raw: float | None) -> float:
-        """The time of the next picture, whose own timestamp is `raw` seconds, or None where it has none."""
+        """The time of the next picture; `raw` is its own timestamp in seconds."""
         time = 0.0 if self._last is None else self._last + self._step
         if raw is not None:
             later = [raw - zero for zero in self._zeros if raw - zero > (self._last or 0.0)]
@@ -86,16 +86,14 @@ class Clock:
 
 
 class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
-    """The pictures of a clip, once, in order. Made by `open_clip`.
-
-    The file is closed at the end, by `close`, by `with`, or with the last reference.
+    """The pictures of a clip, once, in order. Made by `open_clip`; closed at the end, by `close` or by `with`.
 
     Attributes:
-        name: file name, folder name or "arrays"; for messages.
+        name: file name, folder name or "arrays".
         size: (H, W) of the first picture; None where it is not known before it is read.
         frames: how many pictures the file promises, or None.
         rate: nominal pictures a second, or None.
-        live: whether nothing is read before it is asked for: an iterable.
+        live: whether pictures are read only when they are asked for.
     """
 
     def __init__(self, source: ClipReader) -> None:
@@ -123,7 +121,7 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
         return self._source.skipped
 
     def __next__(self) -> TimedPicture:
-        """The next picture. Raises VideoError after `close`, for what is no picture in an iterable, if none came."""
+        """The next picture. Raises VideoError after `close`, or where it cannot be read."""
         if self.closed:
             raise VideoError(
                 f"the clip '{self.name}' is closed", expected="an open clip", fix="open it again with open_clip"
@@ -158,7 +156,7 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
         return picture
 
     def progress(self, read: int | None = None) -> str:
-        """How far it was read, or how many of its frames were, in words: "2 of 48 frames read"."""
+        """How far it was read, in words: "2 of 48 frames read"."""
         of = "" if self.frames is None else f" of {self.frames}"
         return f"{self._read if read is None else read}{of} frames read" + (", closed" if self.closed else "")
 
@@ -181,15 +179,11 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
 def open_clip(source: ClipSource, *, long_side: int | None = None, rate: float | None = None) -> VideoClip:
     """Open a video for reading, picture by picture.
 
-    >>> [picture.time for picture in open_clip([np.zeros((2, 3, 3), np.uint8)] * 3, rate=4)]
-    [0.0, 0.25, 0.5]
-
     Args:
-        source: path of a video file (the extra `video`); a folder of images, in natural order of
-            their names; an iterable of what `load_image` takes (uint8 arrays [H, W, 3], PIL images, paths), or of pairs
-            (seconds, one of these): a camera, say (docs/video.md).
+        source: path of a video file (the extra `video`); a folder of images, in natural order of their names; an
+            iterable of what `load_image` takes, or of pairs (seconds, one of these).
         long_side: pictures larger than this are scaled down to it.
-        rate: pictures a second of a folder or of arrays without times; 24 by default. Files have their own.
+        rate: pictures a second of a folder or of arrays without times; 24 by default.
 
     Raises:
         VideoNotFoundError: no such file, a URL, no images in the folder.
@@ -221,7 +215,6 @@ def open_clip(source: ClipSource, *, long_side: int | None = None, rate: float |
 
 
 def _way_to(text: str) -> str:
-    """What to do where no file has this path."""
     if "://" in text:
         return "foveate downloads no videos: download it and pass its path"
     if text.startswith("camera:"):
@@ -257,7 +250,7 @@ def _open_path(text: str, long_side: int | None, rate: float | None) -> ClipRead
 
 
 class ClipReader:
-    """What a clip is read from; `ahead`: the first picture when it is opened."""
+    """What a clip is read from."""
 
     name: str
     ahead = False
@@ -285,17 +278,13 @@ def _list_images(folder: Path) -> list[Path]:
 
 
 def natural_key(name: str) -> tuple[list[tuple[int, str]], str]:
-    """A key that sorts "2.png" before "10.png"; names that differ in leading zeros only have an order, too.
-
-    >>> sorted(["f10.png", "f2.png", "F1.png"], key=natural_key)
-    ['F1.png', 'f2.png', 'f10.png']
-    """
+    """A key that sorts "2.png" before "10.png"."""
     parts = re.split(r"([0-9]+)", name.casefold())
     return [(int(part), "") if i % 2 else (-1, part) for i, part in enumerate(parts)], name
 
 
 class ImageReader(ClipReader):
-    """Images, or pairs (seconds, image). One that cannot be read is an error; in a folder of several it is left out."""
+    """Images, or pairs (seconds, image). In a folder of several, one that cannot be read is left out."""
 
     def __init__(
         self, name: str, source: Iterable[Any], long_side: int | None, rate: float | None, ahead: bool = False
@@ -327,7 +316,7 @@ class ImageReader(ClipReader):
 
 
 def import_pyav(what: str = "reading a video file") -> Any:
-    """The module av. Raises MissingExtraError, which says what it was for."""
+    """The module av. Raises MissingExtraError."""
     more = "without it a folder of images can be the clip, and `foveate video --no-video` writes lines of JSON alone"
     with needed_by(what, "video", more):
         import av
@@ -421,7 +410,6 @@ class FileReader(ClipReader):
                 packets = self._container.demux(self._stream)
 
     def _convert(self, frame: Any) -> Bytes:
-        """A decoded frame -> upright RGB of the size asked for."""
         if frame.width * frame.height > MAX_PIXELS:
             raise VideoError(
                 f"'{self.name}' has pictures of {frame.height:,} x {frame.width:,} pixels",
@@ -465,9 +453,6 @@ def _read_turn(frame: Any) -> tuple[int, int, int, int]:
 def pick(source: ClipSource | VideoClip, fps: float = 2.0, *, long_side: int | None = None) -> list[TimedPicture]:
     """The first picture at or after each of the times 0, 1 / fps, 2 / fps, ... of a clip, which is closed then.
 
-    >>> [picture.time for picture in pick([np.zeros((2, 3, 3), np.uint8)] * 48, fps=2)]
-    [0.0, 0.5, 1.0, 1.5]
-
     Raises OptionError for more than 1,024 of them, and what `open_clip` raises.
     """
     check_number("fps", fps, 1e-6, None, fix="2.0 is usual")
@@ -491,6 +476,6 @@ def pick(source: ClipSource | VideoClip, fps: float = 2.0, *, long_side: int | N
 
 
 def measure_rate(pictures: Sequence[TimedPicture], fps: float) -> float:
-    """How many of them make a second, by their own times; `fps` of a single one."""
+    """How many pictures make a second, by their own times; `fps` of a single one."""
     last = pictures[-1].time - pictures[0].time if len(pictures) > 1 else 0.0
     return (len(pictures) - 1) / last if last > 0 else fps

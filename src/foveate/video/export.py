@@ -1,6 +1,6 @@
 """Write a clip: H.264 with true times, whole or not at all. Without sound.
 
-It is encoded into NAME.<random>.part.mp4 beside it, which takes its place at the end. A failure removes that file.
+It is written to NAME.<random>.part.mp4, which takes its place at the end and is removed after a failure.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ ENCODER = {"preset": "veryfast", "tune": "zerolatency", "crf": "20"}  # no B-fra
 
 
 def name_part(path: Path) -> Path:
-    """A new name beside a file, for what is not complete: NAME.<random>.part.SUFFIX."""
     return path.with_name(f"{path.stem}.{secrets.token_hex(4)}.part{path.suffix}")
 
 
@@ -36,7 +35,7 @@ class ClipWriter(AbstractContextManager["ClipWriter"]):
 
     Args:
         path: ends in .mp4 or .mkv. Its folder must exist.
-        size: (H, W) of the pictures. H.264 needs even sizes: an odd one gets its last row or column once more.
+        size: (H, W) of the pictures; an odd one gets its last row or column once more.
         rate: usual pictures a second, for the encoder and for the last picture.
 
     Raises OutputError where the file cannot be made, OptionError, MissingExtraError.

@@ -3,11 +3,8 @@
     F_current(p) = F_earlier(p + flow(p))
 
 A flow is float32 [h, w, 2] of (dy, dx) in samples of its own plane; sample (0, 0) has its centre at (0.5, 0.5), and a
-place outside of the earlier frame reads its border.
-
-* Flows are composed, and features are sampled once: sampling what was sampled before blurs them a little in each frame.
-* A second flow, the other way round, says where the first cannot be right (UnFlow: Meister et al., AAAI 2018).
-* `look` needs no question and no state, so another thread makes it ahead of the frame (streams.py).
+place outside of the earlier frame reads its border. Flows are composed, and features are sampled once. A second flow,
+the other way round, tells where the first cannot be right (UnFlow: Meister et al., AAAI 2018).
 """
 
 from __future__ import annotations
@@ -39,13 +36,9 @@ NARROWEST = 32  # samples: in narrower planes than that OpenCV's DIS can end the
 
 @dataclass(frozen=True)
 class Dis:
-    """OpenCV's dense inverse search (Kroeger et al., ECCV 2016) in dense patches: about a millisecond a flow.
-
-    Without the smoothing that OpenCV's presets end with, which drags small moving things along with their background.
-    """
+    """OpenCV's dense inverse search (Kroeger et al., ECCV 2016) without final smoothing: a millisecond a flow."""
 
     def __call__(self, current: Luma, earlier: Luma) -> Floats:
-        """The flow from the current frame to the earlier one."""
         dis = _make_dis(get_ident())
         dis.setFinestScale(FINEST)  # at a picture too small for it OpenCV takes another one, and keeps that for good
         return np.ascontiguousarray(dis.calc(current, earlier, None)[..., ::-1])
@@ -53,7 +46,7 @@ class Dis:
 
 @lru_cache(maxsize=8)
 def _make_dis(thread: int) -> Any:
-    """One for each thread, as it keeps its pyramids from call to call: a tenth of the time is making them."""
+    """One for each thread, as it keeps its pyramids from call to call."""
     dis = cv2.DISOpticalFlow_create(1)  # type: ignore[attr-defined]
     dis.setPatchSize(PATCH)
     dis.setPatchStride(STRIDE)
@@ -76,7 +69,6 @@ class View(Frozen):
 
 
 def make_view(rgb: NDArray[np.uint8]) -> View:
-    """uint8 [H, W, 3] -> View."""
     ratio = min(1.0, LONG_SIDE / max(rgb.shape[:2]))
     y, x = (max(NARROWEST, round(side * ratio)) for side in rgb.shape[:2])
     while rgb.shape[0] % 2 == rgb.shape[1] % 2 == 0 and rgb.shape[0] >= 2 * y and rgb.shape[1] >= 2 * x:
@@ -116,7 +108,7 @@ def warp(plane: NDArray[np.floating], flow: Floats, *, nearest: bool = False) ->
 
 
 def _remap(source: Floats, to_y: Floats, to_x: Floats, how: int) -> Floats:
-    """One, three or four planes; of two, and of more than four, OpenCV 5 rounds places to 1/32 of a sample."""
+    """One, three or four planes; of other numbers OpenCV 5 rounds places to 1/32 of a sample."""
     out = cv2.remap(source, to_x, to_y, how, borderMode=cv2.BORDER_REPLICATE)
     return np.asarray(out.reshape(*to_x.shape, *source.shape[2:]), np.float32)
 
@@ -127,7 +119,7 @@ def stack(*planes: NDArray[np.floating]) -> Floats:
 
 
 def resize_flow(flow: Floats, shape: tuple[int, int]) -> Floats:
-    """A flow on the cells of a grid [h, w]: the mean of each cell, in cells. Planes behind the two are means, too."""
+    """A flow on the cells of a grid [h, w]: the mean of each cell, in cells."""
     tall, wide = flow.shape[:2]
     h, w = shape
     if (h, w) == (tall, wide):
@@ -152,14 +144,14 @@ def is_inside(flow: Floats) -> NDArray[np.bool_]:
 
 
 def compare_views(current: View, earlier: View, flow: Floats) -> Floats:
-    """How unlike each place is to where the flow points: difference of luma in [0, 1], less the frame's median."""
+    """Difference of luma in [0, 1] from where the flow points, less the frame's median."""
     return _measure_unlike(current, warp(earlier.soft, flow))
 
 
 def check_flow(current: View, earlier: View, flow: Floats, back: Floats) -> tuple[NDArray[np.bool_], Floats]:
     """Where the current frame shows what the earlier one did not, bool [h, w]; and `compare_views`.
 
-    There the flow and the flow back do not cancel: |f + b|^2 > 0.01 (|f|^2 + |b|^2) + 0.5, UnFlow's rule.
+    That is where |f + b|^2 > 0.01 (|f|^2 + |b|^2) + 0.5, with f the flow and b the flow back (UnFlow's rule).
     """
     seen = warp(stack(back, earlier.soft), flow)
     returned = seen[..., :2]
@@ -174,7 +166,6 @@ def _measure_unlike(current: View, seen: Floats) -> Floats:
 
 
 def to_confidence(unlike: Floats) -> Floats:
-    """Unlikeness -> how far a place is the same, 0 to 1."""
     return np.clip((UNLIKE - unlike) / np.float32(UNLIKE - ALIKE), 0, 1)
 
 
@@ -204,7 +195,7 @@ class Passage(Frozen):
 
 @dataclass(frozen=True, eq=False)
 class Sight(Frozen):
-    """What a picture shows."""
+    """What a picture shows that needs no question."""
 
     rgb: NDArray[np.uint8]  # [H, W, 3]
     view: View
@@ -213,7 +204,7 @@ class Sight(Frozen):
 
 
 def look(rgb: NDArray[np.uint8], before: Sight | None = None, model: FlowModel | None = None) -> Sight:
-    """A picture, and how it follows from the one before, if that has its size. Raises what `estimate_flow` does."""
+    """A picture, and how it follows from the one before, if that has its size. Raises as `estimate_flow`."""
     view = make_view(rgb)
     passage = None
     if before is not None and model is not None and before.rgb.shape == rgb.shape:

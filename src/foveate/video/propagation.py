@@ -1,16 +1,13 @@
 """Features that are encoded once and propagated along the motion.
 
-A `Layer` is what was encoded in one frame: the whole of it (a keyframe) or a part. It stays in the coordinates of its
-own frame; what moves is the flow that points back to it. `blend_layers` reads all layers at the current frame's cells,
-later ones over earlier ones.
+A `Layer` is what was encoded in one frame, the whole of it (a keyframe) or a part, in that frame's coordinates, with
+the flow back to it. `blend_layers` reads all layers at the current frame's cells, later ones over earlier ones. The
+confidence of a place, 0 to 1, is the product of
 
-The confidence of a place, 0 to 1, is the product of
 * not hidden: nowhere on the way was it covered (forward and backward flow agree);
 * inside: the flow points into the frame that was encoded;
 * alike: the blurred luma there is what it was, apart from a change of brightness of the whole frame;
 * age: a little is lost in each frame.
-
-The score of propagated features is the propagated score, so one field serves all questions.
 """
 
 from __future__ import annotations
@@ -74,7 +71,7 @@ def make_layer(z: NDArray[Any], residual: NDArray[Any], view: View, cover: Float
 
 
 def propagate(layer: Layer, step: Floats, uncovered: NDArray[np.bool_]) -> Layer:
-    """The same layer one frame later: `step` is the flow to the previous frame, `uncovered` what that one lacked."""
+    """The layer one frame later: `step` is the flow to the previous frame, `uncovered` what that one lacked."""
     way = warp(layer.way, step)
     way[..., :2] += step  # flows are composed: f_t(p) + f_{t-1 -> key}(p + f_t(p))
     np.maximum(way[..., 2], uncovered, out=way[..., 2])
@@ -82,7 +79,7 @@ def propagate(layer: Layer, step: Floats, uncovered: NDArray[np.bool_]) -> Layer
 
 
 def widen(layer: Layer, rank: int) -> Layer:
-    """The same layer in a basis with more directions: zeros for what its own did not have."""
+    """The layer in a basis with more directions, 0 along the new ones."""
     missing = rank + 2 - layer.covered.shape[-1]
     if missing <= 0:
         return layer

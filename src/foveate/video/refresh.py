@@ -1,6 +1,6 @@
 """When to encode again: the whole frame, or parts of it.
 
-A frame becomes a keyframe (encoded whole) for one of these reasons, the first that holds:
+A frame becomes a keyframe (encoded whole) for the first of these reasons that holds:
 
     first      nothing has been encoded yet, or the frames changed their size
     cut        even along the motion the median cell differs from the frame before; or half as much does, and hardly
@@ -9,8 +9,7 @@ A frame becomes a keyframe (encoded whole) for one of these reasons, the first t
     stale      too many cells have low confidence, or the parts to renew cost as much as the whole
     residual   the median cell no longer looks like what was encoded
 
-Between keyframes only parts are encoded again: tiles of which much has low confidence, with a halo of surroundings.
-Cells that the last map called irrelevant can wait. How often cuts are found: docs/log.md.
+Between keyframes only tiles of which much has low confidence are encoded again, with a halo of surroundings.
 """
 
 from __future__ import annotations
@@ -43,10 +42,8 @@ class Refresh:
         every: frames from one keyframe to the next, at most; 1 encodes every frame.
         stale: share of stale cells above which everything is encoded again.
         residual: difference of the median cell to what was encoded, 0 to 1, above which everything is encoded again.
-        cut: difference of the median cell to the frame before, along the motion, that makes a cut; half of it where
-            more than 0.8 of the cells are not found again in the frame before. 2: no cuts.
-        parts: whether parts are renewed between keyframes.
-        pause: frames between two renewals of parts.
+        cut: difference of the median cell to the frame before, along the motion, that makes a cut; 2: no cuts.
+        parts: whether parts are renewed between keyframes. pause: frames between two renewals.
         most: share of the image, halos included, up to which parts are cheaper than the whole.
     """
 
@@ -71,8 +68,8 @@ class Refresh:
     ) -> Reason | None:
         """Why a frame is a keyframe, `age` frames after the last one; or None.
 
-        `confidence` [h, w] is of the propagated features; `difference` and `changed` are those of the median cell, to
-        what was encoded and to the frame before; `lost` is the share of cells not found again in the frame before.
+        `confidence` [h, w] is of the propagated features. `difference` (to what was encoded) and `changed` (to the
+        frame before) are those of the median cell; `lost` is the share of cells not found again.
         """
         if changed > (self.cut / 2 if lost > LOST else self.cut):
             return "cut"
@@ -86,9 +83,9 @@ class Refresh:
 
 
 def find_stale_parts(confidence: Floats, weight: Floats | None = None) -> list[Box]:
-    """Boxes of cells (y0, x0, y1, x1) to encode again, those that matter most first.
+    """Boxes of cells (y0, x0, y1, x1) to encode again, those that matter most first: tiles that are a quarter stale.
 
-    They are made of tiles whose stale cells weigh a quarter of the tile; `weight` [h, w] is how much a cell matters.
+    `weight` [h, w] is how much a cell matters.
     """
     h, w = confidence.shape
     rows, columns = -(-h // TILE), -(-w // TILE)
@@ -112,11 +109,11 @@ def add_halo(box: Box, shape: tuple[int, int]) -> Box:
 
 
 def measure_cost(boxes: list[Box], shape: tuple[int, int]) -> float:
-    """Share of the image that is encoded for these boxes, halos included."""
+    """Share of the image that is encoded for these boxes with their halos."""
     wide = [add_halo(box, shape) for box in boxes]
     return sum((b[2] - b[0]) * (b[3] - b[1]) for b in wide) / (shape[0] * shape[1])
 
 
 def weigh_cells(relevance: NDArray[np.floating]) -> Floats:
-    """How much a cell of a map [h, w] matters for the next one: a quarter where it is certainly not relevant, to 1."""
+    """How much a cell of a map [h, w] matters for the next one: from a quarter (surely not relevant) to 1."""
     return np.clip(0.25 + 3 * np.asarray(relevance, np.float32), 0.25, 1)

@@ -1,9 +1,8 @@
 """One frame: (state before, picture) -> (state after, frame). Pure: a state can be kept, and gone back to.
 
-A keyframe is encoded whole, and its features are mixed with those propagated there (but for the first frame and those
-after a cut): the mean of several looks at a running dog is better than any one of them. Between keyframes features are
-propagated along the motion; colours, edges and saliency are the frame's own. What is written is read in a keyframe now
-and then, and followed in between (words.py).
+A keyframe is encoded whole and, unless it is the first or follows a cut, mixed with the features propagated to it.
+Between keyframes features are propagated along the motion; colours, edges and saliency are the frame's own. What is
+written is read in a keyframe now and then, and followed in between (words.py).
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ class Propagation:
 
 @dataclass(frozen=True, eq=False)
 class StreamSettings:
-    """What stays the same over a stream: checked keywords of `stream`."""
+    """Checked keywords of `stream`."""
 
     encoder: Encoder
     names: tuple[str, ...]  # of planes
@@ -133,7 +132,7 @@ class StreamSettings:
 
 @dataclass(frozen=True, eq=False)
 class PastAnswer(Frozen):
-    """What a question left behind in the frame before: its relevance, the cells kept for it, and what was sent."""
+    """What a question left behind in the frame before."""
 
     query: str
     relevance: Relevance
@@ -168,7 +167,7 @@ class Frame(Frozen, Drawable):
         time: seconds since the first, by the clip's own clock.
         kept: the cells to spend tokens on.
         kept_new: those of them that changed since they were last sent, ascending indices.
-        reason: why the whole frame was encoded: "first", "cut", "age", "stale" or "residual"; None where it was not.
+        reason: why the whole frame was encoded ("first", "cut", "age", "stale", "residual"); None where it was not.
         renewed: boxes of cells (y0, x0, y1, x1) that were encoded again in a frame that is not a keyframe.
         confidence: of the propagated features, float32 [h, w] in [0, 1]; 1 in a keyframe.
         seconds: that it took from when it was asked for.
@@ -187,7 +186,7 @@ class Frame(Frozen, Drawable):
     _names: tuple[str, ...]
 
     def picture(self, **how: Any) -> Image.Image:
-        """That of its relevance; without a question, that of its texture."""
+        """The picture of its relevance; without a question, of its texture."""
         return (self.relevance if self.answers else self.texture).picture(**how)
 
     @property
@@ -204,7 +203,6 @@ class Frame(Frozen, Drawable):
 
     @property
     def grid(self) -> Grid:
-        """The cells."""
         return self._texture.grid
 
     @property
@@ -219,10 +217,7 @@ class Frame(Frozen, Drawable):
 
     @cached_property
     def texture(self) -> Texture:
-        """The frame as a texture: its own colours and edges, propagated embedding.
-
-        `Texture.error_bound` covers compression alone; how far propagation can be trusted is in `confidence`.
-        """
+        """The frame as a texture: its own colours and edges, propagated embedding."""
         fresh = compute_visual_planes(self.rgb) if set(VISUAL) & set(self._names) else {}
         if "boundary" in self._names and self._texture.has("object_id"):
             ids = self._texture.channel("object_id").astype(np.int64)
@@ -238,7 +233,7 @@ class Frame(Frozen, Drawable):
 
 @dataclass(frozen=True, eq=False)
 class StepInput:
-    """What `step` was called with, beside the state before."""
+    """Arguments of `step`, beside the state before."""
 
     sight: Sight
     name: str
@@ -266,12 +261,11 @@ def step(
     time: float = 0.0,
     gaze: tuple[float, float] | None = None,
 ) -> tuple[State, Frame]:
-    """The next frame. Index, time and seconds of the frame are the caller's to fill in.
+    """The next frame; its index, time and seconds are filled in by the caller.
 
     Args:
         before: from the frame before; None for the first.
-        picture: uint8 [H, W, 3], or what `look` saw in it.
-        name: of the frame, for messages.
+        picture: uint8 [H, W, 3], or what `look` saw in it. name: of the frame, for messages.
         queries: texts that the encoder can read.
         time: of the frame, in seconds.
         gaze: where a person looks, (y, x) in pixels of the picture; None for nowhere.
@@ -321,7 +315,7 @@ def _encode_keyframe(
     side: float | None = None,
     writing: Writing | None = None,
 ) -> tuple[State, Frame]:
-    """A frame that is encoded whole, mixed with the features propagated to it if there are any."""
+    """A frame that is encoded whole, mixed with the features propagated to it."""
     rgb, settings, view = given.rgb, given.settings, given.view
     dense = settings.encoder.encode_image(rgb, long_side=settings.long_side)
     check_features(settings.encoder, dense, (rgb.shape[0], rgb.shape[1]))
@@ -355,7 +349,7 @@ def _encode_keyframe(
 
 
 def _read(given: StepInput, before: Writing | None) -> Writing | None:
-    """What was read before, where that is not long ago; else what is read now. None without a reader."""
+    """What was read before, where that is not long ago; else what is read now."""
     settings = given.settings
     if settings.reader is None:
         return None
@@ -367,7 +361,7 @@ def _read(given: StepInput, before: Writing | None) -> Writing | None:
 def _add_parts(
     given: StepInput, before: State, layers: tuple[Layer, ...], boxes: list[Box]
 ) -> tuple[State, tuple[Layer, ...]]:
-    """The layers and those of the boxes, all in one basis, which the state then has."""
+    """The layers and those of the boxes, in one basis."""
     side = before.side or working_side(before.texture, given.settings.encoder)
     before = replace(before, side=side)
     for box in boxes:
@@ -377,7 +371,7 @@ def _add_parts(
 
 
 def _encode_part(given: StepInput, box: Box, before: State, side: float) -> tuple[Layer, Basis]:
-    """A part of the frame, encoded with its surroundings, and the basis, with room for what is new in the part."""
+    """A part of the frame, encoded with its surroundings, and a basis with room for what is new in it."""
     grid, basis, encoder = before.texture.grid, before.basis, given.settings.encoder
     h, w = grid.shape
     cells = (max(0, box[0] - RAMP), max(0, box[1] - RAMP), min(h, box[2] + RAMP), min(w, box[3] + RAMP))
@@ -399,13 +393,13 @@ def _encode_part(given: StepInput, box: Box, before: State, side: float) -> tupl
 
 
 def _compress(features: Floats, basis: Basis, metric: Metric) -> tuple[Floats, Floats]:
-    """Features [..., D] in an existing basis, [..., r], and what that leaves out, [..., D]."""
+    """Features [..., D] in an existing basis, [..., r], and the rest, [..., D]."""
     z = np.asarray((features - basis.mean) @ inward(basis, metric), np.float32)
     return z, np.asarray(features - basis.restore(z), np.float32)
 
 
 def _make_texture(given: StepInput, state: State, features: Field, planes: dict[str, Floats]) -> Texture:
-    """The frame as a texture, without the planes that are made when `Frame.texture` is read."""
+    """The frame as a texture, without the planes that `Frame.texture` adds."""
     halves = to_half(features.z)
     older = _propagate_planes(state) if state.layers[0].age else state.planes
     rows = state.basis.rows.astype(np.float32)
@@ -426,7 +420,7 @@ def _make_texture(given: StepInput, state: State, features: Field, planes: dict[
 
 
 def _propagate_planes(state: State) -> dict[str, NDArray[np.float16]]:
-    """Segments, objects and writing of the keyframe, seen from this one; those of a kind together."""
+    """Segments, objects and writing of the keyframe, seen from this one."""
     kinds: dict[tuple[tuple[int, ...], bool], list[str]] = {}
     for name, plane in state.planes.items():
         nearest = state.texture.describe(name).filter == "nearest" or name.startswith("cluster_")
@@ -448,7 +442,6 @@ def _answer(
     reason: Reason | None,
     renewed: tuple[Box, ...] = (),
 ) -> tuple[State, Frame]:
-    """The questions put to a frame whose features are known."""
     grid, settings, rules = state.texture.grid, given.settings, given.settings.propagation
     prior = find_preset(settings.preset).scoring.get("prior") if settings.prior is None else settings.prior
     planes = {"saliency": np.clip(resize_map(given.sight.salience, grid.shape), 0, 1)}

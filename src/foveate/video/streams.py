@@ -4,8 +4,8 @@
         frame.index, frame.time, frame.relevance, frame.kept, frame.keyframe, frame.confidence, frame.seconds
 
 `Stream` is the only thing here that changes with time; each frame is made by `state.step`, which is pure. Of a file or
-a folder one thread decodes the next few pictures, and another looks for motion in them. Iterables are read when
-a frame is asked for, so that what a camera gives is fresh.
+a folder one thread decodes the next few pictures, and another looks for motion in them. Iterables are read when a frame
+is asked for.
 """
 
 from __future__ import annotations
@@ -54,10 +54,7 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
         self.ask(queries)
 
     def ask(self, queries: str | Sequence[str]) -> None:
-        """Other questions from the next frame on; nothing is encoded for them. Raises QueryError.
-
-        A question that the frame before answered goes on as it was; of another one everything kept is new.
-        """
+        """Other questions from the next frame on; nothing is encoded for them. Raises QueryError."""
         one = isinstance(queries, str)
         check_type("query", queries, Iterable, expected="one text or several", fix='ask "a dog"', error=QueryError)
         texts = (queries,) if isinstance(queries, str) else tuple(queries)
@@ -74,10 +71,8 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
     def gaze(self, y: float | None, x: float | None = None) -> None:
         """Where a person looks from the next frame on: (y, x) in pixels, or None for nowhere.
 
-        It is the channel "gaze" of the frames' textures: 1 there, and a trail that follows the motion and loses half of
-        its weight in half a second. Maps go by it with preset="gaze" or prior="gaze".
-
-        Raises OptionError for a place outside of the picture, VideoError where the stream is closed.
+        It is the channel "gaze" of the frames' textures, with a trail that loses half of its weight in half a second.
+        Raises OptionError for a place outside of the picture, VideoError after `close`.
         """
         self._check_open()
         if y is None and x is None:
@@ -89,7 +84,6 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
 
     @property
     def _size(self) -> tuple[int, int] | None:
-        """Height and width of the pictures, as far as they are known."""
         if self._state is None:
             return self.clip.size
         return self._state.texture.grid.height, self._state.texture.grid.width
@@ -137,10 +131,7 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
 
 
 def _look_ahead(clip: VideoClip, model: FlowModel) -> Iterator[tuple[TimedPicture, Sight]]:
-    """The pictures of a clip, each with what it shows; of files and folders made by threads, up to AHEAD of them.
-
-    A flow model that the caller passed is called in the caller's thread, when it is needed.
-    """
+    """The pictures of a clip, each with what it shows; of files and folders made by threads, up to AHEAD of them."""
     if clip.live:
         return _Seen(clip, None)
     h, w = clip.size or (1, 1)
@@ -150,7 +141,7 @@ def _look_ahead(clip: VideoClip, model: FlowModel) -> Iterator[tuple[TimedPictur
 
 
 class _Seen(Iterator[tuple[TimedPicture, Sight]]):
-    """Pictures, each with what it shows. (Not a generator, which an interrupt would end.)"""
+    """Pictures, each with what it shows: not a generator, which an interrupt would end."""
 
     def __init__(self, pictures: VideoClip | Ahead[TimedPicture], model: FlowModel | None) -> None:
         self._pictures, self._model = pictures, model

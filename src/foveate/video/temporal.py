@@ -6,9 +6,7 @@
     gaze    <- max(propagated / 2^(seconds / 0.5), now)            now: where a person looks, the channel "gaze"
     sent    : of the kept cells those that look different from what was last sent from their place
 
-Without smoothing and hysteresis the camera's noise moves cells in and out of the kept set in every frame. Comparing
-with what was last sent, not with the frame before, notices a slow change when it has added up; it looks at pixels, so
-it needs no encoder (EVS, arXiv 2510.14624, does: `python -m benchmarks video` has both).
+`python -m benchmarks video` compares `sent` with EVS (arXiv 2510.14624).
 """
 
 from __future__ import annotations
@@ -42,11 +40,11 @@ class Motion(Frozen):
 
     @property
     def lost(self) -> float:
-        """Share of the cells that are not found again in the previous frame."""
+        """Share of the cells that the previous frame does not show."""
         return float((self.trust < 0.5).mean())
 
     def in_pixels(self, grid: Grid) -> tuple[Floats, Floats]:
-        """The channels "flow_y" and "flow_x": how far what is in each cell came since, down and right, in pixels."""
+        """The channels "flow_y" and "flow_x": how far each cell came since, down and right, in pixels."""
         down, right = np.float32(grid.height / grid.h), np.float32(grid.width / grid.w)
         return -self.flow[..., 0] * down, -self.flow[..., 1] * right
 
@@ -74,7 +72,7 @@ def compute_change(current: View, earlier: View, shape: tuple[int, int]) -> Floa
 
 
 def smooth_relevance(relevance: Relevance, before: Relevance, motion: Motion, share: float) -> Relevance:
-    """A relevance mixed with a share of the previous frame's, along the motion, where that can be trusted."""
+    """A relevance mixed with a share of the previous frame's, along the motion."""
     if share == 0:
         return relevance
     weight = np.float32(share) * motion.trust
@@ -88,10 +86,7 @@ def smooth_relevance(relevance: Relevance, before: Relevance, motion: Motion, sh
 
 
 def update_gaze(before: Floats, seconds: float, looked: tuple[float, float] | None, grid: Grid) -> Floats:
-    """The channel "gaze", float32 [h, w] in [0, 1]: 1 where a person looks now, (y, x) in pixels, and a trail.
-
-    `before` is that of the frame before, propagated to this one, `seconds` later. A place outside counts as none.
-    """
+    """The channel "gaze", float32 [h, w] in [0, 1]: 1 where a person looks now, (y, x) in pixels, and a trail."""
     trail = np.clip(before, 0, 1) * np.float32(0.5 ** (max(0.0, seconds) / GAZE_HALF))
     if looked is None or looked[0] > grid.height or looked[1] > grid.width:
         return np.asarray(trail, np.float32)

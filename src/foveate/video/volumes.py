@@ -1,7 +1,7 @@
 """Frames of a clip as one block of channels [T, h, w, c], read anywhere in time and space, scored at once.
 
-Every keyframe has its own basis, so `embedding_3` of one is not `embedding_3` of another. A volume writes all in one
-basis, fitted to cells of all frames: only then may they be blended, and one product scores the whole clip.
+Every keyframe has its own basis. A volume writes all embeddings in one basis, fitted to cells of all frames, so that
+they may be blended.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Volume(Frozen):
     def sample(self, positions: ArrayLike) -> Floats:
         """Values at (seconds, y, x), y and x in pixels: [n, 3] -> float32 [n, c]. Raises OptionError.
 
-        Between frames and cells values are blended, but for ids and masks; beyond the ends the border goes on.
+        They are blended between frames and cells, but for ids and masks; beyond the ends the border goes on.
         """
         fix = "pass [[1.5, 240, 320]] for the middle of a 480 x 640 frame after 1.5 s"
         tyx = check_array("positions", positions, (None, 3), dtype=np.float64, fix=fix)
@@ -74,7 +74,7 @@ class Volume(Frozen):
         return out
 
     def scores(self, queries: NDArray[np.floating]) -> Floats:
-        """Scores of text vectors [n, D] at every cell of every frame: float32 [n, T, h, w], in one matrix product."""
+        """Scores of text vectors [n, D] at every cell of every frame: float32 [n, T, h, w]."""
         if self.basis is None:
             raise QueryError(
                 f"scores of a volume of {', '.join(self.names)}", expected="the embedding", fix="volume(frames)"
@@ -100,10 +100,9 @@ def volume(
     Args:
         channels: names of planes; each is reduced to the cells by its own rule.
         rank: of the embedding, the last channels `embedding_0` ..., in one shared basis; 0 leaves it out.
-        encoder: as for `score`: needed only for one that does not come with foveate.
+        encoder: as for `score`.
 
-    Raises:
-        OptionError: no frames, frames of several sizes, embedding_... among the channels. ChannelError.
+    Raises OptionError: no frames, frames of several sizes, embedding_... among the channels; and ChannelError.
     """
     fix = 'pass frames of a stream: volume(stream("clip.mp4", "a dog"))'
     seen = [check_type("a frame", each, Frame, fix=fix) for each in check_type("frames", frames, Iterable, fix=fix)]
@@ -139,7 +138,7 @@ def volume(
 
 
 def _share_basis(textures: Sequence[Texture], rank: int, encoder: str | Encoder | None) -> tuple[Basis, list[Floats]]:
-    """One basis for all textures, and the coordinates [h, w, rank] of each in it."""
+    """One basis for all textures, and each one's coordinates [h, w, rank] in it."""
     coordinates, most = [texture.coordinates() for texture in textures], max(1, FITTED // len(textures))
     sample = [t.basis.restore(z[:: -(-len(z) // most)]) for t, z in zip(textures, coordinates, strict=True)]
     by_query = textures[0].preprocessing.get("compression", "query") == "query"

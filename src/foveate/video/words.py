@@ -1,9 +1,8 @@
 """Words that were read in one frame, and where the frames after it show them.
 
-Reading takes seconds, so it is done in a keyframe now and then. In between corners of the letters are followed (Lucas
-and Kanade's method in pyramids, OpenCV's own), there and back: a corner that does not come back is lost. A line of
-words moves, turns and grows as most of its corners do, and is left out once half of them are lost. (The dense flow of
-flow.py moves small signs too little: docs/log.md.)
+Words are read in a keyframe now and then. In between corners of the letters are followed (Lucas and Kanade), there and
+back: a corner that does not come back is lost. A line of words moves, turns and grows as most of its corners do, and
+is left out once half of them are lost.
 """
 
 from __future__ import annotations
@@ -102,13 +101,12 @@ def _small_luma(rgb: NDArray[np.uint8]) -> Luma:
 
 
 def _scale(luma: Luma, size: tuple[int, int]) -> Floats:
-    """Pixels of the luma for one of the frame, along y, x, y, x."""
     y, x = luma.shape[0] / size[0], luma.shape[1] / size[1]
     return np.array([y, x, y, x], np.float32)
 
 
 def _find_corners(luma: Luma, box: Floats) -> Floats:
-    """Corners (y, x) in a box: float32 [n, 2], n up to CORNERS; the middle where there are none."""
+    """Corners (y, x) in a box, float32 [n, 2]; its middle where there are none."""
     y0, x0 = np.floor(box[:2]).astype(int)
     y1, x1 = np.ceil(box[2:]).astype(int)
     found: Any = cv2.goodFeaturesToTrack(np.ascontiguousarray(luma[y0:y1, x0:x1]), CORNERS, 0.05, 3)
@@ -138,7 +136,6 @@ def _fit(was: Floats, now: Floats) -> tuple[Floats, NDArray[np.bool_]]:
 
 
 def _move(box: Floats, matrix: Floats) -> Floats:
-    """The box around a box (y0, x0, y1, x1) that was moved."""
     corners = np.array([[y, x, 1] for y in box[::2] for x in box[1::2]], np.float32) @ matrix.T
     return np.concatenate([corners.min(0), corners.max(0)])
 
