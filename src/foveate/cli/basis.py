@@ -1,4 +1,4 @@
-"""foveate basis fit | merge | check: a basis that all images of a collection share, and what it keeps."""
+"""foveate basis fit | check: a basis that all images of a collection share, and what it keeps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from foveate.core.options import ENCODE
 app = Program(help="A basis that all images of a collection share: fit it, check it.")
 ASKED = 200  # questions of `check` at most, evenly from the bank
 Rank = Annotated[int, typer.Option(help=ENCODE["rank"].about)]
-Pca = Annotated[bool, typer.Option("--pca", help="Plain PCA: keep features, not scores (for comparison).")]
 Queries = Annotated[
     Path | None,
     typer.Option(
@@ -44,12 +43,7 @@ def fit(
     samples: Annotated[int, typer.Option(help="Features to take, evenly from all images.")] = 1_000_000,
     encoder: EncoderName = None,
     queries: Queries = None,
-    pca: Pca = False,
     seed: Annotated[int, typer.Option(help="Which cells are taken.")] = 0,
-    shard: Annotated[
-        str,
-        typer.Option(metavar="I/N", help="Only part I of N, 0/N to N-1/N: writes moments for 'foveate basis merge'."),
-    ] = "0/1",
     engine: EngineName = "local",
     workers: Workers = None,
     gpus: Gpus = 0.0,
@@ -59,53 +53,35 @@ def fit(
     use_one_thread()
     from foveate.core.checks import check_int
     from foveate.encoders.load import resolve_encoder
+    from foveate.language.negatives import query_metric_of
+    from foveate.store.shared_basis import fit as fit_basis
     from foveate.store.shared_basis import gather, images_in, refuse_other_files
+    from foveate.texture.basis import query_metric
+    from foveate.texture.texture import EncoderStamp
 
-    number, parts = _shard(shard)
     _, by = make_engine(engine, workers, gpus, address)
     resolved, images = resolve_encoder(encoder or "nano"), images_in(folders)
     check_int("rank", rank, 1, resolved.width, fix="16 is usual")  # now, not when hours have passed
-    metric = _metric(resolved, queries, pca) if parts == 1 else None
-    if parts == 1:
-        refuse_other_files(out)
-    moments_at = out.with_name(f"{out.name}.{number}-of-{parts}.moments")
-    with counting("images", len(images[number::parts])) as progress:
+    metric = query_metric_of(resolved) if queries is None else query_metric(_texts(queries, resolved))
+    refuse_other_files(out)
+    moments_at = out.with_name(f"{out.name}.moments")
+    with counting("images", len(images)) as progress:
         found = gather(
-            images, resolved, samples, seed=seed, part=(number, parts), checkpoint=moments_at,
+            images, resolved, samples, seed=seed, checkpoint=moments_at,
             worker_encoder=encoder or "nano", engine=by, progress=progress,
         )  # fmt: skip
     _list(found.bad)
-    if parts > 1:
-        print_json(moments=str(moments_at), images=found.done, bad=len(found.bad), samples=found.moments.count)
-        return
-    _write(found, resolved, out, rank, metric, queries, pca)
+    source = queries.name if queries is not None else "names" if getattr(resolved, "names", ()) else "nouns"
+    made = {k: v for k, v in found.what.items() if k != "part"} | {"bad": len(found.bad), "queries": source}
+    stamp = EncoderStamp(resolved.name, resolved.revision, resolved.width)
+    basis = fit_basis(found.moments, metric, rank, stamp, made)
+    basis.save(out)
     moments_at.unlink(missing_ok=True)
-
-
-@app.command(epilog="Example:  foveate basis merge basis.safetensors.*.moments -o basis.safetensors")
-def merge(
-    moments: Annotated[list[Path], typer.Argument(help="What 'fit --shard' wrote, all of it.")],
-    out: Out = Path("basis.safetensors"),
-    rank: Rank = 16,
-    encoder: EncoderName = None,
-    queries: Queries = None,
-    pca: Pca = False,
-) -> None:
-    """Make one basis of the parts that were gathered on several machines."""
-    from foveate.core.errors import OptionError
-    from foveate.encoders.load import resolve_encoder
-    from foveate.store.shared_basis import Gathered
-    from foveate.store.shared_basis import merge as merge_moments
-
-    resolved = resolve_encoder(encoder or "nano")
-    whole = merge_moments([Gathered.load(path) for path in moments])
-    if whole.what["encoder"] != f"{resolved.name} {resolved.revision}":
-        raise OptionError(
-            f"features of encoder '{whole.what['encoder']}'",
-            expected=f"'{resolved.name} {resolved.revision}'",
-            fix="name the encoder of 'foveate basis fit' with --encoder",
-        )
-    _write(whole, resolved, out, rank, _metric(resolved, queries, pca), queries, pca)
+    shares = basis.values / max(float(basis.values.sum()), 1e-30)
+    kept, largest = round(float(shares[:rank].sum()), 4), round(float(shares[0]), 4)
+    typer.echo(f"rank {rank} keeps {kept:.3f} of the squared scores; the first direction alone {largest:.3f}")
+    counts = {name: basis.made[name] for name in ("images", "bad", "samples")}
+    print_json(basis=str(out), rank=rank, **counts, kept=kept, largest=largest, encoder=resolved.name)
 
 
 @app.command(epilog="Example:  foveate basis check basis.safetensors photos --queries questions.txt")
@@ -157,35 +133,6 @@ def check(
     raise typer.Exit(0 if result.passed else 1)
 
 
-def _metric(encoder: Any, queries: Path | None, pca: bool) -> Any:
-    """Of the file's questions, of the bank, or (None) plain PCA."""
-    from foveate.language.negatives import query_metric_of
-    from foveate.texture.basis import query_metric
-
-    if queries is not None:
-        return query_metric(_texts(queries, encoder))
-    return None if pca else query_metric_of(encoder)
-
-
-def _write(found: Any, encoder: Any, out: Path, rank: int, metric: Any, queries: Path | None, pca: bool) -> None:
-    from foveate.store.shared_basis import fit as fit_basis
-    from foveate.texture.texture import EncoderStamp
-
-    source = queries.name if queries is not None else "none: PCA" if pca else _bank_name(encoder)
-    made = {k: v for k, v in found.what.items() if k != "part"} | {"bad": len(found.bad), "queries": source}
-    basis = fit_basis(found.moments, metric, rank, EncoderStamp(encoder.name, encoder.revision, encoder.width), made)
-    basis.save(out)
-    shares = basis.values / max(float(basis.values.sum()), 1e-30)
-    kept, largest = round(float(shares[:rank].sum()), 4), round(float(shares[0]), 4)
-    typer.echo(f"rank {rank} keeps {kept:.3f} of the squared scores; the first direction alone {largest:.3f}")
-    counts = {name: basis.made[name] for name in ("images", "bad", "samples")}
-    print_json(basis=str(out), rank=rank, **counts, kept=kept, largest=largest, encoder=encoder.name)
-
-
-def _bank_name(encoder: Any) -> str:
-    return "names" if getattr(encoder, "names", ()) else "nouns"
-
-
 def _texts(queries: Path | None, encoder: Any) -> Any:
     """Unit vectors of questions: the file's lines, or the bank."""
     from foveate.encoders.protocol import encode_texts
@@ -212,13 +159,6 @@ def _limits(texts: list[str]) -> Any:
             names = f"NAME=NUMBER; names: {', '.join(known)}"
             raise OptionError(f"--limit {text}", expected=names, fix="spearman=0.95") from None
     return Limits(**limits)
-
-
-def _shard(text: str) -> tuple[int, int]:
-    number, _, parts = text.partition("/")
-    if not (number.isdecimal() and parts.isdecimal() and int(number) < int(parts)):
-        raise typer.BadParameter(f"--shard {text}: expected I/N, from 0/N to N-1/N")
-    return int(number), int(parts)
 
 
 def _list(bad: tuple[tuple[str, str], ...]) -> None:

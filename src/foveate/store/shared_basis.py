@@ -276,7 +276,7 @@ def merge(parts: Sequence[Gathered]) -> Gathered:
         raise OptionError(
             f"parts {', '.join(numbers)}: {wrong}",
             expected=f"0/{count} to {count - 1}/{count} of one run over the same images, each once",
-            fix="run the missing ones with 'foveate basis fit --shard', with the same options and folders",
+            fix="gather the missing ones, with the same keywords and folders",
         )
     moments, bad = reduce(add, [one.moments for one in parts]), tuple(each for one in parts for each in one.bad)
     return Gathered(moments, sum(one.done for one in parts), bad, ReadOnly({**whats[0], "part": "0/1"}))
@@ -321,7 +321,7 @@ def gather(
     """
     number, parts = part
     if not 0 <= number < parts:
-        raise OptionError(f"part {number} of {parts}", expected=f"0 to {parts - 1}", fix="--shard 0/4")
+        raise OptionError(f"part {number} of {parts}", expected=f"0 to {parts - 1}", fix="part=(0, 4)")
     if not images:
         raise OptionError("no images", expected="at least one", fix="images_in(folders) finds them")
     mine = images[number::parts]
