@@ -35,7 +35,8 @@ from foveate.language.cues import Cue
 from foveate.language.query import prepare
 from foveate.pipeline import encode, score
 from foveate.relevance.evidence import follow, own_motion, plane_of
-from foveate.relevance.fusion import Linear, Tensions, information, perspective, segment_means
+from foveate.relevance.fusion import Linear, Tensions, information, perspective
+from foveate.relevance.steps import segment_means
 from foveate.texture.texture import Texture
 from foveate.tiles.re_encode import refine as look_again
 from foveate.video import stream

@@ -32,7 +32,7 @@ from foveate.core.checks import check_choice
 from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import allocate, encode, score
-from foveate.relevance.fusion import ScoreOptions
+from foveate.relevance.options import CheckedScoring
 from foveate.texture.basis import compress, principal
 from foveate.video.state import StreamSettings, step
 
@@ -144,7 +144,7 @@ def gathering() -> Twins:
 def asking() -> Twins:
     """A plain question, and the same through all that others need: weights named, as they are; measured: 1.4."""
     texture, text = encode(crop_square(PHOTO, SIDE)), "a dog"
-    usual = ScoreOptions().smoothing
+    usual = CheckedScoring().smoothing
     return Twins(
         "score and allocate: a plain question for the general way",
         lambda: [allocate(score(texture, text, smoothing=usual), KEPT) for _ in range(10)],

@@ -15,7 +15,7 @@ import typer
 import foveate
 from foveate.cli.main import app
 from foveate.core import options
-from foveate.relevance.fusion import DEFAULTS, Scoring, ScoringOptions
+from foveate.relevance.options import DEFAULTS, Scoring, ScoringOptions
 from foveate.relevance.presets import PRESETS
 from foveate.video.state import Propagation, StreamSettings
 from foveate.video.streams import stream as follow

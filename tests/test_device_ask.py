@@ -24,7 +24,7 @@ from foveate.encoders.protocol import Calibration
 from foveate.language.negatives import negatives_of
 from foveate.language.query import prepare
 from foveate.reading.words import Word, Words
-from foveate.relevance.fusion import DEFAULTS
+from foveate.relevance.options import DEFAULTS
 from foveate.relevance.scoring import score_query
 from foveate.relevance.torch import score_on_device
 from foveate.relevance.written import page_of

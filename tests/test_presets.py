@@ -18,7 +18,7 @@ from foveate import Texture
 from foveate.cli.main import app
 from foveate.core.errors import ChannelError, MissingExtraError, OptionError
 from foveate.reading.words import Word
-from foveate.relevance.fusion import Scoring
+from foveate.relevance.options import Scoring
 from foveate.relevance.presets import PRESETS, PresetName, find_preset, preset_of, remember_preset
 from tests.conftest import PHOTOS
 

@@ -16,7 +16,7 @@ from foveate.encoders.protocol import Calibration
 from foveate.language.negatives import Negatives
 from foveate.language.query import prepare
 from foveate.reading.words import Word, Words
-from foveate.relevance.fusion import DEFAULTS
+from foveate.relevance.options import DEFAULTS
 from foveate.relevance.scoring import score_maps, score_query
 from foveate.relevance.value import Relevance
 

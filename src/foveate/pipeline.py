@@ -33,7 +33,7 @@ from foveate.language.query import prepare
 from foveate.reading.pdf import PdfPage, is_pdf, open_source
 from foveate.reading.readers import ReadBy, choose_reader, read_picture
 from foveate.reading.words import Words
-from foveate.relevance.fusion import DEFAULTS, Scoring, parse_options
+from foveate.relevance.options import DEFAULTS, Scoring, parse_options
 from foveate.relevance.presets import PresetName, fill, find_preset, remember_preset
 from foveate.relevance.scoring import score_query
 from foveate.relevance.torch import DeviceRelevance, DeviceRelevances, check_supported, score_on_device

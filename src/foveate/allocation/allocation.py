@@ -134,7 +134,7 @@ def allocate_relevance(relevance: Relevance, budget: Budget, keep: Keep) -> Allo
     floors = max(check_floor(keep.floor), (1 - trust) * ABSENT_FLOOR), 1.0
     eligible = None if relevance.valid is None else relevance.valid > 0
     features = None if isinstance(keep.policy, TopK | None) else relevance.features  # checking them takes time
-    kept, marks = _choose(key, relevance.grid, number, keep, floors, eligible, features)
+    kept, marks = choose_cells(key, relevance.grid, number, keep, floors, eligible, features)
     reasons = {name: plane.ravel()[kept] for name, plane in relevance.reasons.items()} | marks
     scores = relevance.map.ravel()[kept]
     return Allocation(kept, scores, relevance.grid, ReadOnly(reasons), relevance.words, relevance.texture)
@@ -170,11 +170,11 @@ def allocate_map(
     """
     plane, share = np.asarray(scores, np.float32), check_floor(floor)
     keep = Keep(share, policy, protected, window)
-    kept, reasons = _choose(plane, grid, budget, keep, (share, share), eligible, features)
+    kept, reasons = choose_cells(plane, grid, budget, keep, (share, share), eligible, features)
     return Allocation(kept, plane.ravel()[kept], grid, ReadOnly(reasons))
 
 
-def _choose(
+def choose_cells(
     plane: Floats,
     grid: Grid,
     budget: int,
@@ -183,7 +183,11 @@ def _choose(
     eligible: Bools | None,
     features: Floats | None,
 ) -> tuple[Indices, dict[str, Floats]]:
-    """The kept cells of `allocate_map`, and their reasons. `floors`: of any map, and of a map of one value."""
+    """Exactly `budget` cells of a map, ascending, and why: planes "protected" and "floor" of the kept cells.
+
+    In this order: protected cells; evenly spread cells for the floor's share; what the policy chooses.
+    `floors`: the share of any map, and of a map whose cells are all equal, which gives nothing to choose by.
+    """
     if plane.shape != grid.shape or math.isnan(low := plane.min()):
         raise OptionError(
             f"a map of shape {list(plane.shape)}" + (" with NaN" if plane.shape == grid.shape else ""),

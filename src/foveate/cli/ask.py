@@ -74,7 +74,7 @@ def ask(
     from foveate.core.files import make_folder
     from foveate.encoders.load import load_encoder
     from foveate.reading.pdf import open_source
-    from foveate.relevance.fusion import parse_options
+    from foveate.relevance.options import parse_options
     from foveate.relevance.presets import find_preset
     from foveate.texture.texture import Texture
     from foveate.vlm import Choosing, load

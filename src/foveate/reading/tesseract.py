@@ -104,6 +104,7 @@ def find_program() -> str:
 
 @lru_cache(maxsize=4)
 def version_of(program: str | None) -> str:
+    """The version of a Tesseract program, from what it prints."""
     if program is None:
         return ""
     try:

@@ -8,14 +8,16 @@
 * composition: maps of the things that a phrase is made of become the map of the phrase.
 * evidence: planes that the words of a question ask for (colours, motion).
 * written: the words of an image that answer a question, as a plane.
-* fusion: the map beside its segments, cues, a prior, and what is in the pixels; options of `foveate.score`.
+* options: the keywords of `foveate.score`. steps: segments, cues, words, weights, a prior and a fusion, in this order.
+* fusion: ways to combine the map with what is in the pixels and what stands out.
 * presets: names for keywords of encode and score together.
 * passes: maps kept as planes for later questions.
 """
 
 from foveate.core.gone import gone_from
 from foveate.relevance.boxes import Overlap, cells_of, overlap
-from foveate.relevance.fusion import Fusion, Linear, Participation, ScorerWeights, ScoringOptions, Tensions
+from foveate.relevance.fusion import Fusion, Linear, Participation, ScorerWeights, Tensions
+from foveate.relevance.options import ScoringOptions
 from foveate.relevance.passes import add_dialogue, add_map, add_phrases, add_word_maps
 from foveate.relevance.value import Relevance, Relevances
 

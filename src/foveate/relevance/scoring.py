@@ -30,7 +30,8 @@ from foveate.language.query import Query
 from foveate.relevance.composition import compose
 from foveate.relevance.confidence import peak
 from foveate.relevance.evidence import evidence_of
-from foveate.relevance.fusion import DEFAULTS, ScoreOptions, combine, segment_means, smooth
+from foveate.relevance.options import DEFAULTS, CheckedScoring
+from foveate.relevance.steps import combine, segment_means, smooth
 from foveate.relevance.value import Relevance
 from foveate.relevance.written import asks_for_words, page_of, read_map
 from foveate.texture.texture import Texture
@@ -46,7 +47,7 @@ def score_query(
     query: Query,
     calibration: Calibration,
     negatives: Negatives | None = None,
-    options: ScoreOptions = DEFAULTS,
+    options: CheckedScoring = DEFAULTS,
 ) -> Relevance:
     """The relevance of one prepared question. `negatives` is needed where the calibration's contrast is above 0."""
     if not query.phrases:
@@ -120,7 +121,7 @@ def empty_relevance(texture: Texture, text: str) -> Relevance:
     return Relevance(text, nothing, nothing, 0.0, ReadOnly({}), reasons, **_fields_of(texture))
 
 
-def score_nothing(texture: Texture, text: str, options: ScoreOptions = DEFAULTS) -> Relevance:
+def score_nothing(texture: Texture, text: str, options: CheckedScoring = DEFAULTS) -> Relevance:
     """The relevance of a question that names no thing: of what was read ("who is it from?"), writing, a prior."""
     nothing = replace(empty_relevance(texture, text), preset=options.preset)
     reading = read_map(texture, text, {}) if options.reading and asks_for_words(text) else None

@@ -26,7 +26,8 @@ from foveate.language.query import Query, quoted
 from foveate.relevance.composition import compose
 from foveate.relevance.confidence import DETECTED, in_digits, peak_cells
 from foveate.relevance.evidence import evidence_of, follow, plane_of
-from foveate.relevance.fusion import Participation, ScoreOptions
+from foveate.relevance.fusion import Participation
+from foveate.relevance.options import CheckedScoring
 from foveate.relevance.scoring import CHUNK, OF_THE_QUESTION, Floats, join_confidences
 from foveate.relevance.value import Relevance, Relevances
 from foveate.relevance.written import page_of
@@ -138,7 +139,7 @@ def copied(tensor: Tensor) -> NDArray[Any]:
 
 
 def score_on_device(
-    texture: DeviceTexture, query: Query, calibration: Calibration, negatives: Negatives | None, options: ScoreOptions
+    texture: DeviceTexture, query: Query, calibration: Calibration, negatives: Negatives | None, options: CheckedScoring
 ) -> DeviceRelevance:
     """The relevance of one prepared question. Raises DeviceError for what only the texture on the CPU can do."""
     check_supported(texture, options)
@@ -186,7 +187,7 @@ def score_on_device(
     )
 
 
-def check_supported(texture: DeviceTexture, options: ScoreOptions) -> None:
+def check_supported(texture: DeviceTexture, options: CheckedScoring) -> None:
     """Raises DeviceError for what was read in the image, and for fusions."""
     host, why = texture.texture, ""
     if options.reading and (host.words or (host.words is None and page_of(host)[1] is not None)):
@@ -235,7 +236,7 @@ def _sent(array: NDArray[Any], texture: DeviceTexture) -> Tensor:
 
 
 def _segment_means(texture: DeviceTexture, plane: Tensor) -> Tensor:
-    """`fusion.segment_means` of a map [h, w]."""
+    """`steps.segment_means` of a map [h, w]."""
     sums = texture.sizes.new_zeros(len(texture.sizes)).index_add_(0, texture.segments, plane.ravel().double())
     return (sums / texture.sizes).float()[texture.segments].reshape(plane.shape)
 
@@ -260,9 +261,9 @@ def _combine(
     query: Query,
     reasons: dict[str, Tensor],
     weights: dict[str, float],
-    options: ScoreOptions,
+    options: CheckedScoring,
 ) -> Tensor:
-    """`fusion.combine`, in its order, without what was read and without a fusion."""
+    """`steps.combine`, in its order, without what was read and without a fusion."""
     found, host = reasons["participation"], texture.texture
     if options.smoothing and host.has("cluster_id"):
         reasons["segment"] = _segment_means(texture, found)

@@ -26,7 +26,7 @@ from foveate.channels.attention import accumulate
 from foveate.core.checks import check_choice, check_int, check_number
 from foveate.core.errors import OptionError
 from foveate.language.dialogue import PRIOR_WEIGHTS, refers_back
-from foveate.relevance.fusion import ScoringOptions
+from foveate.relevance.options import ScoringOptions
 from foveate.relevance.passes import DECAY as DECAY
 from foveate.relevance.passes import HISTORY as HISTORY
 from foveate.relevance.passes import shared_map

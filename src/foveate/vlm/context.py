@@ -26,7 +26,7 @@ from foveate.core.errors import OptionError, QueryError
 from foveate.language.dialogue import PRIOR_WEIGHTS, GoesBack, refers_back
 from foveate.language.query import check_text
 from foveate.pipeline import score
-from foveate.relevance.fusion import Scoring, parse_options
+from foveate.relevance.options import Scoring, parse_options
 from foveate.relevance.passes import HISTORY, add_dialogue
 from foveate.relevance.scoring import score_nothing
 from foveate.relevance.value import Relevance

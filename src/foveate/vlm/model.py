@@ -23,7 +23,7 @@ from foveate.core.errors import BudgetError, BudgetWarning, OptionError, PromptE
 from foveate.core.gone import without
 from foveate.core.image import ImageSource
 from foveate.core.readonly import ReadOnly
-from foveate.relevance.fusion import ScoringOptions
+from foveate.relevance.options import ScoringOptions
 from foveate.relevance.presets import PresetName
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture

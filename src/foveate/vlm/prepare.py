@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from foveate.allocation.allocation import Allocation
 from foveate.core.checks import check_choice, check_type, keyword
 from foveate.core.errors import OptionError, QueryError, SceneError, warn
-from foveate.relevance.fusion import Scoring, ScoringOptions
+from foveate.relevance.options import Scoring, ScoringOptions
 from foveate.relevance.presets import preset_of
 from foveate.relevance.scoring import given_relevance
 from foveate.relevance.value import Relevance

@@ -17,7 +17,7 @@ from foveate.core.checks import check_int, keyword
 from foveate.core.errors import BudgetError
 from foveate.reading.words import Word, Words
 from foveate.relevance.evidence import plane_of
-from foveate.relevance.fusion import ScoringOptions, parse_options
+from foveate.relevance.options import ScoringOptions, parse_options
 from foveate.relevance.presets import preset_of
 from foveate.relevance.scoring import given_relevance
 from foveate.relevance.value import Relevance
