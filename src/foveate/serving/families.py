@@ -1,4 +1,4 @@
-"""The classes that vLLM looks up by architecture: stock ones with our mixins before them, made when it asks.
+"""The classes that vLLM looks up by architecture: stock ones with mixins placed first in their bases.
 
 A family that is served has its visual tokens chosen. Every other architecture with a multimodal processor gets its
 stock class with a processor that refuses a budget: a stock processor would take the unknown keyword, and ignore it.
@@ -28,13 +28,9 @@ from foveate.serving.request import check_others, parse_request, split_keywords,
 
 @dataclass(frozen=True)
 class ServedFamily:
-    """What is particular to a family.
+    """What is particular to a family: `find` and `take` as of layouts.py, `marks` that stand for an image in a prompt.
 
-    Attributes:
-        find: where the visual tokens of an image lie.
-        take: images out of a batch.
-        marks: what stands for an image in a prompt.
-        flat: whether positions are 0, 1, 2, ...; False for a model with M-RoPE.
+    flat: whether positions are 0, 1, 2, ...; False for a model with M-RoPE.
     """
 
     find: layouts.Find
@@ -72,7 +68,7 @@ def __getattr__(name: str) -> Any:
 
 
 def make_class(name: str, family: ServedFamily) -> type[Any]:
-    """The stock model class with our mixin before it, registered with the stock processor and our mixin before that."""
+    """The stock model class with our mixin first in its bases, registered with a processor class made alike."""
     from vllm import __version__
 
     check_version(__version__)  # first: the imports are hooks as well
@@ -85,7 +81,7 @@ def make_class(name: str, family: ServedFamily) -> type[Any]:
 
 
 class RefusingProcessor:
-    """Mixin before a stock `BaseMultiModalProcessor`."""
+    """Mixin placed first in the bases of a stock `BaseMultiModalProcessor`: refuses a budget."""
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
@@ -93,7 +89,6 @@ class RefusingProcessor:
         self._refuse(usual_request(told).budget)
 
     def apply(self, inputs: Any, timing_ctx: Any) -> Any:
-        """As stock, without a budget."""
         told, theirs = split_keywords(inputs.hf_processor_mm_kwargs)
         check_others(theirs)
         self._refuse(parse_request(told).budget)

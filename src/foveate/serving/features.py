@@ -1,8 +1,8 @@
 """Full features of images, in the engine's process, so that the next question about an image does not encode it again.
 
-Rows of all images lie in one tensor of fixed size, in pages. It is made with the model, so that vLLM counts it beside
-the weights. Where there is no room, the image goes that was used longest ago. Which images are kept follows from the
-order of the calls alone: the workers of a tensor-parallel engine keep the same ones.
+All rows lie in one tensor of fixed size, in pages. It is made with the model, so that vLLM counts it as memory of the
+weights. The image used longest ago makes room. This follows from the order of calls alone, so all workers of a
+tensor-parallel engine keep the same images.
 """
 
 from __future__ import annotations
@@ -19,12 +19,7 @@ FEATURES_MB = "FOVEATE_FEATURES_MB"
 
 
 class FeaturePool:
-    """Features of images by key, in a tensor of fixed size; see the module.
-
-    Args:
-        nbytes: at most; 0 keeps nothing.
-        width, dtype, device: of a row.
-    """
+    """Features of images by key, in at most `nbytes` bytes (0 keeps nothing). width, dtype, device: of a row."""
 
     def __init__(self, nbytes: int, width: int, dtype: torch.dtype, device: torch.device) -> None:
         pages = nbytes // (ROWS * width * dtype.itemsize)
@@ -44,7 +39,6 @@ class FeaturePool:
         return self.pages.nbytes
 
     def clear(self) -> None:
-        """Forget all images."""
         self._images.clear()
         self._free = list(range(len(self.pages)))
 

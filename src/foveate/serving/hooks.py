@@ -1,8 +1,7 @@
-"""vLLM's own classes by architecture, compared with what this plug-in calls of them.
+"""Checks that the vLLM methods and values this plug-in overrides or calls exist as expected; refuses unknown releases.
 
-vLLM's hooks for models out of its tree are methods and values without a promise. In a release that calls them in
-another way, a budget would be ignored, or an answer wrong, without an error. So a release is refused until its hooks
-were read by a person, and a hook that is missing or has other parameters is named.
+vLLM promises none of them. Where a release calls them in another way, a budget would be ignored, or an answer wrong,
+without an error. So a release is refused until a person has read its hooks.
 """
 
 from __future__ import annotations
@@ -90,9 +89,9 @@ def find_stock(architecture: str) -> type[Any]:
 
 
 def with_processor(model: type[Any], mixin: type[Any], hooks: Hooks, attributes: Mapping[str, Any]) -> type[Any]:
-    """The model class, registered with the processor of the class that it extends, `mixin` before it.
+    """The model class, registered with its stock processor's class with `mixin` placed first in the bases.
 
-    Raises: ModelError, when the processor is made, where that has not these hooks.
+    Raises ModelError, when the processor is made, where that lacks these hooks.
     """
     from vllm.multimodal import MULTIMODAL_REGISTRY
 

@@ -1,7 +1,7 @@
 """Where the visual tokens of an image lie in vLLM's prompts, and the fields that tell the engine which are kept.
 
-The grids are those of `foveate.vlm.families`, without a model at hand: `find` functions take (stock processor, (height,
-width) of an image, keywords of the stock processor). `take` functions take (a batch's inputs, numbers of images).
+No model is at hand: `find` functions take (stock processor, (height, width) of an image, keywords of the stock
+processor), `take` functions (a batch's inputs, numbers of images).
 """
 
 from __future__ import annotations
@@ -30,13 +30,9 @@ Keywords = Mapping[str, object]
 
 @dataclass(frozen=True, eq=False)
 class ImageTokens:
-    """Where an image's visual tokens lie.
+    """Where an image's visual tokens lie: `layout` in the image, `places` among the ids that stand for it, int64.
 
-    Attributes:
-        layout: in the image.
-        places: among the ids that stand for the image: int64 [visual tokens]. Others are tags of tiles, say.
-        span: those ids.
-        positions: that they take up in the full prompt; fewer than they are with M-RoPE.
+    span: those ids. positions: that they take up in the full prompt; with M-RoPE fewer than there are ids.
     """
 
     layout: TokenLayout
@@ -47,14 +43,11 @@ class ImageTokens:
 
 @dataclass(frozen=True, eq=False)
 class ChosenImage:
-    """What is kept of an image.
+    """What is kept of an image: `rows` of features, int64, ascending.
 
-    Attributes:
-        rows: of features, int64, ascending.
-        places: of the ids that stay among those that stand for the image, int64, ascending: kept visual tokens and
-            all that is no visual token.
-        visual: which of all ids are visual tokens, bool [span].
-        digest: int64 [2], of the image and of what the stock processor is told: by it the engine keeps features.
+    places: of the ids that stay among those that stand for the image, int64, ascending: kept visual tokens, and all
+    that is no visual token. visual: which of all ids are visual tokens, bool [span]. digest: int64 [2], of the image
+    and the keywords of the stock processor: the engine keeps features by it.
     """
 
     rows: NDArray[np.int64]

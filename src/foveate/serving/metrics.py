@@ -1,7 +1,7 @@
 """Counts for vLLM's /metrics, by prometheus_client, which vLLM brings.
 
-With one API process, /metrics shows that process alone. So the engine also writes what it counts into a file, in a
-folder that an environment variable names before the engine starts, and the API's process reads it.
+With one API process, /metrics shows that process alone. So the engine writes its counts into a folder, which an
+environment variable names before it starts, and the API's process reads them there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ class EngineCounts:
     """What the engine's processes wrote, for the registry of an API's process."""
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """Sums over the files."""
         written = list[bytes]()
         with suppress(OSError):  # somebody may have cleaned the folder of temporary files
             written = [path.read_bytes() for path in Path(os.environ[FOLDER]).iterdir()] if FOLDER in os.environ else []

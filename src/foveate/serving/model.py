@@ -1,13 +1,12 @@
-"""Mixins before vLLM's stock model classes, in the engine's process: only kept rows, at their original positions.
+"""Mixins placed first in the bases of vLLM's model classes (engine's process): only kept rows, at original positions.
 
 * Positions are those that the stock class gives to the full prompt, with the dropped placeholders put back.
 * An image is encoded whole, whatever is asked, and its features are kept (features.py) for the next question.
 * vLLM's scheduler counts kept tokens when it decides how many images are encoded together. So no more are encoded in
-  one call than have as many visual tokens as vLLM measured its memory for; only their pixels go to the device.
-* Models without M-RoPE: vLLM numbers their tokens itself, without gaps. It asks only a model whose configuration has an
-  M-RoPE section, and then passes rows of positions (time, row, column). So `SectionDeclared` gives the configuration a
-  section, where no layer looks for one, and `FlatPositions` passes the first of three equal rows on. The language model
-  is the stock one, with its stock RoPE.
+  one call than have as many visual tokens as vLLM measured its memory for.
+* Without M-RoPE, vLLM numbers tokens itself, without gaps. It asks a model only where the configuration has an M-RoPE
+  section, and then passes rows (time, row, column). So `SectionDeclared` adds a section, where no layer looks for one,
+  and `FlatPositions` passes the first of three equal rows on to the stock language model.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ SECTION = [1, 1, 1]  # only its length is read: three rows
 
 
 class ChosenRows:
-    """Mixin before a stock model class; see the module."""
+    """Mixin placed first in the bases of a stock model class; see the module."""
 
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         lora = vllm_config.lora_config
@@ -90,18 +89,17 @@ class ChosenRows:
         return super().embed_multimodal(**placed)  # type: ignore[misc]
 
     def _place(self, pixels: Any) -> Any:
-        """A tensor, or a list of tensors, on the model's device."""
         device = self._features.pages.device
         return pixels.to(device) if isinstance(pixels, torch.Tensor) else [each.to(device) for each in pixels]
 
     @staticmethod
     def take_images(inputs: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, Any]:
-        """What the stock model takes of a batch of images -> of some of them. Of the family."""
+        """What the stock model takes of some images of a batch. Of the family."""
         raise NotImplementedError
 
 
 class FlatPositions:
-    """Mixin behind `ChosenRows` and before a stock model class without M-RoPE."""
+    """Mixin placed between `ChosenRows` and a stock model class without M-RoPE."""
 
     supports_mrope = True
 
@@ -114,10 +112,9 @@ class FlatPositions:
         return torch.arange(len(input_tokens)).repeat(3, 1), 0
 
     def forward(self, input_ids: Any, positions: torch.Tensor, *args: Any, **keywords: Any) -> Any:
-        """As stock, with one row of positions.
+        """As stock, with one row of positions. They end at the last that RoPE has: a GPU would read beyond its table.
 
-        Positions end at the last one that RoPE has a row for: a GPU would read memory beyond its table. The tensor is
-        changed in place, because a captured graph reads the same memory in every call.
+        The tensor is changed in place: a captured graph reads the same memory in every call.
         """
         one = positions[0] if positions.ndim == 2 else positions
         one.clamp_(max=self._last_position)
@@ -129,7 +126,7 @@ class SectionDeclared:
 
     @staticmethod
     def verify_and_update_model_config(model_config: Any) -> None:
-        """Before anything asks whether the model has M-RoPE."""
+        """vLLM calls it before anything asks whether the model has M-RoPE."""
         model_config.hf_config.mrope_section = SECTION
 
     @staticmethod
@@ -166,14 +163,10 @@ def split_inputs(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
 
 
 def restore_prompt(ids: list[int], features: Sequence[Any]) -> tuple[list[int], list[Any], torch.Tensor]:
-    """The full prompt of a short one.
+    """Ids [L] of the short prompt -> (ids of the full one, features with their places in it, places of the short
+    prompt's tokens in it: int64 [L]).
 
-    Args:
-        ids: of the short prompt, [L].
-        features: vLLM's `MultiModalFeatureSpec`s: where each image lies in it, and what travels with it.
-
-    Returns ids of the full prompt, features with their places in it, and where the short prompt's tokens lie in the
-    full one: int64 [L].
+    features: vLLM's `MultiModalFeatureSpec`s: where each image lies in the short prompt, and what travels with it.
     """
     full, moved, kept, at = list[int](), list[Any](), list[torch.Tensor](), 0
     for feature in sorted(features, key=lambda each: each.mm_position.offset):

@@ -1,7 +1,7 @@
 """What vLLM loads in each of its processes at the start (entry point `vllm.general_plugins`).
 
-Nothing is checked here, as a server of another model would stop at it. A family's classes are made, and vLLM's hooks
-compared (hooks.py), when vLLM looks one up: before it loads a model.
+Nothing is checked here, as a server of another model would stop at it: families.py and hooks.py do, when vLLM looks up
+a class of ours, before it loads a model.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A mixin before vLLM's stock processors, in the API's process: it chooses tokens, and shortens the prompt to them.
+"""A mixin placed first in the bases of vLLM's processors (API's process): chooses tokens, shortens the prompt to them.
 
 * The choice is made once a request, and its rows are a part of every item's hash. So vLLM's caches of processed items,
-  of encoded images and of prompts hold apart two questions that keep other tokens, and share what keeps the same.
+  encoded images and prompts hold apart two questions that keep other tokens, and share what keeps the same.
 * Keywords of ours never reach the stock processor, which would build a new one for each question.
 * What the engine needs travels as fields of each image, in the CPU's memory, as positions are computed there.
 """
@@ -60,7 +60,7 @@ logger = logging.getLogger("vllm.foveate")
 
 
 class ChoosingProcessor:
-    """Mixin before a stock `BaseMultiModalProcessor`; see the module."""
+    """Mixin placed first in the bases of a stock `BaseMultiModalProcessor`; see the module."""
 
     find_tokens: Callable[..., ImageTokens]  # of the family: (processor, size, keywords of the stock processor)
     marks_of_images: tuple[str, ...]
@@ -247,7 +247,7 @@ class ChoosingProcessor:
         return replace(inputs, hf_processor_mm_kwargs={**theirs, CHOSEN: chosen})
 
     def _check_positions(self, needed: int) -> None:
-        """Tokens keep the positions that they have in the full prompt, and RoPE must have numbers for these."""
+        """Raises where RoPE has no numbers for the positions of the full prompt, which kept tokens have."""
         there = count_positions(self.info.ctx.model_config)  # type: ignore[attr-defined]
         if needed > there:
             raise ModelError(
@@ -273,7 +273,7 @@ class ChoosingProcessor:
 def pixels_of(items: Any, number: int) -> NDArray[np.uint8] | None:
     """An image as the stock processor gets it, uint8 [H, W, 3]; None where there are only features, or a name.
 
-    Raises ImageError for one that is too large, before it is unpacked, and for an array that is no image.
+    Raises ImageError for an array that is no image, and for one that is too large, before it is unpacked.
     """
     from vllm.multimodal.parse import ImageProcessorItems
 
@@ -303,10 +303,7 @@ def _leave_stock(inputs: Any, cause: ImageError) -> Any:
 
 
 def check_names(names: Mapping[str, Sequence[str | None]]) -> None:
-    """Refuse a name in vLLM's caches that a client gives to an image, and that is ours. Raises OptionError.
-
-    vLLM takes such a name as it is. With one of ours a client could put its own image in the place of another's.
-    """
+    """Refuse a client's name for an image that could be ours: in vLLM's caches it could replace another's image."""
     if any(name is not None and NAMED in name for given in names.values() for name in given):
         raise OptionError(f"a uuid with {NAMED!r} in it", expected="another uuid", fix="leave the uuid out")
 

@@ -1,10 +1,10 @@
-"""What a client may ask for beside its images, what the server asks for where it does not, and what a prompt asks.
+"""Options of a request, the server's defaults for them, and how the question is found in a prompt that names none.
 
     "mm_processor_kwargs": {"foveate_budget": 128, "foveate_question": "the red car"}
 
-A question that is not given is the last thing that the user said, found in the ids of the laid-out prompt: the
-tokenizer's chat template lays out a dialogue of known words, and what stands before and after them is what to look for.
-A prompt that the template did not lay out is read from behind its last image.
+The question is the last thing that the user said. The tokenizer's chat template lays out a dialogue of known words;
+what stands before and after them is looked for in the prompt. A prompt that the template did not lay out is read from
+behind its last image.
 """
 
 from __future__ import annotations
@@ -33,11 +33,9 @@ Budget: TypeAlias = int | Literal["auto"] | None
 class Request:
     """What is asked for, checked.
 
-    Attributes:
-        budget: visual tokens of all images of the request together, "auto", or None for all of them: the stock answer.
-        question: what to look for, where that is not what the prompt asks.
-        preset: as of `foveate.encode` and `foveate.score`.
-        floor: share of the budget that is spread evenly, in [0, 1]; None as `VLM.prepare` decides it.
+    budget: visual tokens of all images of the request together, "auto", or None for all of them: the stock answer.
+    question: what to look for, where that is not what the prompt asks. preset: as of `foveate.encode`, `foveate.score`.
+    floor: share of the budget that is spread evenly, in [0, 1]; None as `VLM.prepare` decides it.
     """
 
     budget: Budget = None
@@ -55,7 +53,7 @@ def split_keywords(keywords: Mapping[str, object]) -> tuple[dict[str, object], d
 def check_others(theirs: Mapping[str, object], environment: Mapping[str, str] = os.environ) -> None:
     """Refuse a client's keywords for the stock processor where the server's owner wants none. Raises OptionError.
 
-    The flag of vLLM admits them all, and {"patch_size": 7} ends the engine of a Qwen, in stock vLLM too.
+    vLLM's flag admits them all, and {"patch_size": 7} ends the engine of a Qwen.
     """
     if theirs and environment.get(ONLY, "0") != "0":
         raise OptionError(
@@ -68,7 +66,7 @@ def check_others(theirs: Mapping[str, object], environment: Mapping[str, str] = 
 def parse_request(ours: Mapping[str, object], usual: Request = Request()) -> Request:  # immutable
     """Keywords that begin with `foveate_` -> what is asked for; `usual` where they do not say.
 
-    Raises: BudgetError, QueryError, OptionError; all are ValueErrors, which vLLM's server answers with status 400.
+    Raises BudgetError, QueryError, OptionError: ValueErrors, which vLLM's server answers with status 400.
     """
     if unknown := sorted(set(ours) - set(KEYS)):
         near = difflib.get_close_matches(unknown[0], KEYS, n=1)
@@ -173,11 +171,7 @@ def find_marks(tokenizer: Any) -> TurnMarks:
 
 
 def find_question(prompt: str, marks: TurnMarks, images: Sequence[str]) -> str:
-    """The last thing that the user said in a prompt; "" where there are no words.
-
-    Args:
-        images: what stands for an image in a prompt: without a template's marks the question begins behind the last.
-    """
+    """The last thing that the user said in a prompt, or "". images: what stands for an image in it."""
     start = prompt.rfind(marks.before) if marks.before else -1
     if start >= 0:
         text = prompt[start + len(marks.before) :]

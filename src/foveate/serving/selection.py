@@ -1,7 +1,7 @@
 """Images, question and budget -> the rows of features that are kept, as `foveate.vlm` chooses them.
 
-A texture is made once and kept by what the image shows. Several images of a request share its budget: as many tokens go
-to each as it has among the best of all, and at least one, as an image without any would have no place in the prompt.
+A texture is made once and kept by what the image shows. Several images of a request share its budget: as many tokens
+go to each as it has among the best of all, and at least one: vLLM gives an image without any no place in the prompt.
 """
 
 from __future__ import annotations
@@ -38,12 +38,10 @@ Outcome = Literal["chosen", "unsearched", "all"]
 
 @dataclass(frozen=True, eq=False)
 class ImageRows:
-    """What is kept of the images of a request.
+    """What is kept of the images of a request: `rows` of features of each image, int64, ascending.
 
-    Attributes:
-        rows: of features, of each image: int64, ascending.
-        outcome: "chosen"; "unsearched" for a question that names nothing; "all" where the budget holds everything.
-        seconds: to score and to choose.
+    outcome: "chosen"; "unsearched" for a question that names nothing; "all" where the budget holds everything.
+    seconds: to score and to choose.
     """
 
     rows: tuple[Indices, ...]
@@ -88,7 +86,7 @@ def select_rows(
 ) -> ImageRows:
     """The rows that a question keeps of the images of a request. `budget`, `floor`: as of `Request`.
 
-    Raises: BudgetError for fewer tokens than images; OptionError, ChannelError.
+    Raises BudgetError for fewer tokens than images; OptionError, ChannelError.
     """
     start = time.perf_counter()
     there = [layout.selectable for layout in layouts]

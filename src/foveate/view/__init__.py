@@ -5,7 +5,7 @@
     clips.py      a clip: its pictures by number, and frames of its stream for the questions asked
     session.py    what is shown, how it is encoded, its images by id and their textures
     app.py        a target -> an ASGI application (Starlette), with the page
-    images.py     take an image, describe it, its pixels, its channels; photographs to begin with
+    images.py     take an image, describe it, its pixels, its channels; sample photographs
     questions.py  the map of a question, why, and what it goes by beside its words: a gaze, a dialogue
     models.py     a vision-language model's answers, beside the tokens that it saw
     service.py    an operation: what it takes (pydantic), its answer, its description (OpenAPI)
@@ -14,6 +14,6 @@
     server.py     the application on a port of this machine (uvicorn)
     static/       the page: JavaScript modules without a build step
 
-The browser colours, thresholds and allocates by itself (static/allocate.js is `foveate.allocate`, tested cell by cell);
-the server only encodes and scores. It keeps no state but textures: two tabs cannot mix.
+The browser colours, thresholds and allocates (static/allocate.js equals `foveate.allocate`, tested cell by cell); the
+server only encodes and scores. It keeps no state but textures: two tabs cannot mix.
 """

@@ -1,4 +1,4 @@
-"""The viewer as an ASGI application: a target's operations behind a guard, and the files of the page."""
+"""Builds the ASGI application: operations of what is shown, behind guard.py's checks, and the page's files."""
 
 from __future__ import annotations
 
@@ -38,11 +38,8 @@ def make_app(
 ) -> Starlette:
     """The application for a target (`opening.open_target`). `app.state.prepare()` loads what questions will need.
 
-    Args:
-        model: that answers questions (`models.load_late`).
-        hosts: names of this machine in the Host header; None takes any, which only a token makes safe.
-        token: what every request must bring.
-        limits: of requests (guard.py).
+    model: that answers questions (`models.load_late`). hosts: names of this machine in the Host header; None takes any,
+    which only a token makes safe. token: what every request must bring. limits: of requests (guard.py).
     """
     encoding = target.encoding
     pictures = Pictures(lambda id: target.find(id) or find_example(id), encoding)
@@ -62,13 +59,11 @@ def make_app(
 
 
 class AskedFile(Asked):
-    """A file of the page."""
-
     name: Annotated[str, Field(pattern=r"^[a-z]+\.(html|js|css|svg)$")] = "index.html"
 
 
 def page_routes(session: Mapping[str, Any]) -> list[Operation]:
-    """The page, its files, what it is told of the session as JSON, and the description of the service.
+    """The page, its files, the session as JSON, and the description of the service.
 
     session: kind, name, first (`Target.session`), encoding, reads, model.
     """

@@ -1,7 +1,7 @@
 """A clip: its pictures by number, and the answers of `foveate.video.stream` for each frame.
 
-Nothing runs by itself: a request for frames advances the stream for a moment and answers with the frames made, and the
-page asks again for more. Pictures and answers are kept up to a number of bytes.
+A request for frames advances the stream for a moment and answers with the frames made; the page asks again for more.
+Pictures and answers are kept up to a number of bytes.
 """
 
 from __future__ import annotations
@@ -54,9 +54,7 @@ def is_clip(path: Path) -> bool:
 class ClipPictures:
     """Pictures of a clip by number, decoded in order; for an earlier one decoding begins again.
 
-    Attributes:
-        id: of the clip, 24 hexadecimal digits.
-        count: pictures in the clip; None until the end was reached.
+    id: 24 hexadecimal digits. count: pictures in the clip; None until the end was reached.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,7 +67,6 @@ class ClipPictures:
         self._jpegs: LRUCache[int, bytes] = LRUCache(JPEGS, len)
 
     def open(self) -> VideoClip:
-        """The clip from its beginning."""
         return open_clip(self._path, long_side=LONG_SIDE)
 
     def describe(self) -> dict[str, Any]:
@@ -143,17 +140,13 @@ class AskedFrames(ClipQuestions):
 
 
 class AskedPicture(AskedImage):
-    """A picture of a clip."""
-
     number: Number
 
 
 class ClipRun:
     """The stream of a clip for some questions: every frame once. One thread at a time, under its lock.
 
-    Attributes:
-        next: number of the frame that comes next.
-        ended: whether there is none.
+    next: number of the frame that comes next. ended: whether there is none.
     """
 
     def __init__(self, clip: VideoClip, asked: ClipQuestions, encoding: SessionEncoding = USUAL) -> None:
@@ -190,8 +183,8 @@ class ClipRuns:
     def frames(self, asked: ClipQuestions, first: int, most: int = MOST) -> Message:
         """Frames from a number on: the known ones, and what can be made in MOMENT seconds; perhaps none.
 
-        Header: frames, a list (`describe_frame`); reached, the number of the frame that the run makes next; count, how
-        many the clip has, or None where the end was not reached. Raises QueryError, BudgetError.
+        Header: frames (`describe_frame`); reached, the frame that the run makes next; count, of the clip, or None where
+        the end was not reached. Raises QueryError, BudgetError.
         """
         run = self._run(asked)
         with run.lock:
@@ -244,8 +237,8 @@ class ClipRuns:
 def describe_frame(frame: Frame) -> Message:
     """A frame for the page: a header, and arrays [h, w] whose names begin with its number.
 
-    N:map:I is the map of question I, float16; N:kept:I 0 for a cell that is not kept, 1 for one that is and was sent
-    before, 2 for one that is new; N:saliency; N:belief is the confidence of the features in levels of 1/255.
+    N:map:I is the map of question I, float16; N:kept:I 0 for a cell that is not kept, 1 for one that was sent before,
+    2 for a new one; N:saliency; N:belief is the confidence of the features in levels of 1/255.
     """
     answers: list[dict[str, Any]] = []
     arrays: dict[str, NDArray[Any]] = {}

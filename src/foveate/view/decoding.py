@@ -1,8 +1,7 @@
 """Uploads are decoded in a separate process (`python -m foveate.view.decoding`), as a hostile image may break decoders.
 
-That process has limits of memory and time, and can open no files. If it dies, the next image gets a new one.
-
-Both sides send 8 bytes of length, little-endian, and so many bytes: the file, and a message (wire.py).
+That process has limits of memory and time, and can open no files. If it dies, the next image gets a new one. Messages
+of both sides are 8 bytes of length, little-endian, and so many bytes: the file, or wire.py's arrays.
 """
 
 from __future__ import annotations
@@ -30,9 +29,7 @@ COMMAND = (sys.executable, "-P", "-m", "foveate.view.decoding")  # -P: no module
 class Decoder:
     """`load_image` of untrusted bytes, one image at a time; safe from many threads.
 
-    Args:
-        seconds: that one image may take.
-        memory: bytes of addresses that the process may have (where the system can say so: not on Windows).
+    seconds: that one image may take. memory: bytes of addresses that the process may have (not limited on Windows).
     """
 
     def __init__(self, seconds: float = SECONDS, memory: int = MEMORY) -> None:
@@ -166,7 +163,6 @@ def _first_free() -> int:
 
 
 def _serve(files: tuple[IO[bytes], IO[bytes]], memory: int) -> None:
-    """Decode until the other side ends."""
     import signal
 
     from PIL import Image

@@ -1,4 +1,4 @@
-"""A list of images: its operations, for a folder and for a store (stores.py); and a folder as a target.
+"""Operations for browsing images of a folder or store; and a folder as what the viewer shows.
 
 A folder is listed without reading a file; small pictures are made on request. Names of files are sent, never paths.
 """
@@ -53,12 +53,7 @@ class AskedPage(Asked):
 
 
 def gallery_routes(list_page: Callable[[AskedPage], Listing], thumbnail: Callable[[str], bytes]) -> list[Operation]:
-    """The operations of a list.
-
-    Args:
-        list_page: without a part, offset 0 looks again for what is there.
-        thumbnail: id -> a small JPEG.
-    """
+    """The operations of a list. list_page: offset 0 without a part lists anew. thumbnail: id -> a small JPEG."""
 
     def page(asked: AskedPage) -> dict[str, Any]:
         found = list_page(asked)
@@ -89,7 +84,6 @@ class FolderListing:
         return Listing(len(found), found[asked.offset : asked.offset + asked.limit], place)
 
     def find(self, id: str) -> ImageEntry | None:
-        """The image of an id."""
         source = self.files.get(id)
         return None if source is None else file_entry(id, source)
 
@@ -147,10 +141,7 @@ def file_entry(id: str, source: Source) -> ImageEntry:
 
 
 def make_thumbnail(source: Source) -> bytes:
-    """A JPEG of a file, upright, SIDE pixels along its long side at most. Raises ImageError.
-
-    A JPEG is decoded at a part of its size, which takes a tenth of the time.
-    """
+    """A JPEG of a file, upright, at most SIDE pixels long. Raises ImageError."""
     content = read(source).content
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:

@@ -3,10 +3,8 @@
 * Who: the Host header must name this machine, against DNS rebinding. Requests of other sites' pages are refused, and no
   answer allows them (no CORS). Where other machines can connect, a random token is needed, in a cookie or a header.
 * How much: bodies are counted while they come, each and all together; requests beyond a number wait.
-* How long: late bodies and answers are given up. Slow heads of requests and slow readers are dropped in server.py.
+* How long: late bodies and answers are given up. Slow clients are dropped in server.py.
 * The browser runs scripts of this server alone, makes no markup of text, and shows the page in no frame.
-
-An unexpected error is one line for the page, and a traceback in the terminal.
 """
 
 from __future__ import annotations
@@ -74,12 +72,7 @@ class Refusal(Exception):  # noqa: N818  # an answer, and no error of the progra
 
 
 class Guard:
-    """ASGI middleware.
-
-    Args:
-        hosts: names in the Host header that are this machine; None takes any, which only a token makes safe.
-        token: what every request must bring; None asks for none.
-    """
+    """ASGI middleware. hosts: names of this machine in the Host header; None takes any. token: None asks for none."""
 
     def __init__(
         self,
@@ -94,7 +87,6 @@ class Guard:
         self._turn = asyncio.Semaphore(limits.working)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         outgoing = _Outgoing(send)

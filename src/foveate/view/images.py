@@ -1,4 +1,4 @@
-"""Operations on an image: take one, describe it, its pixels, its channels; and photographs to begin with.
+"""Operations on one image: upload, description, pixels, channels; and the sample photographs.
 
 Channels are computed for each request and not kept with the texture: planes of pixels are large.
 """
@@ -127,10 +127,7 @@ def describe_image(id: str, texture: Texture) -> Message:
 
 
 def channel_names(texture: Texture) -> tuple[str, ...]:
-    """The 40 channels, what the texture has beside them, and what is derived from pixels; each once.
-
-    What is derived from the pixels of a large image takes seconds, and is left out.
-    """
+    """The 40 channels, and what else the texture has; without what is derived from pixels, if that takes seconds."""
     derived = tuple(each.name for each in DERIVED) if texture.grid.height * texture.grid.width <= MOST else ()
     return tuple(dict.fromkeys((*FULL40.names, *texture.built, *derived)))
 
@@ -194,7 +191,6 @@ def example_files() -> Mapping[str, Path]:
 
 
 def find_example(id: str) -> ImageEntry | None:
-    """A photograph by id, for `Pictures`."""
     path = example_files().get(id)
     return None if path is None else ImageEntry(id, path.name, lambda: load_image(path))
 

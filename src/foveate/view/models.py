@@ -1,7 +1,7 @@
 """A vision-language model's answers, beside the visual tokens that it saw.
 
-The model is loaded in a thread. It answers one question at a time, and stops where the request is given up. Its tokens
-are chosen by the relevance that /api/score would send.
+It is loaded in a thread, answers one question at a time, and stops where the request is given up. Its tokens are chosen
+by the relevance that /api/score would send.
 """
 
 from __future__ import annotations
@@ -123,10 +123,7 @@ def model_routes(pictures: Pictures, model: LateModel | None) -> list[Operation]
 def answer(
     vlm: VLM, encoded: EncodedImage, question: AskedAnswer, stop: threading.Event, encoder: str | None = None
 ) -> tuple[Prepared, Answer]:
-    """Ask a model, until `stop` is set: then the answer is what it has so far. encoder: as for `score`.
-
-    For a question that names no thing the tokens are chosen by its context, or by saliency and evenly.
-    """
+    """Ask a model, until `stop` is set: then the answer is what it has so far. encoder: as for `score`."""
     from transformers import StoppingCriteriaList
 
     from foveate.vlm import Turn

@@ -19,10 +19,7 @@ TEXTURE = ".safetensors"
 
 
 def open_target(path: Path | None, clip: bool = False, encoding: SessionEncoding = USUAL) -> Target:
-    """clip: a folder is a clip, too. encoding: of images that have no texture yet.
-
-    Raises ImageNotFoundError and the like for what is none of these, OptionError for an encoding that it cannot take.
-    """
+    """clip: a folder is a clip, too. encoding: of images without a texture. Raises OptionError, ImageError, ..."""
     return replace(_open(path, clip, encoding), encoding=encoding)
 
 
@@ -57,7 +54,6 @@ def open_texture(path: Path, encoding: SessionEncoding = USUAL) -> Target:
 
 
 def only(entry: ImageEntry) -> Target:
-    """One image as a target."""
     session = {"kind": "image", "name": entry.name, "first": entry.id}
     return Target(session, lambda id: entry if id == entry.id else None)
 

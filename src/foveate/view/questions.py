@@ -1,7 +1,7 @@
-"""Questions about an image: the map of one on every grid that the page offers, and what entered it.
+"""Operations on questions: the map on each grid of the page, and why it looks so.
 
-The browser allocates by itself, so it gets the map in float32 as `allocate` has it; "auto" is a number for each grid.
-A request brings its context (a gaze, a dialogue: vlm/context.py), as the server keeps no state of a page.
+The browser allocates, so it gets the map in float32 as `allocate` has it; "auto" is a number for each grid. A request
+brings its context (a gaze, a dialogue: vlm/context.py), as the server keeps no state of a page.
 """
 
 from __future__ import annotations
@@ -73,8 +73,7 @@ GridName = Annotated[str, Field(json_schema_extra={"enum": GRIDS})]  # checked b
 
 
 class AskedContext(Asked):
-    """An image and the context of questions about it: fixations [y, x, seconds] in pixels of the image, the share of
-    that gaze in a map, and the questions of earlier rounds, the oldest first."""
+    """An image and the context of questions about it, as in vlm/context.py."""
 
     image: ImageId
     gaze: Annotated[tuple[tuple[Seen, Seen, Seen], ...], Field(max_length=FIXATIONS)] = ()
@@ -83,7 +82,6 @@ class AskedContext(Asked):
 
     @property
     def context(self) -> Context:
-        """The same for foveate.vlm.context."""
         gaze, earlier = list(map(list, self.gaze)), list(self.earlier)
         return read_context({"gaze": gaze, "gaze_weight": self.gaze_weight, "earlier": earlier})
 
@@ -107,8 +105,6 @@ class AskedPriors(AskedContext):
 
 
 class AskedGrid(AskedImage):
-    """An image on a grid."""
-
     grid: GridName = "cells"
 
 
@@ -200,8 +196,7 @@ def is_unread(relevance: Relevance) -> bool:
 def describe_reasons(relevance: Relevance, grid: Grid) -> Message:
     """What entered the map, on a grid: float32 [h, w] each, as exact as `Allocation.why`.
 
-    `reason:NAME` are the planes of `Relevance.reasons`, in their order; `phrase:TEXT` those of `Relevance.parts`;
-    `logits` the raw score.
+    `reason:NAME` of `Relevance.reasons`, in order; `phrase:TEXT` of `Relevance.parts`; `logits`, the raw score.
     """
     moved = replace(relevance, features=None, texture=None).on(grid)
     header = {"reasons": list(moved.reasons), "phrases": list(moved.parts), "weights": dict(moved.weights)}

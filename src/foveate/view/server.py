@@ -29,12 +29,10 @@ class Watched(H11Protocol):
     reader: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """As of uvicorn."""
         super().connection_made(transport)
         self._watch_head()
 
     def data_received(self, data: bytes) -> None:
-        """As of uvicorn."""
         super().data_received(data)
         self._watch_head()
 
@@ -52,19 +50,16 @@ class Watched(H11Protocol):
             self.transport.abort()
 
     def pause_writing(self) -> None:
-        """As of uvicorn."""
         super().pause_writing()
         self.reader = self.loop.call_later(READ_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """As of uvicorn."""
         super().resume_writing()
         if self.reader is not None:
             self.reader.cancel()
             self.reader = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """As of uvicorn."""
         for each in (self.head, self.reader):
             if each is not None:
                 each.cancel()

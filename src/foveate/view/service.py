@@ -1,6 +1,6 @@
-"""The service behind the page: each `Operation` checks what comes, answers it, and is described (OpenAPI) by one line.
+"""The service behind the page: each `Operation` checks what comes (a pydantic model), answers it, and describes itself.
 
-What an operation takes is a pydantic model: its fields come from the address, the query string or the JSON body.
+The model's fields come from the address, the query string or the JSON body.
 """
 
 from __future__ import annotations
@@ -72,14 +72,10 @@ Share = Annotated[float, Field(strict=True, ge=0, le=1)]
 
 
 class Asked(BaseModel):
-    """What a request asks."""
-
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class AskedImage(Asked):
-    """An image by its id."""
-
     id: ImageId
 
 
@@ -88,12 +84,10 @@ class Operation(Route):
 
     Args:
         method, path: with names of the model's fields in it, "/api/images/{id}".
-        summary: for the description.
         call: the model -> the answer, in a thread; if it is async, (the model, the request) -> the answer. An answer is
             a Response, or what `answer` needs: a value for JSON, a Message, the bytes of a JPEG.
         asked: the model.
         answer: the type of the answer's content; several for files of the page.
-        status: of an answer.
         takes: describes a body that is not JSON, and parameters that `call` reads by itself.
         limiter: of threads, where there should be few.
     """
@@ -123,7 +117,7 @@ class Operation(Route):
         self.method, self._about = method.lower(), (summary, asked, answer, status, takes)
 
     def describe(self) -> Json:
-        """It in OpenAPI. Made when it is asked for, as schemas take a tenth of a second."""
+        """In OpenAPI. Made when it is asked for, as schemas take a tenth of a second."""
         summary, asked, answer, status, takes = self._about
         content = {answer: _schema(answer)} if isinstance(answer, str) else {kind: _schema(kind) for kind in answer}
         error = {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}

@@ -1,6 +1,6 @@
 """A session of the viewer: what it shows (`Target`), how it encodes and asks, its images by id and their textures.
 
-An id says nothing of a path: it is a hash of the bytes of an upload, or of name, size and time of a file.
+An id tells nothing of a path: it is a hash of an upload's bytes, or of a file's name, size and time.
 """
 
 from __future__ import annotations
@@ -42,11 +42,7 @@ STRIP = Picture(np.resize(np.arange(256, dtype=np.uint8), (8, 512, 3)), None, "s
 class SessionEncoding:
     """Keywords of `foveate.encode` that were named; None is its default.
 
-    Attributes:
-        encoder: a name; questions need it, too, where it does not come with foveate.
-        preset: what it is for.
-        long_side: working size in pixels, or the image's own.
-        read: whether to read what is written, or the reader's name.
+    encoder: also for questions. long_side: in pixels, or "native". read: whether to read, or the reader's name.
     """
 
     encoder: str | None = None
@@ -61,7 +57,6 @@ class SessionEncoding:
 
     @property
     def named(self) -> dict[str, Any]:
-        """The keywords beside the encoder."""
         keywords = {"preset": self.preset, "long_side": self.long_side, "read": self.read}
         return {name: value for name, value in keywords.items() if value is not None}
 
@@ -113,12 +108,8 @@ class ImageEntry:
 class Target:
     """What is shown, whatever kind it is (opening.py).
 
-    Attributes:
-        session: kind ("empty", "image", "folder", "store", "clip"), name, first (id of the image to begin with, or
-            None), and what a kind adds.
-        find: the image of an id; None where there is none.
-        routes: of this kind alone, given the session's pictures.
-        encoding: how images are encoded and asked about.
+    session: kind ("empty", "image", "folder", "store", "clip"), name, first (an id, or None), and what a kind adds.
+    find: the image of an id, or None. routes: of this kind alone, given the session's pictures.
     """
 
     session: Mapping[str, Any]
@@ -185,7 +176,7 @@ class Pictures:
 
 
 def file_id(path: Path) -> str:
-    """An id of a file that changes when the file does, and does not tell where it is."""
+    """An id of a file that changes with the file, and does not tell where it is."""
     about = path.stat()
     said = f"{os.path.abspath(path)}\0{about.st_size}\0{about.st_mtime_ns}"
     return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:24]  # not every name is Unicode

@@ -88,10 +88,7 @@ def open_store(path: Path, encoding: SessionEncoding = USUAL) -> Target:
 
 
 def describe_hits(query: str, hits: list[tuple[str, Hit]], unread: bool) -> Message:
-    """What the page gets of a search: for each hit a score and its map in steps of a 255th, best first.
-
-    hits: each with its content key. unread: whether nobody read the images.
-    """
+    """What the page gets of a search: for each hit (with its content key) a score and its map in 255 steps."""
     listed, maps, unknown = [], dict[str, NDArray[Any]](), dict[str, None]()
     for place, (key, hit) in enumerate(hits):
         said = [word.text for word in hit.words]

@@ -1,6 +1,6 @@
 """Messages: arrays in the format of safetensors, with a header of JSON in its metadata. `static/api.js` reads them.
 
-A module of its own, as the process that decodes uploads needs nothing else of the viewer.
+A module by itself, as the process that decodes uploads needs nothing else of the viewer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ Message: TypeAlias = tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]  # the
 
 
 def pack(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """A message."""
     content = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     return save(content, {"header": json.dumps(header, allow_nan=False)})
 

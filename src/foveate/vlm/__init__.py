@@ -1,23 +1,18 @@
 """Vision-language models in stock transformers, which get only the visual tokens that a question needs.
 
-    import foveate.vlm
-
-    vlm = foveate.vlm.load("Qwen/Qwen2.5-VL-3B-Instruct")      # by name or folder
-    vlm = foveate.vlm.attach(model, processor)                 # or a stock model you have; nothing is patched
+    vlm = foveate.vlm.load("Qwen/Qwen2.5-VL-3B-Instruct")      # or foveate.vlm.attach(model, processor)
     encoded = vlm.see("photo.jpg")                             # the encoder runs once
-    vlm.ask(encoded, "what does the sign say?", budget=128)    # select, generate; the next question selects again
-    vlm.ask_many(encoded, questions, budget=[64, 128, "auto"]) # one ragged batch
+    vlm.ask(encoded, "what does the sign say?", budget=128)    # the next question selects its own tokens
 
-A visual token is what the language model receives: a row of features in the place of one placeholder of the prompt. The
-room needs the extra `[vlm]` (transformers from 5.18 on). Begin with model.py:
+A visual token is what the language model receives: a row of features in the place of one placeholder of the prompt.
+The extra `[vlm]` is needed (transformers from 5.18 on). Begin with model.py:
 
 * model.py: `see`, `prepare`, `ask`, `ask_many`, `chat`. prepare.py: the steps of `prepare`, one function each.
 * families/: what is particular to each family of models, and where its visual tokens lie in an image.
 * select/: how many visual tokens are kept, and which; baselines; tokens that are given; regions for mode "crop".
 * inputs/: images -> what a model encodes; kept tokens -> the tensors of a call: ids, positions, features.
 * encoded.py: the values EncodedImage, Prepared, Answer. loader.py: which model is of which family; models by name.
-* chat.py: a dialogue, in which every round selects anew. context.py: its rules, for a question without a model.
-* lmms.py: the plug-in for lmms-eval.
+* chat.py: a dialogue. context.py: its rules, for a question without a model. lmms.py: the plug-in for lmms-eval.
 """
 
 from __future__ import annotations

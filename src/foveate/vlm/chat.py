@@ -4,13 +4,9 @@
     chat.ask("where is the dog?", budget=64)
     chat.ask("and what colour is it?", budget=64)     # names nothing: looks where the dialogue looked
 
-* Earlier questions and answers stay in the prompt; earlier selections do not.
-* What rounds found is kept as planes: `history`, what earlier questions were about, with decay (`shared_map`); and, of
-  models that return their attention, `attention_prev` and `attention_now`: where the last answer looked, in two layers.
-* A question that refers back ("is it open?") takes the history as a prior (language/dialogue.py). Where a preset has a
-  prior ("gaze"), that stays, and only a question that names nothing goes by the history.
-* A chat changes with time: use one from one thread at a time. It holds texts and planes only, and a round that fails
-  leaves it as it was.
+Earlier questions and answers stay in the prompt; what they were about is kept in planes: `history`, with decay, and
+`attention_prev`, `attention_now` (two layers of a model that returns its attention). A question that refers back
+(language/dialogue.py) takes the history as its prior; where a preset has a prior, only one that names nothing does.
 """
 
 from __future__ import annotations
@@ -71,7 +67,6 @@ class Turn:
     """A round of a dialogue, as plain values.
 
     Attributes:
-        question, answer: texts.
         tokens: (visual tokens the model got, visual tokens there are).
         prompt: tokens of the prompt, visual ones included.
         prior_weight: of the dialogue so far in this round's map; 0 for none.
@@ -85,10 +80,9 @@ class Turn:
 
 
 class Chat(OfModel):
-    """A dialogue about one EncodedImage. From `VLM.chat`.
+    """A dialogue about one EncodedImage, from `VLM.chat`; for one thread at a time. A round that fails changes nothing.
 
     Attributes:
-        encoded: what it is about.
         turns: the rounds that are in the prompt, oldest first.
     """
 
@@ -106,13 +100,12 @@ class Chat(OfModel):
         """Keywords that are not named here are those of `ask`, for every round.
 
         Args:
-            prior_weight: of the dialogue so far in a question that refers to it and names something besides, 0 to 1; .7
-                by default. With a prior in `scoring` it is that prior's weight instead.
+            prior_weight: of the dialogue in a question that refers to it and names something besides, 0 to 1; .7 by
+                default. With a prior in `scoring` it is that prior's weight.
             decay: how much of the history stays when a question names another thing, 0 to 1.
-            follow: the plane that questions which refer back go by: "history", or "attention_now" or "attention_prev"
-                where the model returns its attention; the history where it returned none.
-            layers: of the language model, whose attention becomes attention_prev and attention_now; negative numbers
-                count from the end.
+            follow: the plane that questions which refer back go by: "history", "attention_now" or "attention_prev"; the
+                history where the model returned no attention.
+            layers: of the language model, for attention_prev and attention_now; negative ones count from the end.
         """
         self.encoded = encoded
         self.turns: tuple[Turn, ...] = ()
@@ -167,10 +160,7 @@ class Chat(OfModel):
         return answer
 
     def forget(self, rounds: int | None = None) -> None:
-        """Take the oldest rounds out of the prompt; None: all, and the planes of the dialogue too.
-
-        Raises OptionError for more rounds than there are.
-        """
+        """Take the oldest rounds out of the prompt; None: all, and the planes too. Raises OptionError for too many."""
         if rounds is None:
             self.turns, self._planes = (), {}
             return
@@ -223,7 +213,6 @@ class Chat(OfModel):
         return next((planes for planes in found if planes and any(plane.any() for plane in planes)), None)
 
     def _has_prior(self, scoring: ScoringOptions) -> bool:
-        """Whether a preset has a prior of its own."""
         presets = (preset_of(texture, scoring.preset) for texture in self.encoded.textures)
         return any(preset.scoring.get("prior") is not None for preset in presets)
 

@@ -3,12 +3,8 @@
     context = read_context({"gaze": [[120, 200, 0.4]], "earlier": ["a bus"]})
     relevance, prior = score_in_context(texture, "and its wheels?", context)
 
-    gaze          fixations [[y, x, seconds], ...] in pixels of the image
-    gaze_weight   share of the gaze in a map, 0 to 1
-    earlier       the questions of earlier rounds, the oldest first
-
-The rules are those of `foveate.vlm.Chat`: a question that goes back (language/dialogue.py) takes the dialogue as a
-prior, any other takes the gaze. Where there is a gaze, only a question that names nothing goes by the dialogue.
+A question that goes back (language/dialogue.py) takes the dialogue as its prior, any other the gaze. Where there is a
+gaze, only a question that names nothing takes the dialogue. `foveate.vlm.Chat` has the same rules.
 """
 
 from __future__ import annotations
@@ -42,10 +38,7 @@ FIXATIONS = 200  # the same
 class Context:
     """What a question goes by beside its words.
 
-    Attributes:
-        gaze: fixations, float64 [n, 3]: y and x in pixels, seconds.
-        gaze_weight: share of the gaze in a map, in [0, 1].
-        earlier: questions of earlier rounds, the oldest first.
+    gaze: float64 [n, 3], y and x in pixels, seconds. gaze_weight: in [0, 1]. earlier: questions, the oldest first.
     """
 
     gaze: NDArray[np.float64]
@@ -106,12 +99,7 @@ def follow_dialogue(
 def find_prior(
     texture: Texture, query: str, context: Context, encoder: str | None = None, history: Floats | None = None
 ) -> Prior | None:
-    """The prior of a question; None where it goes by its words alone.
-
-    history: what `follow_dialogue` makes of the context, where that is known.
-
-    Raises QueryError for a text that is none, OptionError for a gaze beside the image.
-    """
+    """The prior of a question, or None. history: of `follow_dialogue`, if known. Raises QueryError, OptionError."""
     check_text(query)
     kind = refers_back(query)
     if context.earlier and (kind == "wholly" or (kind == "partly" and not len(context.gaze))):

@@ -58,15 +58,12 @@ class EncodedImage(OfModel):
     """One or several images, or a video, as a model has encoded them, for any number of questions. From `VLM.see`.
 
     Attributes:
-        model: that encoded them.
         images: uint8 [H, W, 3] each; of a video, the pictures that the model gets.
         textures: of each of them: what questions are scored on.
         layouts: where the visual tokens of each image lie; a video has one layout for all pictures.
-        spans: the ids that stand for each image, or for the video, in a prompt.
+        spans, mark: the ids that stand for each image, or the video, in a prompt; the part of its text they replace.
         features: of each image, or of the video; None if encoded for mode "sparse" only.
         inputs: what the processor made of the images; pixels only where a mode needs them again.
-        kind: "image" or "video".
-        mark: the part of a prompt's text that a span replaces.
     """
 
     model: Any
@@ -118,12 +115,11 @@ class Selection(OwnCopy, Drawable):
     """What a question keeps.
 
     Attributes:
-        question, mode: what is asked, and how the features are made.
         chosen: the kept visual tokens of each image; `chosen[0].kept[0]` is an Allocation, with indices, scores, mask.
         relevance: of the question, over each image.
         tokens: (visual tokens the model gets, visual tokens there are).
         seconds: of the parts: "score", "choose", "slice", "encode" (mode "sparse"), "see" (crops), "generate".
-        textures, layouts: those of the EncodedImage, to draw what the model sees. Of an answer they are not pickled.
+        textures, layouts: of the EncodedImage, for drawing. An answer is pickled without them.
     """
 
     _drawn_by: ClassVar[str] = "answer_page"
@@ -146,7 +142,6 @@ class Prepared(OfModel, Selection):
         text: input_ids, attention_mask [1, K] and position_ids [1, K] or [4, 1, K] of the kept tokens.
         features, family: of the kept visual tokens, and who wraps them for the model.
         keep: which tokens of the full prompt are there, bool [L].
-        model, kind: that it was prepared for; "image" or "video".
     """
 
     text: Mapping[str, Any]
@@ -177,9 +172,8 @@ class Answer(Selection):
         text: without special tokens.
         ids: generated ids, int64 [n].
         regions: mode "crop": what was cut out; the first of `chosen` is the whole picture, then come the regions.
-        attention: to the kept visual tokens, the mean of heads and of the answer's tokens: float32 [layers, n] for each
-            image, n as in `chosen[i].rows`. None where the model did not return it: it does in a chat, with
-            attn_implementation="eager".
+        attention: float32 [layers, n] of each image, n as in `chosen[i].rows`: the mean of heads and of the answer's
+            tokens. None where the model did not return it (a chat with attn_implementation="eager" does).
     """
 
     text: str

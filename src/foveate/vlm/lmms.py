@@ -1,17 +1,14 @@
 """foveate as a model of lmms-eval 0.7: the field's own benchmarks, with fewer visual tokens, by one command.
 
-    python -m lmms_eval --model foveate --tasks gqa,mme,pope \\
+    python -m lmms_eval --model foveate --tasks gqa,mme,pope \
         --model_args pretrained=llava-hf/llava-1.5-7b-hf,budget=128,method=relevance,mode=drop
 
-lmms-eval finds it by the entry point `lmms_eval.models` (pyproject.toml), which names `manifest`. method=random and so
-on are the baselines; budget=all is the stock model.
+lmms-eval finds it by the entry point `lmms_eval.models` (pyproject.toml), which names `manifest`.
 
-* The prompt is the task's, word for word. What is *scored* on the image is the question in it (`extract_question`):
-  "Answer using a single word" names no thing to look for.
+* The prompt is the task's, word for word. What is *scored* on the image is the question in it (`extract_question`).
 * The images encoded last are kept, by their pixels: benchmarks ask several questions about one image.
 * `until` cuts the answer, but for the default blank line, as in lmms-eval's own adapters.
-* Tasks of several rounds are dialogues (chat.py). New images begin a new one; where one does not fit the model's
-  context, its oldest rounds leave the prompt.
+* Tasks of several rounds are dialogues. Where one does not fit the model's context, it forgets its oldest rounds.
 
 Not covered: log-likelihoods, videos and sounds, and batches (several images in one call).
 """
@@ -84,13 +81,12 @@ def _model_class() -> type[Any]:
 
 
 class Evaluated:
-    """What lmms-eval's class of a model does, without its base class. Arguments come from --model_args.
+    """lmms-eval's class of a model without its base class. Arguments come from --model_args.
 
     Args:
         pretrained, dtype, device, encoder: as of `foveate.vlm.load`. Of several processes each takes its own GPU.
-        budget: visual tokens of each image: a number, "auto", "all", or a share: "25%".
-        method, mode: as of `VLM.prepare`; mode=crop uses the chat template, not the task's layout of the prompt, and is
-            not for tasks of several rounds.
+        budget: visual tokens of each image: a number, "auto", "all" (the stock model), or a share: "25%".
+        method, mode: as of `VLM.prepare`; "crop" uses the chat template, not the task's prompt; not for several rounds.
         floor, seed: as of `Choosing`.
         images: how many are kept encoded.
         read: as of `VLM.see`: auto (pages), True or False.
@@ -209,7 +205,6 @@ class Evaluated:
         return encoded
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
-        """Not covered."""
         raise NotImplementedError("foveate gives no log-likelihoods; choose tasks of output_type generate_until")
 
     def generate_until_multi_round(self, requests: Sequence[Any]) -> list[list[str]]:
@@ -231,7 +226,7 @@ class Evaluated:
         """All rounds of one document: the task says after each what comes next, and when it is over.
 
         `doc_to_text(document, previous_output=, round_idx=, previous_round_info=)` gives images or None, the text, a
-        signal to end, the answers so far as the task wants them, and what it wants to be told the next time.
+        signal to end, the answers so far, and the next `previous_round_info`.
 
         Raises OptionError for mode "crop"; BudgetError or PromptError where a round alone does not fit the context.
         """
@@ -348,7 +343,6 @@ def _parse_budget(given: int | float | str) -> int | float | str | None:
 
 
 def _own_device(device: str) -> str:
-    """Each process of several takes its own GPU."""
     local, plain = os.environ.get("LOCAL_RANK"), device in ("auto", "cuda")
     if local is None or not plain:
         return device

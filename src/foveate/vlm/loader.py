@@ -1,14 +1,11 @@
 """A stock model becomes a VLM: one that is loaded (`attach`), or one by name or folder (`load`).
 
-    vlm = foveate.vlm.attach(model, processor)
-    vlm = foveate.vlm.load("Qwen/Qwen2.5-VL-3B-Instruct", dtype="bfloat16")
-
 * A checkpoint is data: safetensors only, its code never runs, missing weights are an error.
 * What cannot be used is refused before its weights are read: first by the model type, then by the processor.
-* Some processors want a video processor beside the rest, which needs one package more than still images do. Where it is
-  missing, the same class is used without it (`without_video_processor`): images are treated alike, videos are refused.
+* Some processors want a video processor, which needs one package more. Where it is missing, the same class is used
+  without it (`without_video_processor`): images are treated alike, videos are refused.
 
-Not covered: quantised checkpoints and models spread over several devices. Load those yourself, and call `attach`.
+Quantised checkpoints and models over several devices are for `attach`.
 """
 
 from __future__ import annotations
@@ -142,10 +139,9 @@ def load(name: str, *, dtype: str = "auto", device: str = "auto", encoder: str |
         name: Hub name (downloaded once, if it is not in the cache) or folder.
         dtype: "auto" (the checkpoint's own), "float32", "bfloat16" or "float16".
         device: "auto" (the first GPU if there is one), "cpu", "cuda", or "cuda:1" and so on.
-        encoder: what textures are made with: as of `foveate.encode`.
+        encoder: as of `attach`.
 
-    Raises MissingExtraError, EncoderNameError, OptionError; ModelError for a model that is not supported;
-    ModelFilesError for one that is not there or not whole.
+    Raises MissingExtraError, EncoderNameError, OptionError; ModelError, ModelFilesError.
     """
     torch, transformers = libraries()
     check_choice("dtype", dtype, DTYPES)

@@ -1,13 +1,8 @@
 """The model that answers questions about images: encode once, ask anything, select again for every question.
 
-    vlm = foveate.vlm.attach(model, processor)
-    encoded = vlm.see("photo.jpg")
-    vlm.ask(encoded, "what does the sign say?", budget=128).text
-
 The stock model is called through its own arguments: short `input_ids`, the *original* positions of the kept tokens
-(with compact ones it would answer worse, without an error), and sliced features as `mm_encoder_outputs`. Nothing is
-patched. All visual tokens give the stock model's numbers, bit for bit; a smaller budget gives those of the full prompt
-with the dropped tokens masked.
+(with compact ones it would answer worse, without an error), and sliced features as `mm_encoder_outputs`. All visual
+tokens give the stock model's numbers, bit for bit; fewer give those of the full prompt with the others masked.
 """
 
 from __future__ import annotations
@@ -213,10 +208,7 @@ class VLM(Attached):
         generation: dict[str, Any] | None = None,
         **how: Any,
     ) -> list[Answer]:
-        """Several questions in one ragged batch, padded on the left; each as if it were asked alone.
-
-        `budget`: one for all questions, or a list with one for each.
-        """
+        """Several questions in one ragged batch; each as if it were asked alone. budget: one, or a list of one each."""
         keywords = generation_keywords(self.model, generation, max_new_tokens)
         check_keywords(VLM.prepare, how, GENERATING)
         if not isinstance(questions, list | tuple) or not questions:

@@ -1,4 +1,8 @@
-"""The steps of `VLM.prepare`, one function each: check, where to look, how many and which, lay out, features."""
+"""The steps of `VLM.prepare` (model.py, which calls them in this order), one function each.
+
+`check_encoded`, `check_request`; `find_relevance`: where to look; `choose_kept`: how many tokens, and which; `lay_out`:
+ids, mask and positions of the prompt; `make_features`: rows of features for the kept tokens.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +51,7 @@ class Stopwatch:
         self.last = time.perf_counter()
 
     def mark(self, name: str) -> None:
-        """What took so long since the last mark."""
+        """Add the seconds since the last mark to this name."""
         before, self.last = self.last, time.perf_counter()
         self.seconds[name] = self.seconds.get(name, 0.0) + self.last - before
 
@@ -110,7 +114,7 @@ def find_relevance(
     *,
     searched: bool = True,
 ) -> tuple[Relevance, ...]:
-    """Where a question looks in each image. With `searched` False nothing depends on it, and it does not warn."""
+    """Where a question looks in each image. searched: False where nothing depends on it; then it does not warn."""
     check_question(question)
     check_type("scoring", scoring, ScoringOptions)
     given = [None] * len(encoded.textures) if where is None else one_each("relevance", where, len(encoded.textures))
@@ -174,10 +178,7 @@ def _priors(textures: Sequence[Texture], wanted: Sequence[bool], scoring: Scorin
 
 
 def one_each(name: str, given: Any, count: int) -> list[Any]:
-    """One thing for each of `count` images: a list or tuple of so many; a text for all of them.
-
-    Raises OptionError for another number.
-    """
+    """One thing for each image: a list of so many, or a text for all of them. Raises OptionError for another number."""
     alone = isinstance(given, list | tuple) and len(given) == 1 and (not np.ndim(given[0]) or np.ndim(given[0]) == 2)
     if isinstance(given, list | tuple) and (count > 1 or alone):
         found = list(given)

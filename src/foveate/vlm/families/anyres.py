@@ -1,9 +1,9 @@
 """Families that cut large images into tiles ("any resolution"): LLaVA-NeXT, Idefics3 and SmolVLM, InternVL.
 
 * An image has several grids: an overview, and tiles at a finer scale, which share a budget.
-* LLaVA-NeXT joins its tiles to one grid, cuts the padding off and ends each line with a newline feature. A newline is
-  kept where a token of its line is kept, and is not counted in the budget.
-* Idefics3 and SmolVLM write "<row_1_col_2>" in front of each tile. That is text; it stays.
+* LLaVA-NeXT joins its tiles to one grid and ends each line with a newline feature. It is kept where a token of its line
+  is kept, and is not counted in the budget.
+* Idefics3 and SmolVLM write "<row_1_col_2>" in front of each tile: text, which stays.
 """
 
 from __future__ import annotations
@@ -136,8 +136,7 @@ def tiled_layout(side: tuple[int, int], tiles: tuple[int, int], size: tuple[int,
 def _one_tensor(out: Any) -> Any:
     """The rows of one prompt as one block [1, n, D]; those of several as blocks of one row [n, 1, D].
 
-    `generate` repeats blocks for beams, and finds out by their lengths which belong to a prompt. Older SmolVLMs take
-    blocks of one length only, and a number of them for each prompt.
+    `generate` repeats blocks for beams; older SmolVLMs take only blocks of one length, as many for each prompt.
     """
     rows = out.pooler_output
     out.pooler_output = rows[0][None] if len(rows) == 1 else concatenate(rows)[:, None]

@@ -5,9 +5,6 @@ Subclass `Family` for a model that is not supported yet, with three methods:
     layouts(model, processor, inputs, sizes, spans)   where does each visual token lie in its image?
     encode(model, inputs, counts)                     features of the images, as the stock model makes them
     positions(model, ids, inputs)                     the position of every token of the *full* prompt
-
-Three more have usual answers: `output` wraps features the way `generate(mm_encoder_outputs=...)` takes them,
-`encode_kept` encodes only some tokens (mode "sparse"), and `video` lays out frames.
 """
 
 from __future__ import annotations
@@ -33,12 +30,7 @@ Sizes = Sequence[tuple[int, int]]  # (height, width) in pixels
 
 @dataclass(frozen=True, eq=False)
 class VisualFeatures:
-    """Features of images in the language model's space, a row for each visual token.
-
-    Attributes:
-        rows: for each image, [n, D].
-        levels: DeepStack's further features, for each level and image, [n, D]; empty for most families.
-    """
+    """Features of images, [n, D] each. levels: DeepStack's further features, by level and image; often empty."""
 
     rows: tuple[torch.Tensor, ...]
     levels: tuple[tuple[torch.Tensor, ...], ...] = ()
@@ -64,12 +56,9 @@ class VisualFeatures:
 
 @dataclass(frozen=True, eq=False)
 class VideoInputs:
-    """Frames as a model takes them.
+    """Frames as a model takes them: `inputs` for the encoder and for positions; `layout` with a grid for each picture.
 
-    Attributes:
-        inputs: tensors for the encoder and for positions.
-        span, mark: the ids that stand for the video in the prompt, and the part of its text that they replace.
-        layout, shown: a grid for each picture, and which frame it shows.
+    span, mark: ids that stand for the video in a prompt, and the text they replace. shown: the frame of each picture.
     """
 
     inputs: Inputs
@@ -81,11 +70,7 @@ class VideoInputs:
 
 @dataclass(frozen=True)
 class Family:
-    """See the module. As it is: positions in one dimension, a list of tensors as output, no sparse encoding, no video.
-
-    Attributes:
-        name: short, for `repr`.
-    """
+    """See the module. As it is: positions in one dimension, one tensor an image, no sparse encoding, no video."""
 
     name: str
 
@@ -96,10 +81,7 @@ class Family:
         raise NotImplementedError("a family says where visual tokens lie: override `layouts`")
 
     def encode(self, model: Any, inputs: Inputs, counts: Sequence[int]) -> VisualFeatures:
-        """Features of all images, `counts` of each, equal bit for bit to those of the stock model.
-
-        Here: as `get_image_features` returns them, one tensor an image.
-        """
+        """Features of all images, `counts` of each, equal bit for bit to the stock model's. Here: a tensor an image."""
         return VisualFeatures(tuple(model.get_image_features(**inputs, return_dict=True).pooler_output))
 
     def positions(self, model: Any, ids: torch.Tensor, inputs: Inputs) -> torch.Tensor:
@@ -134,7 +116,7 @@ class Family:
 def encoder_outputs(features: Sequence[VisualFeatures], family: Family, kind: str) -> dict[str, Any]:
     """Features of several prompts, in their order, as `mm_encoder_outputs`: a new object in every call.
 
-    kind: "image" or "video". Images of a prompt are joined: transformers 5.18 mixes them up where beams repeat them.
+    Images of a prompt are joined: transformers 5.18 mixes them up where beams repeat them.
     """
     levels = zip(*(one.levels for one in features), strict=True)
     together = VisualFeatures(
@@ -145,7 +127,6 @@ def encoder_outputs(features: Sequence[VisualFeatures], family: Family, kind: st
 
 
 def concatenate(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """One tensor of all parts; the part itself where there is only one."""
     import torch
 
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))

@@ -1,9 +1,7 @@
 """LLaVA 1.5: one grid of patches, encoded by CLIP.
 
-* The processor may show less than the image (it cuts the centre out) or more (it pads to a square); `visible_box` reads
-  the rectangle from its settings.
-* CLIP adds positions before its first block, so single patches can be encoded: a hook that lives as long as one call
-  drops the others behind the embedding.
+The processor may cut out the centre of an image, or pad it to a square (`visible_box`). CLIP adds positions before its
+first block, so single patches can be encoded: a hook for one call drops the others behind the embedding.
 """
 
 from __future__ import annotations
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 
 
 class Llava(Family):
-    """One grid over what the processor shows."""
-
     def layouts(
         self, model: Any, processor: Any, inputs: Inputs, sizes: Sizes, spans: Sequence[Indices]
     ) -> tuple[TokenLayout, ...]:
@@ -75,10 +71,7 @@ def _embeddings(tower: torch.nn.Module) -> torch.nn.Module:
 
 
 def visible_box(images: Any, size: tuple[int, int]) -> Box:
-    """The rectangle (y0, x0, y1, x1) of an image of (height, width) pixels that a CLIP-like processor shows.
-
-    Its settings are read as transformers does: pad to a square, resize the shorter side, cut out the centre.
-    """
+    """The rectangle of an image of (height, width) pixels that a CLIP-like processor shows, by its settings."""
     height, width = size
     top, left = 0.0, 0.0
     padded = size

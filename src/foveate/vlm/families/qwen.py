@@ -3,7 +3,7 @@
 * `get_rope_index` must see the full prompt. Given short ids and no positions, these models take positions of plain
   text, without an error and with other logits.
 * The encoders take any subset of tokens, if positions and attention borders are given beside the patches.
-* Qwen3-VL adds features of earlier layers to the first layers of the language model (DeepStack); they are sliced too.
+* Qwen3-VL adds features of earlier layers to the first layers of the language model (DeepStack).
 """
 
 from __future__ import annotations
@@ -64,8 +64,7 @@ class Qwen(Family):
     def video(self, model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], fps: float) -> VideoInputs:
         """Two frames make one picture; the last one is doubled where their number is odd.
 
-        Frames go through the image processor, so that no video processor is needed: it lays every
-        image out as two equal frames, and of two such layouts each gives one half.
+        The image processor takes them, not a video processor: it makes two equal frames of an image; half is kept.
         """
         import torch
 
@@ -150,8 +149,6 @@ class Qwen(Family):
 
 
 def _split_features(out: Any, counts: Sequence[int]) -> VisualFeatures:
-    """What the encoder returned for all images -> for each image."""
-
     def parts(features: Any) -> tuple[torch.Tensor, ...]:
         return tuple(features) if isinstance(features, list | tuple) else split(features, counts)
 

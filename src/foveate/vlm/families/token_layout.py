@@ -1,12 +1,9 @@
 """Where the visual tokens of one image lie in it, and how a relevance map is read there.
 
-Most visual tokens show a part of the image and are selectable: they lie on one or several `TokenGrid`s, such as the
-overview and the tiles of LLaVA-NeXT. Others only end a line of tokens, and are kept with their line. A grid may show
-less than the image (a processor that crops the centre) or more (one that pads it to a square): what lies outside of the
-image has no relevance and is kept last.
-
-A map is read exactly: where tokens are coarser than the map, the mean over each token's area; where they are finer,
-linear interpolation, as in core/grid.py. Both are one small matrix product a side.
+Most visual tokens show a part of the image and are selectable: they lie on `TokenGrid`s, such as the overview and the
+tiles of LLaVA-NeXT. Others only end a line of tokens, and are kept with their line. What a grid shows beyond the image
+(padding) has no relevance and is kept last. A map is read as in core/grid.py: the mean over each token's area where
+tokens are coarser than the map, linear interpolation where they are finer.
 """
 
 from __future__ import annotations
@@ -30,10 +27,9 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class TokenGrid:
-    """A grid of visual tokens over a rectangle of the image.
+    """A grid of h x w visual tokens over a rectangle of the image.
 
     Attributes:
-        h, w: tokens.
         box: (y0, x0, y1, x1) in pixels of the image; may reach beyond it.
         first: feature row of the first token.
         line: feature rows from one line of tokens to the next: w (0 stands for it), or w + 1 with line ends.
@@ -49,7 +45,6 @@ class TokenGrid:
 
     @property
     def count(self) -> int:
-        """Tokens."""
         return self.h * self.w
 
     @property
@@ -60,7 +55,6 @@ class TokenGrid:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(h, w)."""
         return self.h, self.w
 
     def place(self, relevance: Relevance) -> Relevance:
@@ -83,10 +77,7 @@ class TokenGrid:
 class TokenLayout:
     """Where the visual tokens of one image lie, or of one video, whose frames share a budget.
 
-    Attributes:
-        grids: of the selectable tokens.
-        count: visual tokens in all.
-        always: feature rows of tokens that lie on no grid and are always kept.
+    grids: of the selectable tokens. count: all visual tokens. always: feature rows on no grid, which are always kept.
     """
 
     grids: tuple[TokenGrid, ...]
@@ -179,10 +170,7 @@ def project_mask(mask: NDArray[np.bool_], size: tuple[int, int], grid: TokenGrid
 
 
 def spread(plane: Floats, grid: TokenGrid, over: Grid) -> Floats:
-    """Numbers on the tokens of a grid [h, w] -> on the cells of an image, each number shared out over its token's area.
-
-    The transposed of `project`: sums are kept, but for what lies outside of the image.
-    """
+    """Numbers on tokens [h, w] -> on an image's cells, each shared out over its token's area: `project` transposed."""
     down, across = _weights_of(over.shape, (over.height, over.width), grid)
     return np.asarray(down.T @ plane @ across, np.float32)
 

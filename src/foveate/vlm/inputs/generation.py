@@ -1,4 +1,4 @@
-"""Keywords: those of `VLM.prepare`, checked, and those of the model's `generate`."""
+"""Checks keywords of `prepare` and `generate`, checks the context length, and calls the model."""
 
 from __future__ import annotations
 
@@ -77,8 +77,7 @@ def check_context(
 ) -> None:
     """Raises BudgetError or PromptError where a prompt and its answer do not fit the model's context.
 
-    text: of one question, with `kept` visual tokens and `rounds` of a dialogue. Kept tokens have the positions of the
-    full prompt, so in most families dropping some makes no room; with M-RoPE it does.
+    Kept tokens have the positions of the full prompt: without M-RoPE, dropping some makes no room.
     """
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     new = setting(model, keywords, "max_new_tokens") or 0
@@ -116,8 +115,7 @@ def runs_without_cache(model: Any, keywords: dict[str, Any]) -> bool:
 def needs_single_prompts(model: Any, keywords: dict[str, Any]) -> bool:
     """Whether prompts must not share a call of `generate`.
 
-    With beams, transformers 5.18 repeats single rows of features, not prompts, for families that take all features in
-    one tensor.
+    With beams, transformers 5.18 repeats rows, not prompts, for families that take all features in one tensor.
     """
     import transformers
 

@@ -1,8 +1,7 @@
 """Images or a video -> EncodedImage: the processor lays them out, the model's encoder runs once, textures are made.
 
-Which of the images are read: reading takes seconds, and what is written matters on pages first. "auto" reads what looks
-like a page by its text channel (many pieces of writing, a twentieth of the image), where a reader is installed, and
-leaves photographs alone; `python -m benchmarks reading_vlm` says how often it is right.
+`read="auto"` reads what looks like a page by its text channel (many pieces of writing, a twentieth of the image), where
+a reader is installed: reading takes seconds. `python -m benchmarks reading_vlm` says how often it is right.
 """
 
 from __future__ import annotations
@@ -317,8 +316,8 @@ def read_textures(
 ) -> tuple[Texture, ...]:
     """Textures that know what is written in their images; those that do already stay as they are.
 
-    frames: they are of a clip, and one that looks like the last that was read has its words. With "auto" a reader that
-    fails is a warning; one that was asked for raises OptionError or MissingExtraError.
+    frames: of a clip; one that looks like the last that was read has its words. A reader that fails is a warning with
+    "auto", and an OptionError or MissingExtraError where it was asked for.
     """
     if reader is None:
         return tuple(textures)

@@ -1,9 +1,8 @@
 """From a question to the ids of the full prompt, without touching the images again.
 
-The processor replaces each image token of a text by the ids that stand for that image, at the price of a pass over the
-images. Here that happens once: `find_spans` keeps these ids, and every further prompt is tokenised with single image
-tokens, which are then replaced. Image tokens are special tokens, so the ids around them do not depend on what stands
-between; `find_spans` checks that.
+The processor replaces each image token by the ids that stand for its image, which needs the images. `find_spans` keeps
+these ids; further prompts are tokenised with single image tokens, which are then replaced. As image tokens are special,
+the ids around them do not depend on what stands between: `find_spans` checks it.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ def prompt_text(
 ) -> str:
     """The prompt as text, with one image token for each image, or one video token for each video (kind "video").
 
-    `prompt`: the text itself, if the caller wrote it; otherwise the processor's chat template lays it out, images
-    first, then `earlier` rounds of a dialogue (question, answer), then the question. Raises PromptError.
+    `prompt`: the whole text. Without it the processor's chat template lays out the images, `earlier` rounds (question,
+    answer), the question. Raises PromptError.
     """
     token = processor.image_token if kind == "image" else processor.video_token
     others = {str(getattr(processor, name, token)) for name in ("image_token", "video_token")}
@@ -104,10 +103,7 @@ def prompt_ids(processor: Any, text: str, spans: Sequence[Indices], kind: str = 
 
 
 def find_spans(processor: Any, images: Sequence[Any], text: str, full: Indices) -> tuple[Indices, ...]:
-    """The ids that stand for each image. `full`: what the processor made of `text` and all images.
-
-    Raises ModelError if putting them into `text` does not give `full`.
-    """
+    """The ids that stand for each image in `full`, made of `text` and the images. Raises ModelError for a misfit."""
     if len(images) == 1:
         spans: tuple[Indices, ...] = (_in_place_of_image(processor, text, full),)
     else:

@@ -1,12 +1,11 @@
 """From kept tokens to the tensors of a call: ids, positions, features; and from a call's attention back to the image.
 
-* Positions of kept tokens are those of the full prompt, so they have gaps. Without a mask and without a cache,
-  transformers takes a gap for the border between two packed prompts, and masks one from the other without a word;
-  `generate` drops a mask of ones. A call without a cache is therefore padded by one token on the left.
+* Positions of kept tokens are those of the full prompt, with gaps. Without a mask and a cache, transformers takes a gap
+  for the border between two packed prompts, and masks one from the other; `generate` drops a mask of ones. So a call
+  without a cache is padded by one token on the left.
 * Models with positions of three kinds get a fourth row in front, 0, 1, 2, ..., which the mask is made from.
-* `generate` returns attention where the model runs with attn_implementation="eager". The token that is being written
-  looks back in the last row of every step, on the columns of the *short* prompt. A token's attention is spread over
-  its area of the image, so that an overview and the tiles below it add up.
+* With attn_implementation="eager", the token that is being written looks back in the last row of every step, on the
+  columns of the *short* prompt. A token's attention is spread over its area of the image.
 """
 
 from __future__ import annotations
@@ -129,10 +128,10 @@ def pool(
 def read_attention(
     out: Any, ids: Any, token: int, sample: int, chosen: Sequence[Choice], steps: int
 ) -> tuple[Floats, ...] | None:
-    """What `generate` returned -> attention of one answer: float32 [layers, n] for each image, n as in `Choice.rows`.
+    """Attention of one answer, or None: float32 [layers, n] of each image, n as in `Choice.rows`.
 
-    ids: input_ids [B, L] of the call. token: id of the placeholders. sample: which prompt of the batch. steps: tokens
-    of the answer; the mean over them and over heads is taken.
+    out: of `generate`. token: id of placeholders. sample: which prompt of ids [B, L]. steps: tokens of the answer, over
+    which and over heads the mean is taken.
     """
     import torch
 
@@ -147,10 +146,9 @@ def read_attention(
 
 
 def place_attention(attention: Floats, choice: Choice, layout: TokenLayout, grids: Sequence[Grid]) -> list[Floats]:
-    """Attention [n] to the kept rows of one image or video -> how much lies on each cell of each picture.
+    """Attention [n] to the kept rows of one image or video -> on the cells of each picture's grid, float32 [h, w].
 
-    grids: of the texture of each picture. Returns a float32 [h, w] for each; line ends and tokens beyond the image's
-    border are left out.
+    Line ends and tokens beyond the image's border are left out.
     """
     planes = [np.zeros(grid.shape, np.float32) for grid in grids]
     for tokens, kept in zip(layout.grids, choice.kept, strict=True):

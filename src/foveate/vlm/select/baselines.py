@@ -1,4 +1,4 @@
-"""Ways to choose tokens that the question's map is compared with, in `foveate evaluate vlm` and the tables of docs.
+"""Baseline methods for choosing visual tokens, to compare relevance with.
 
     random        any tokens, by a seed
     uniform       tokens on an even grid
@@ -7,8 +7,7 @@
     dpp           determinantal point process of relevance and similarity, after CDPruner (NeurIPS 2025)
     downsample    means over a coarser grid
 
-The last three are written from the papers' descriptions; `maxmin` and `dpp` work on the features that the language
-model gets.
+The last three are written from the papers' descriptions.
 """
 
 from __future__ import annotations
@@ -92,8 +91,7 @@ def coarser_shape(shape: tuple[int, int], most: int) -> tuple[int, int]:
 def max_min(features: Floats, budget: int) -> Indices:
     """Greedy max-min diversity in cosine distance: float32 [n, D] -> int64 [budget], ascending.
 
-    The first token is the one whose nearest neighbour is farthest; each further one is the farthest from all chosen.
-    Of equal ones, the lower index.
+    First the token whose nearest neighbour is farthest, then the farthest from all chosen; of equal ones, the first.
     """
     unit = _unit(features)
     distance = 1 - unit @ unit.T
@@ -111,9 +109,8 @@ def max_min(features: Floats, budget: int) -> Indices:
 def determinantal(features: Floats, relevance: Floats, budget: int) -> Indices:
     """Greedy maximum of det(L_S), L_ij = r_i cos(x_i, x_j) r_j: float32 [n, D], [n] -> int64 [budget], ascending.
 
-    r is the relevance, moved and scaled to [0, 1]. By the fast greedy algorithm of Chen, Zhang and Zhou (2018):
-    O(n budget^2), one column of the Cholesky factor a step. Once every determinant is 0 (more tokens than dimensions),
-    the most relevant of the rest follow.
+    r is the relevance, scaled to [0, 1]. Chen, Zhang and Zhou (2018): O(n budget^2), a column of the Cholesky factor a
+    step. Once every determinant is 0 (more tokens than dimensions), the most relevant of the rest follow.
     """
     unit = _unit(features).astype(np.float64)
     spread = float(np.ptp(relevance))

@@ -1,4 +1,4 @@
-"""The values of a choice of visual tokens: how to choose, what to choose from, what was chosen."""
+"""Values: how to choose tokens (`Choosing`), what from (`Candidates`), the result (`Choice`)."""
 
 from __future__ import annotations
 
@@ -59,10 +59,8 @@ class Choosing:
 class Choice:
     """The kept visual tokens of one image.
 
-    Attributes:
-        kept: an Allocation for each grid of the layout, empty ones included.
-        rows: feature rows to keep, int64, ascending.
-        pooled: for "downsample": the coarse shape of each grid.
+    kept: an Allocation for each grid, empty ones included. rows: feature rows, int64, ascending. pooled: the coarse
+    shape of each grid, for "downsample".
     """
 
     kept: tuple[Allocation, ...]
@@ -83,12 +81,8 @@ class Choice:
 class Candidates:
     """What a method may look at: one image, or one video.
 
-    Attributes:
-        layout: where its tokens lie.
-        relevance: of the question, over the image; over each picture of a video.
-        images: uint8 [H, W, 3] of each picture.
-        features: gives the model's features of all selectable tokens, float32 [n, D], when called.
-        choosing: how to choose.
+    relevance: over the image; over each picture of a video. images: uint8 [H, W, 3] of each picture. features: when
+    called, the model's features of all selectable tokens, float32 [n, D].
     """
 
     layout: TokenLayout

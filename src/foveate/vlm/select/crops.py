@@ -1,8 +1,7 @@
 """Mode "crop": which regions to cut out and show larger, beside the whole picture.
 
 A quarter of the budget goes to the whole picture, the rest to the regions, 64 to 400 tokens each. Crops are further
-images in the prompt, encoded for every question. A family whose images may have any size shows a crop at just as many
-tokens as it was given; one of a fixed size encodes it whole, and keeps the best tokens.
+images in the prompt, encoded for every question; of a crop with more tokens than its part, the best are kept.
 """
 
 from __future__ import annotations
@@ -67,10 +66,7 @@ def cut_relevance(relevance: Relevance, textures: Sequence[Texture], found: Regi
 def cut_scoring(
     texture: Texture, textures: Sequence[Texture], found: Regions, scoring: ScoringOptions
 ) -> ScoringOptions:
-    """How the picture and its crops are scored: as the picture, with its prior cut.
-
-    Channels by hand that a crop does not have (a gaze, an earlier pass) are left out.
-    """
+    """How the picture and its crops are scored: as the picture, its prior cut, without channels that a crop lacks."""
     named = {**preset_of(texture, scoring.preset).scoring, **scoring.keywords(), "preset": "medium"}
     prior, weights = named.pop("prior", None), named.pop("channel_weights", None)
     if prior is not None:

@@ -1,8 +1,7 @@
 """Visual tokens that the caller chose: an Allocation or a mask on each grid of tokens.
 
-Cells of a texture are not a model's visual tokens: cell 300 of 48 x 64 lies elsewhere than token 300 of 24 x 24. So an
-Allocation's grid, or a mask's shape, is compared with the model's, and an Allocation's texture with the image; bare
-indices are refused.
+Cells of a texture are not a model's visual tokens, so grids, shapes and textures are compared with the model's and the
+image's; bare indices are refused.
 """
 
 from __future__ import annotations
@@ -26,11 +25,9 @@ Kept: TypeAlias = Allocation | NDArray[np.bool_] | Sequence[Given]
 def choose_given(kept: Kept, layouts: Sequence[TokenLayout], images: Sequence[NDArray[np.uint8]] = ()) -> list[Choice]:
     """What the caller keeps of each image.
 
-    Args:
-        kept: for each grid of all layouts, in order, an Allocation on it, a mask bool [h, w], or None for no token of
-            it; of a single grid also without the list.
-        images: uint8 [H, W, 3] each, which textures of Allocations are compared with; empty for a video, where one
-            frame's choice may stand for others.
+    kept: for each grid of all layouts, in order, an Allocation on it, a mask bool [h, w], or None for no token; of a
+    single grid also without the list. images: uint8 [H, W, 3], compared with the textures of Allocations; none for a
+    video, where one frame's choice may stand for others.
 
     Raises OptionError for anything else, and for an image of which nothing is kept.
     """

@@ -1,14 +1,13 @@
 """How many visual tokens of each image are kept, and which.
 
-Method "relevance" is the question's map: what `foveate.allocate` keeps. "changed" is the same, but what looks in a
+Method "relevance" keeps what `foveate.allocate` keeps of the question's map. "changed" is the same, but what looks in a
 video as it did when the place last changed comes last. The others are baselines (baselines.py). Each keeps exactly as
 many tokens as the budget says (downsample: at most).
 
 * Several grids over one image share its budget: as many tokens go to each as it has among the best of all.
-* Words that a question found are kept whole. A map's mean over a token says little about half a word, and "34.50" would
-  reach the model as "34.5": so every token that a word reaches into gets the word's score.
-* Where an image has an overview and tiles, letters are legible in the tiles alone: words count there, and the overview
-  counts the less, the surer the answer was found among them.
+* Words that a question found are kept whole: every token that a word reaches into gets the word's score. By its mean
+  score "34.50" would reach the model as "34.5".
+* Of an overview and tiles, words count on the tiles alone, and the overview less, the surer the answer was found there.
 """
 
 from __future__ import annotations
@@ -51,9 +50,7 @@ def choose_tokens(
 ) -> list[Choice]:
     """What is kept of each image, or of the video.
 
-    Args:
-        relevance, images: over, and of, the pictures of each layout.
-        features: of the selectable tokens of an image, by its number.
+    relevance, images: of the pictures of each layout. features: of an image's selectable tokens, by its number.
     """
     counts = count_tokens(layouts, relevance, budget, choosing.window)
     chosen = []
@@ -73,15 +70,10 @@ def count_tokens(
     budget: Budget,
     window: tuple[int, int] | None = None,
 ) -> list[int]:
-    """Visual tokens to keep of each image, or of the video.
+    """Visual tokens to keep of each image, or of the video. Raises BudgetError, OptionError.
 
-    Args:
-        relevance: over the pictures of each layout.
-        budget: a number, a tuple with one for each image, "auto", or None for all. More than there are is cut to all,
-            with a warning.
-        window: windows that "auto" is moved to fit; it needs layouts of one grid.
-
-    Raises: BudgetError, OptionError.
+    budget: a number, a tuple with one for each image, "auto", or None for all; a warning where there are fewer.
+    relevance: over the pictures of each layout. window: "auto" is moved to fit it; for layouts of one grid.
     """
     if window is not None and any(len(layout.grids) > 1 for layout in layouts):
         raise OptionError(
@@ -148,11 +140,7 @@ def _by_relevance(image: Candidates, budget: int, new: Sequence[Floats] | None) 
 
 
 def share_budget(image: Candidates, maps: Sequence[Relevance], budget: int) -> Indices:
-    """Tokens for each grid: as many as it has among the best of all, by the rule of `foveate.allocate`.
-
-    That rule over all grids at once: the less likely the thing is, the more saliency counts, and the more is spread
-    evenly; transparent tokens come last, protected ones first.
-    """
+    """Tokens for each grid: as many as it has among the best of all, by the rule of `foveate.allocate` on all grids."""
     counts = [grid.count for grid in image.layout.grids]
     if len(counts) == 1:
         return np.array([budget])
