@@ -156,6 +156,7 @@ def extent(w: Floats) -> float:
 
 
 def grown(w: Floats, cells: float) -> Floats:
+    """The highest value within a distance, with soft borders."""
     reach = max(1, round(cells))
     kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
     wide = cv2.dilate(np.ascontiguousarray(w, np.float32), kernel)

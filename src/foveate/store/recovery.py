@@ -253,6 +253,8 @@ def _admit_all(connection: sqlite3.Connection, path: Path, texts: bool) -> None:
 
 
 class Writer:
+    """The only one who writes to a store, while `writing` lasts."""
+
     def __init__(self, path: Path, disk: Disk, identity: Identity | None, space: Space | None) -> None:
         self.path, self.disk, self.identity, self.space = path, disk, identity, space
         self._look()

@@ -69,6 +69,7 @@ class View(Frozen):
 
 
 def make_view(rgb: NDArray[np.uint8]) -> View:
+    """A frame, uint8 [H, W, 3], made small for comparisons."""
     ratio = min(1.0, LONG_SIDE / max(rgb.shape[:2]))
     y, x = (max(NARROWEST, round(side * ratio)) for side in rgb.shape[:2])
     while rgb.shape[0] % 2 == rgb.shape[1] % 2 == 0 and rgb.shape[0] >= 2 * y and rgb.shape[1] >= 2 * x:
