@@ -27,6 +27,7 @@ from foveate.cli.terminal import (
     Out,
     PageNumber,
     PresetOption,
+    Questions,
     ReaderName,
     ReadFlag,
     add_unknown,
@@ -65,7 +66,7 @@ def look(
     image: Annotated[
         Path, typer.Argument(help="An image, a PDF, or a texture written by 'foveate encode' (.safetensors).")
     ],
-    query: Annotated[list[str], typer.Argument(help="Questions or noun phrases, each in quotes.")],
+    query: Questions,
     budget: Budget = "auto",
     encoder: EncoderName = None,
     out: Out = Path("foveate-out"),

@@ -1,4 +1,4 @@
-"""What the commands share: options with the same meaning everywhere, --json, tables, signs of life, files of results.
+"""What the commands share: options with the same meaning everywhere, --json, tables, progress, files of results.
 
 Only typer is imported at the top; `foveate --help` stays quick.
 """
@@ -66,6 +66,7 @@ ReaderName = Annotated[
 ]
 PageNumber = Annotated[int | None, typer.Option("--page", help=ENCODE["page"].help)]
 Workers = Annotated[int | None, typer.Option(help=ENCODE["threads"].help)]
+Questions = Annotated[list[str], typer.Argument(help="Questions or noun phrases, each in quotes.")]
 Out = Annotated[Path, typer.Option("-o", "--out", help="Folder for pictures and JSON; made if needed.")]
 
 EngineName = Annotated[str, typer.Option("--engine", help="What does the work: local, or ray (a Ray cluster).")]

@@ -25,6 +25,7 @@ from foveate.cli.terminal import (
     Floor,
     LongSide,
     PresetOption,
+    Questions,
     ReaderName,
     add_unknown,
     counting,
@@ -47,7 +48,7 @@ DRAWN_BEHIND = 2  # frames: each holds its picture
 
 def video(
     clip: Annotated[str, typer.Argument(help="A video file, or a folder of images.")],
-    query: Annotated[list[str], typer.Argument(help="Questions or noun phrases, each in quotes.")],
+    query: Questions,
     budget: Budget = "auto",
     floor: Floor = None,
     out: Annotated[

@@ -11,6 +11,7 @@ import typer
 from foveate.cli.terminal import (
     EncoderName,
     Out,
+    Questions,
     counting,
     make_slug,
     print_files,
@@ -25,7 +26,7 @@ from foveate.cli.terminal import (
 
 def zoom(
     image: Annotated[Path, typer.Argument(help="A large image: tiled TIFF, JPEG, PNG, ...")],
-    query: Annotated[list[str], typer.Argument(help="Questions or noun phrases, each in quotes.")],
+    query: Questions,
     share: Annotated[
         float,
         typer.Option(help="Parts that a question may encode, as a share of the tiles, 0 to 1; 1: until it is found."),

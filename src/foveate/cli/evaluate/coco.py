@@ -11,7 +11,7 @@ import json
 import math
 import tarfile
 from collections import Counter
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,8 +68,8 @@ class Folder:
     names: tuple[str, ...]
     images: tuple[Annotated, ...]
 
-    def labelled(self, limit: int | None = None, only: Container[str] | None = None) -> Iterator[Labelled]:
-        """The images with their masks, at most `limit` of them; `only` those of these names.
+    def labelled(self, limit: int | None = None) -> Iterator[Labelled]:
+        """The images with their masks, at most `limit` of them.
 
         A mask is the union of a category's outlines. A sample is True where at least half of it is covered; of a thing
         too small for that, the fullest one.
@@ -84,8 +84,6 @@ class Folder:
             )
         with open_images(self.path) as read:
             for image in self.images[:limit]:
-                if only is not None and image.file not in only:
-                    continue
                 rgb = read(image.file)
                 masks: dict[str, NDArray[np.uint8]] = {}
                 boxes: dict[str, list[NDArray[np.float64]]] = {}

@@ -48,15 +48,13 @@ def evaluate_relevance(
     read: Annotated[bool, typer.Option("--read", help="Read what is written first: seconds an image.")] = False,
     out: Annotated[
         Path,
-        typer.Option(
-            "-o", "--out", help="Folder for report.json, pairs.jsonl, cases.png and curve.png; made if needed."
-        ),
+        typer.Option("-o", "--out", help="Folder for report.json, pairs.jsonl and curve.png; made if needed."),
     ] = Path("foveate-bench"),
 ) -> None:
-    """Is the heat on the thing? Against masks and baselines, with intervals and pictures (docs/evaluate.md)."""
+    """Do maps lie on the things that were asked for? Against masks and baselines, with intervals (docs/evaluate.md)."""
     from foveate.cli.evaluate.agreement import Agreement
     from foveate.cli.evaluate.coco import HALVES, read_folder
-    from foveate.cli.evaluate.relevance import draw_cases, measure
+    from foveate.cli.evaluate.relevance import measure
     from foveate.core.checks import check_choice
     from foveate.core.files import make_folder, write_whole
     from foveate.viz import curve
@@ -73,7 +71,6 @@ def evaluate_relevance(
     write_whole(out / "pairs.jsonl", "".join(json.dumps(pair.record()) + "\n" for pair in pairs).encode())
     write_whole(out / "report.json", json.dumps(report, indent=1).encode())
     write_picture(out / "curve.png", curve(report))
-    write_picture(out / "cases.png", draw_cases(folder, name, pairs, long_side, read=read))
 
     metrics = [each.replace("_", " at ") + (" %" if "_" in each else "") for each in Agreement._fields]
     kept = ("IoU, as many cells", "recall in 10 %", "precision in 10 %")
@@ -87,7 +84,7 @@ def evaluate_relevance(
         f"\nprecision of the right question over that of another thing in the image: {report['objectness']['text']}\n"
         f"AUROC of confidence, {presence['asked']} questions: {presence['text']}; detected: "
         f"{presence['detected_when_there']} of the things that are there and {presence['detected_when_not']} of the "
-        f"others\n\npictures of the best, worst and random cases: {out / 'cases.png'}; each pair: {out / 'pairs.jsonl'}"
+        f"others\n\neach thing in each image: {out / 'pairs.jsonl'}; foveate look IMAGE '\"THING\"' draws one"
     )
     print_json(**report)
 

@@ -1,4 +1,4 @@
-"""Is the heat on the thing? Relevance maps beside COCO-style masks, and beside maps that know no question.
+"""Do relevance maps lie on the things that were asked for? Compared with COCO-style masks, beside baselines.
 
 Each thing's name is a question, for every image that it is in. Maps and masks are compared on a raster of an eighth of
 the image, whatever the encoder's grid is; `agreement.py` has the numbers. Beside the encoder, in the same run:
@@ -20,10 +20,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from foveate.allocation.allocation import Allocation, allocate_map, even_order
 from foveate.cli.evaluate.agreement import (
@@ -47,9 +45,6 @@ from foveate.relevance.boxes import cells_of, overlap
 from foveate.relevance.confidence import DETECTED
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
-from foveate.viz import paper
-from foveate.viz.layers import lay_boxes, lay_heat, lay_kept, scale_to
-from foveate.viz.pictures import Tile, arrange
 
 QUOTES = str.maketrans('"“”', "   ")  # inside a question they would end it
 SIZES = {"small": 0.01, "medium": 0.10, "large": 1.0}  # a thing's share of the image, up to: chosen by hand
@@ -57,7 +52,6 @@ OTHER_THING, ALONE, MASK = "another thing in the image", "its map alone, nothing
 TENTH = 0.1
 BUDGETS = (1.0, 2.0, 5.0, 10.0, 20.0, 35.0, 50.0)  # percent of the cells, for the curve
 NOTHING = Agreement(*[float("nan")] * len(Agreement._fields))
-CASES, TILE, OUTLINE = 7, 240, (64, 255, 96)  # pictures of each kind, their long side, the colour of masks
 Floats = NDArray[np.floating]
 
 
@@ -168,42 +162,6 @@ def uniform_map(shape: tuple[int, int]) -> Floats:
     plane = np.empty(shape[0] * shape[1])
     plane[even_order(*shape)] = -np.arange(plane.size)
     return plane.reshape(shape)
-
-
-def draw_cases(
-    folder: Folder, encoder: str, pairs: Sequence[Pair], long_side: int | None = None, *, read: bool = False
-) -> Image.Image:
-    """A page of the best, the worst and some random pairs by precision: outlines, heat, kept cells with boxes."""
-    ranked = np.argsort([-pair.found[encoder].precision for pair in pairs], kind="stable")
-    random = np.random.default_rng(SEED).permutation(len(pairs))
-    kinds = {"best": ranked[:CASES], "worst": ranked[::-1][:CASES], "random": random[:CASES]}
-    chosen = {pairs[i].image for some in kinds.values() for i in some}
-    seen = {
-        item.name: (item, encode(item.rgb, encoder=encoder, long_side=long_side, read=read))
-        for item in folder.labelled(only=chosen)
-    }
-
-    def draw(pair: Pair) -> Tile:
-        item, texture = seen[pair.image]
-        relevance, boxes = score(texture, question(pair.thing), encoder=encoder), item.boxes[pair.thing]
-        kept = allocate(relevance, int(cells_of(boxes, texture.grid).sum()))
-        small = scale_to(item.rgb, TILE)
-        mask = cv2.resize(item.masks[pair.thing].astype(np.uint8), small.shape[1::-1], interpolation=cv2.INTER_NEAREST)
-        outlines, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
-        outlined = np.asarray(cv2.drawContours(small.copy(), outlines, -1, OUTLINE, 1), np.uint8)
-        scaled = boxes * (max(small.shape[:2]) / max(item.rgb.shape[:2]))
-        panels = np.concatenate([outlined, lay_heat(small, relevance.map), lay_boxes(lay_kept(small, kept), scaled)])
-        caption = f"{pair.thing} {pair.found[encoder].precision:.2f} / {pair.confidence:.2f}"
-        return Tile(panels, caption, (f"IoU with the boxes {pair.kept[encoder].iou:.2f}",))
-
-    rows = [
-        arrange(
-            [draw(pairs[i]) for i in some], CASES, size=20, narrowest=TILE,
-            title=f"{kind} (captions: average precision / confidence)",
-        )
-        for kind, some in kinds.items()
-    ]  # fmt: skip
-    return paper.paint(paper.above(rows, paper.MARGIN))
 
 
 def _keep_cells(
