@@ -22,10 +22,9 @@ import numpy as np
 import typer
 from numpy.typing import ArrayLike
 
-from foveate.cli.evaluate.coco import HALVES, Folder, read_folder
+from foveate.cli.evaluate.coco import read_folder
 from foveate.cli.evaluate.command import CocoData, Limit
 from foveate.cli.terminal import PHOTOS, EncoderName, counting, print_table
-from foveate.core.checks import check_choice
 from foveate.core.image import load_image
 from foveate.language.negatives import nouns
 
@@ -93,9 +92,7 @@ def measure_folder(
 
     `measure`: (folder, encoder, limit, progress).
     """
-    folder: Folder = read_folder(data)
-    if half is not None:
-        folder = folder.half(check_choice("--half", half, HALVES, fix="leave it out for all photographs"))
+    folder = read_folder(data).half(half)
     with counting(name, min(limit, len(folder.images))) as progress:
         return measure(folder, encoder or "nano", limit, progress)
 

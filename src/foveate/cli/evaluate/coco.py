@@ -21,7 +21,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.checks import check_int, check_number, check_type
+from foveate.core.checks import check_choice, check_int, check_number, check_type
 from foveate.core.errors import FoveateError, OptionError
 from foveate.core.grid import resize_map
 from foveate.core.image import load_image
@@ -96,8 +96,11 @@ class Folder:
                 if found:
                     yield Labelled(image.file, rgb, found, {thing: np.stack(boxes[thing]) for thing in found})
 
-    def half(self, half: str) -> Folder:
-        """The folder with the images of one half alone (`half_of`)."""
+    def half(self, half: str | None) -> Folder:
+        """The folder with the images of one half alone (`half_of`); None: all of it. Raises OptionError."""
+        if half is None:
+            return self
+        check_choice("--half", half, HALVES, fix="leave it out for all images")
         return replace(self, images=tuple(image for image in self.images if half_of(image.file) == half))
 
 

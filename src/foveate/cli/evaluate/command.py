@@ -53,16 +53,12 @@ def evaluate_relevance(
 ) -> None:
     """Do maps lie on the things that were asked for? Against masks and baselines, with intervals (docs/evaluate.md)."""
     from foveate.cli.evaluate.agreement import Agreement
-    from foveate.cli.evaluate.coco import HALVES, read_folder
+    from foveate.cli.evaluate.coco import read_folder
     from foveate.cli.evaluate.relevance import measure
-    from foveate.core.checks import check_choice
     from foveate.core.files import make_folder, write_whole
     from foveate.viz import curve
 
-    if half is not None:
-        check_choice("--half", half, HALVES, fix="leave it out for all images")
-    folder = read_folder(data)
-    folder = folder if half is None else folder.half(half)
+    folder = read_folder(data).half(half)
     name = encoder or "nano"
     make_folder(out)  # before the minutes of work; and every result is written before anything is printed
     with counting("relevance", min(limit, len(folder.images))) as progress:
