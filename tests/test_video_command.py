@@ -193,9 +193,7 @@ def test_an_interrupt_and_a_kill(tmp_path: Path) -> None:
         folder.mkdir()
         for name in ("k.mp4", "k.jsonl"):
             (folder / name).write_text("old")
-        children[folder] = subprocess.Popen(
-            command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        children[folder] = subprocess.Popen(command, cwd=folder, stdout=pipe, stderr=pipe, text=True)
     said = {}
     for folder, number in ((stopped, signal.SIGINT), (killed, signal.SIGKILL)):
         child = children[folder]
