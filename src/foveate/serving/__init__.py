@@ -3,8 +3,8 @@
     vllm serve Qwen/Qwen2.5-VL-7B-Instruct --trust-request-mm-kwargs
     # in a request: "mm_processor_kwargs": {"foveate_budget": 128}
 
-Our mixins are placed first in the bases of vLLM's classes. In the API's process, that of the processor chooses visual
-tokens, and puts so many placeholders into the prompt. In the engine's process, that of the model passes the kept rows
+Mixins are placed first in the bases of vLLM's classes. In the API's process, the processor's mixin chooses visual
+tokens, and puts so many placeholders into the prompt. In the engine's process, the model's mixin passes the kept rows
 on, at the positions that they have in the full prompt.
 
 * plugin.py: what vLLM loads at its start. Begin here. families.py: the classes that it then looks up by architecture.

@@ -51,7 +51,7 @@ def check_version(version: str) -> None:
 
 
 def check_hooks(stock: type[Any], hooks: Hooks) -> None:
-    """Compare a stock class, and the values that its methods exchange, with what ours call. Raises ModelError."""
+    """Compare a stock class, and the values that its methods exchange, with what our mixins call. Raises ModelError."""
     if wrong := [*_compare_methods(stock, hooks), *_compare_values()]:
         raise ModelError(f"vLLM in which {'; '.join(wrong)}", expected=f"vLLM {' or '.join(VERSIONS)}", fix=FIX)
 

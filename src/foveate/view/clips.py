@@ -112,7 +112,6 @@ class ClipPictures:
 
 
 def frame_id(clip: str, number: int) -> str:
-    """The id of a picture of a clip as an image."""
     return f"{clip[:16]}{number:08d}"
 
 

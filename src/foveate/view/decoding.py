@@ -116,7 +116,6 @@ def _send(file: IO[bytes], content: bytes) -> None:
 
 
 def _receive(file: IO[bytes], most: int) -> bytes:
-    """Raises EOFError at the end."""
     length = int.from_bytes(_exactly(file, 8), "little")
     if length > most:
         raise ValueError(f"{length} bytes")
@@ -156,7 +155,6 @@ def _limit(memory: int) -> None:
 
 
 def _first_free() -> int:
-    """The number that the next open file would have."""
     free = os.dup(0)
     os.close(free)
     return free

@@ -131,7 +131,6 @@ def list_folder(path: Path) -> FolderListing:
 
 
 def file_entry(id: str, source: Source) -> ImageEntry:
-    """A file as an image of the session."""
     name = shown_name(source.name)
 
     def load() -> Picture:
@@ -153,7 +152,6 @@ def make_thumbnail(source: Source) -> bytes:
 
 
 def _load_bytes(content: bytes, name: str) -> Picture:
-    """The picture in a file's bytes. Raises ImageError, with the file's name in it."""
     try:
         return load_image(content)
     except ImageError as error:

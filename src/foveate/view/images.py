@@ -186,7 +186,6 @@ def describe_plane(texture: Texture, name: str, level: int) -> Message:
 
 @cache
 def example_files() -> Mapping[str, Path]:
-    """Files of photographs by id."""
     return MappingProxyType({file_id(PHOTOS / name): PHOTOS / name for name in QUESTIONS})
 
 
@@ -202,7 +201,6 @@ def list_examples(asked: Asked) -> dict[str, Any]:
 
 
 def read_example(asked: AskedImage) -> bytes:
-    """The file of an example as it is, JPEG."""
     path = example_files().get(asked.id)
     if path is None:
         raise ImageNotFoundError("no such example", expected="an id of /api/examples", fix="ask for /api/examples")

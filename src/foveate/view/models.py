@@ -162,7 +162,6 @@ def describe_model_answer(prepared: Prepared, said: Answer) -> Message:
 
 
 def _ready(model: LateModel | None) -> VLM:
-    """Raises ModelError where there is none, or none yet."""
     if model is None:
         raise ModelError("no model", expected="a viewer with one", fix="start it with: foveate view --model NAME")
     if not model.vlm.done():

@@ -34,7 +34,6 @@ def _open(path: Path | None, clip: bool, encoding: SessionEncoding) -> Target:
 
 
 def open_image(path: Path) -> Target:
-    """One image file. Raises ImageError."""
     load_image(path)  # so that a bad one is an error in the terminal, and not a page
     return only(file_entry(file_id(path), Source(str(path.absolute()), path.name)))
 

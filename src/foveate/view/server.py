@@ -93,7 +93,6 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine reaches an address."""
     with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"
@@ -134,6 +133,5 @@ def configure(app: Any) -> uvicorn.Config:
 
 
 def serve(app: Any, listening: socket.socket) -> None:
-    """Serve until Ctrl-C."""
     with suppress(KeyboardInterrupt):
         uvicorn.Server(configure(app)).run(sockets=[listening])

@@ -170,7 +170,6 @@ def _explain(error: ValidationError, path: Mapping[str, Any]) -> FoveateError:
 
 
 def packed(message: Message) -> Response:
-    """A message as an answer."""
     return Response(pack(*message), media_type=MESSAGE)
 
 

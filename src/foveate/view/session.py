@@ -71,7 +71,6 @@ class SessionEncoding:
         return {"encoder": kind + colon + place, **self.named}
 
     def encode(self, picture: Picture) -> Texture:
-        """A picture as a texture. Raises as `foveate.encode`."""
         return encode(picture, encoder=self.encoder or "nano", **self.named)
 
     def take(self, texture: Texture) -> Texture:

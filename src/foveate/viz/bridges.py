@@ -1,7 +1,4 @@
-"""Values for other people's tools: supervision, FiftyOne, Rerun. Each is imported when it is used; none is an extra.
-
-Their boxes begin with x, ours with y.
-"""
+"""Values for other people's tools: supervision, FiftyOne, Rerun, imported when used. Their boxes begin with x."""
 
 from __future__ import annotations
 
@@ -26,13 +23,11 @@ HEAT_OPACITY = 0.6  # of heat over the photograph in Rerun; chosen by hand
 def to_supervision(relevance: Relevance, threshold: float = DETECTED) -> Any:
     """The boxes of a question as `supervision.Detections`, the best first, for supervision's annotators.
 
-    confidence is how relevant each box is, `class_name` the question.
-
     Args:
-        relevance: of one question.
+        relevance: of one question, which becomes `class_name`; confidence is how relevant each box is.
         threshold: as of `Relevance.boxes`.
 
-    Raises MissingExtraError without supervision; OptionError for another value, and what `Relevance.boxes` raises.
+    Raises MissingExtraError, OptionError, and what `Relevance.boxes` raises.
     """
     relevance = check_type("relevance", relevance, Relevance, fix="pass what score returned")
     supervision = _load("supervision")
@@ -74,9 +69,7 @@ def to_fiftyone(value: Relevance | Allocation, label: str = "kept") -> Any:
 def to_rerun(
     relevance: Relevance, kept: Allocation | None = None, *, path: str = "foveate", recording: Any = None
 ) -> None:
-    """Log a question to Rerun: `path/image`, `path/heat` over it, `path/boxes`, and `path/kept`, one box a cell.
-
-    The image is there as long as the relevance has its texture.
+    """Log a question to Rerun: `path/image` (of its texture), `path/heat`, `path/boxes`; `path/kept`, one box a cell.
 
     Args:
         relevance: of one question.
@@ -107,7 +100,6 @@ def to_rerun(
 
 
 def _corners(boxes: NDArray[np.floating]) -> dict[str, NDArray[np.floating]]:
-    """(y0, x0, y1, x1) -> the lowest (x, y), and sizes."""
     low, high = boxes[:, 1::-1], boxes[:, :1:-1]
     return {"mins": low, "sizes": high - low}
 

@@ -1,11 +1,11 @@
 """The homunculus: an image redrawn so that area is in proportion to tokens, like the body in the maps of the cortex.
 
 A density-equalising map (Gastner and Newman, PNAS 101:7499, 2004): tokens are a density that diffuses until it is even,
-and every point moves along, with velocity = - gradient density / density. Diffusion is exact in the cosine basis, so a
-time step is one inverse transform (cv2.dct). Points of the new picture are followed backwards, to where they come from.
+and every point moves along, with velocity = - gradient density / density. Diffusion is exact in the cosine basis (one
+cv2.dct a time step). Points of the new picture are followed backwards, to where they come from.
 
-A share of the area (`rest`) is spread evenly, so that what no token was spent on is still there. The density is
-smoothed by a third of a cell, and more where the raster would fold: a single kept cell gets less area than it should.
+The density is smoothed by a third of a cell, and more where the raster would fold: a single kept cell gets less area
+than it should.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Homunculus(Frozen):
         return float(self.shares[self.tokens > 0].sum())
 
     def draw(self, rgb: Bytes) -> Bytes:
-        """The image uint8 [H, W, 3], of any size up to 16,383 pixels a side, redrawn at its size.
+        """The image uint8 [H, W, 3], of up to 16,383 pixels a side, redrawn at its size.
 
         Raises ImageArrayError for no such image, ImageTooLargeError for a longer side.
         """
@@ -92,8 +92,7 @@ def redraw(kept: Allocation | Regions, rest: float = REST) -> Homunculus:
     """How an image is redrawn with area in proportion to tokens.
 
     Args:
-        kept: kept cells have a token each; the tokens of regions are spread evenly over their boxes, and add up where
-            boxes overlap.
+        kept: kept cells have a token each; tokens of regions are spread evenly over their boxes, and add up.
         rest: share of the area that is spread evenly over the whole image, from 0.05 to 1 (the image as it is).
 
     Raises OptionError for anything else.
@@ -144,7 +143,6 @@ def _flow_back(density: Floats, corners: Floats, start: float) -> Floats:
     decay = sum(np.meshgrid(*(2 - 2 * np.cos(np.pi * np.arange(k) / k) for k in (n, m)), indexing="ij"))
 
     def velocity(time: float) -> tuple[Floats, Floats]:
-        """Down at the horizontal borders of samples [n + 1, m], right at the vertical ones [n, m + 1]."""
         now = np.maximum(cv2.idct(waves * np.exp(-decay * time)), 1e-9)
         down, right = np.zeros((n + 1, m)), np.zeros((n, m + 1))
         down[1:-1] = 2 * (now[:-1] - now[1:]) / (now[:-1] + now[1:])

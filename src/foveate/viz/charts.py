@@ -54,8 +54,6 @@ class Series(NamedTuple):
 def curve(report: Report) -> Image.Image:
     """How much of a thing is kept, over the share of cells kept: the curve of a report of `foveate evaluate relevance`.
 
-    Beside it stand what the thing's own mask would keep, and maps that know no question.
-
     Args:
         report: the report, or the path of its report.json.
 
@@ -88,7 +86,6 @@ def draw_chart(series: Sequence[Series], y_name: str, x_name: str, *, ends: tupl
     span = np.log(max(xs) / min(xs)) or 1.0
 
     def place(x: Sequence[float], y: Sequence[float]) -> NDArray[np.float64]:
-        """Pixels (x, y) of points."""
         right = np.log(np.asarray(x) / min(xs)) / span
         up = (np.clip(np.asarray(y, float), low, high) - low) / max(high - low, 1e-9)
         return np.stack([30 + right * (WIDE - 60), TALL - 1 - up * (TALL - 2)], -1)
@@ -129,7 +126,6 @@ def draw_chart(series: Sequence[Series], y_name: str, x_name: str, *, ends: tupl
 
 
 def _colours(series: Sequence[Series]) -> dict[str, Colour]:
-    """Ours in blue, bounds in black, the others in turn."""
     turn = iter(REST * len(series))
     return {one.name: OURS if one.bold else BOUND if one.dashed else next(turn) for one in series}
 

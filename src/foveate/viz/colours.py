@@ -1,7 +1,6 @@
-"""Colours: a scale of heat, and one colour for each of several questions.
+"""Colours: a scale of heat in equal steps of lightness (CIELAB), and one colour for each of several questions.
 
-Heat gets lighter in equal steps (CIELAB), so that it reads the same with any kind of colour vision and in grey. The
-colours of questions are those of Okabe and Ito (2008), made for all kinds of colour vision.
+The colours of questions are those of Okabe and Ito (2008), made for all kinds of colour vision.
 """
 
 from __future__ import annotations

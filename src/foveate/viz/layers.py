@@ -1,8 +1,7 @@
 """Layers over a photograph: heat with its contour, kept cells, frames. Arrays [H, W, 3] in, arrays of that size out.
 
-The photograph stays in colour: what is detected is lit and outlined, and hardly tinted; what is less relevant is dark.
-Heat is on the scale from 0 to 1 and never stretched: a thing that is not there lights nothing. Dropped cells are
-dimmed, so that a person can judge what was lost.
+What is detected is lit and outlined, what is less relevant is dark. Heat is on the scale from 0 to 1 and never
+stretched: a thing that is not there lights nothing.
 """
 
 from __future__ import annotations
@@ -37,10 +36,7 @@ def colour_heat(plane: NDArray[np.floating]) -> Bytes:
 
 
 def lay_heat(rgb: Bytes, plane: NDArray[np.floating], *, found: bool = True) -> Bytes:
-    """Heat of a map [h, w] over an image [H, W, 3], and its contour at 0.5, from where a thing counts as detected.
-
-    The image is faint where a thing was not `found`, so that this is seen at first sight.
-    """
+    """Heat of a map [h, w] over an image, and its contour at 0.5. The image is faint where nothing was `found`."""
     smooth = enlarge(plane, rgb.shape[:2])
     out = tint(darken(rgb, smooth) if found else veil(rgb), smooth, colour_heat(smooth))
     return outline(out, smooth >= DETECTED)
@@ -73,10 +69,7 @@ def veil(rgb: Bytes) -> Bytes:
 
 
 def tint(rgb: Bytes, level: Floats, colour: NDArray[np.uint8] | Colour) -> Bytes:
-    """A colour, or colours [H, W, 3], over an image: the more the higher the level [H, W], up to that of detection.
-
-    Beyond it the colour clears again, as the thing itself should be seen.
-    """
+    """A colour, or colours [H, W, 3], over an image: most at the level [H, W] of detection, clear beyond it."""
     seen = rgb.astype(np.float32)
     rise = np.minimum(level / DETECTED, 1) ** 1.25
     left = np.minimum((1 - level) / (1 - DETECTED), 1) ** 2
@@ -118,7 +111,6 @@ def lay_kept(rgb: Bytes, kept: Allocation) -> Bytes:
 
 
 def dim(rgb: Bytes, bright: NDArray[np.bool_]) -> Bytes:
-    """The image [H, W, 3], grey and dark where the mask [H, W] is False."""
     faint = rgb.mean(-1, keepdims=True) * DIMMED + 12
     return np.where(bright[..., None], rgb, faint).astype(np.uint8)
 

@@ -1,9 +1,8 @@
 """A frame of a clip drawn for people: what is kept, where the heat is, and below it what has happened so far.
 
-Kept cells show the photograph, outlined in their question's colour; those sent before are a little darker, the rest is
-dark and glows where it is relevant. Below stand the questions with their maps, and a strip over time: confidence in
-the propagated features, keyframes (ticks on top), renewed parts (ticks below), a line for each question's confidence.
-All of it is 8-bit arithmetic in OpenCV, for speed; text is Pillow's, which knows more than ASCII.
+Kept cells show the photograph, outlined in their question's colour. Below stand the questions with their maps, and a
+strip over time: confidence in the propagated features, keyframes (ticks on top), renewed parts (ticks below), a line
+for each question's confidence. Drawn in 8-bit arithmetic in OpenCV, for speed; text by Pillow, for all of Unicode.
 """
 
 from __future__ import annotations
@@ -44,12 +43,7 @@ COLUMNS = 512  # of the strip, at most
 
 
 class History:
-    """What the strip shows: a few bytes for each frame so far.
-
-    Args:
-        questions: how many.
-        expected: frames of the clip; None where it is not known.
-    """
+    """What the strip shows. questions: how many. expected: frames of the clip; None where it is not known."""
 
     def __init__(self, questions: int, expected: int | None = None) -> None:
         self.questions, self.expected, self.count = questions, expected, 0
@@ -57,7 +51,6 @@ class History:
         self.keyframes, self.renewed = bytearray(), bytearray()  # whether it was one; how many parts
 
     def add(self, frame: Frame) -> None:
-        """One frame more."""
         self.count += 1
         self.belief.append(float(frame.confidence.mean()))
         self._found.extend(relevance.confidence for relevance, _, _ in frame.answers)
@@ -70,8 +63,10 @@ class History:
         return np.array(self._found, np.float32).reshape(-1, self.questions)
 
     def to_columns(self) -> tuple[Floats, Floats, NDArray[np.bool_], NDArray[np.bool_], int]:
-        """The m columns so far, each of several frames in a long clip: lowest belief [m], highest confidence of each
-        question [m, q], whether there is a keyframe [m], a renewed part [m]; and how many columns the strip has."""
+        """The m columns so far, each of several frames in a long clip, and how many columns the strip has.
+
+        Lowest belief [m], highest confidence of each question [m, q], whether there is a keyframe, a renewed part [m].
+        """
         room = max(1, self.expected or COLUMNS // 4)
         while room < self.count:
             room *= 2
@@ -86,8 +81,7 @@ class History:
 
 @dataclass(frozen=True)
 class Page:
-    """The layout of a clip's frames, in pixels: `picture` (h, w), lines of text `unit` high, `rows` x `columns` of
-    questions."""
+    """The layout of a clip's frames: `picture` (h, w) in pixels, text `unit` high, `rows` x `columns` of questions."""
 
     picture: tuple[int, int]
     unit: int
@@ -96,7 +90,7 @@ class Page:
 
     @staticmethod
     def for_frames(frame: tuple[int, int], questions: int) -> Page:
-        """For frames (H, W): drawn as they are, where they are neither narrow nor long."""
+        """For frames (H, W), drawn as they are where they are neither narrow nor long."""
         height, width = frame
         ratio = min(max(1.0, NARROW / width), LONG / max(height, width))
         h, w = max(1, round(height * ratio)), max(1, round(width * ratio), NARROW)
@@ -113,15 +107,11 @@ class Page:
 
     @property
     def gap(self) -> int:
-        """Pixels between things."""
         return self.unit // 2
 
 
 def draw(frame: Frame, history: History, page: Page) -> Bytes:
-    """A frame with what is kept of it, and the strip up to it (it included): uint8 [H, W, 3] of `page.size`.
-
-    A frame of another size than the page is made for is fitted in.
-    """
+    """A frame with what is kept of it, and the strip up to it (it included): uint8 [H, W, 3] of `page.size`."""
     out = _ground(page.size).copy()
     height, width = page.picture
     ratio = min(height / frame.rgb.shape[0], width / frame.rgb.shape[1])
@@ -151,8 +141,7 @@ def _ground(size: tuple[int, int]) -> Bytes:
 
 
 def draw_picture(rgb: Bytes, frame: Frame) -> Bytes:
-    """Kept cells outlined, new ones as they are, the others darker; the rest dark with a glow, renewed parts framed:
-    uint8 [h, w, 3], of the picture [h, w, 3] of the frame."""
+    """The frame's picture [h, w, 3] with kept cells outlined, old ones darker; the rest dark with a glow."""
     h, w = rgb.shape[:2]
     relevances = [relevance for relevance, _, _ in frame.answers]
     passing, added = _glow([relevance.map for relevance in relevances])
@@ -199,7 +188,6 @@ def _glow(maps: Sequence[Floats]) -> tuple[Bytes, Bytes]:
 def _draw_question(
     out: Bytes, small: NDArray[Any], relevance: Relevance, note: str, colour: Colour, at: tuple[int, ...], unit: int
 ) -> None:
-    """The map of a question, small; its name, its confidence, what is kept."""
     y, x, room = at  # `room`: its width
     tall, wide = small.shape[:2]
     level = np.clip(
@@ -215,7 +203,6 @@ def _draw_question(
 
 
 def _draw_strip(out: Bytes, history: History, frame: Frame, page: Page) -> None:
-    """The strip over time, below its legend and the number of the frame."""
     u, width = page.unit, page.picture[1]
     y = page.picture[0] + page.gap + 3 * page.rows * u
     left, wide, tall, thick = page.gap, width - 2 * page.gap, 3 * u - u // 2, 1 if u < 26 else 2
@@ -257,7 +244,7 @@ def _draw_strip(out: Bytes, history: History, frame: Frame, page: Page) -> None:
 
 
 def _draw_lamp(out: Bytes, frame: Frame, at: tuple[int, int, int], size: int) -> None:
-    """Why everything was encoded, or that parts were renewed: on the line `at` (y, from x, to x), at its right."""
+    """Why everything was encoded, or that parts were renewed, at the right of the line `at` (y, from x, to x)."""
     y, start, end = at
     if frame.keyframe or frame.renewed:
         words, colour = (f"keyframe: {frame.reason}", KEY) if frame.keyframe else ("parts renewed", RENEWED)
@@ -276,7 +263,6 @@ def _ink(out: Bytes, mask: Bytes, at: tuple[int, int], colour: Colour) -> None:
 
 @lru_cache(maxsize=256)
 def _render_text(text: str, size: int, width: int) -> Bytes:
-    """A line of text as coverage, uint8 [h, w], cut to a width."""
     shown = cut(text, width, size)
     font = font_for(shown, size)
     box = Image.new("L", (max(1, min(width, round(font.getlength(shown)) + 1)), round(size * 1.3)))

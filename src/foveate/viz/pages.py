@@ -59,9 +59,7 @@ def question_page(
     """Photograph, heat map, kept cells: one question in three panels, and more of them.
 
     Args:
-        texture: the image.
-        relevance: its map.
-        kept: its cells.
+        texture, relevance, kept: the image, its map, its cells.
         pictures: of PICTURES. "homunculus" adds the image redrawn with area in proportion to tokens; "regions" adds
             regions of about as many tokens, and their homunculus.
 
@@ -87,11 +85,9 @@ def overview(
     """Photographs below one another, each beside what several questions found in it.
 
     Args:
-        rows: at least one (texture, its relevances).
+        rows: at least one (texture, its relevances). Raises OptionError for none.
         title, note: lines above them.
         side: width of each photograph in pixels.
-
-    Raises OptionError for no rows.
     """
     if not rows:
         raise OptionError(f"rows={rows!r}", expected="a photograph and its questions", fix="pass [(texture, answers)]")
@@ -110,10 +106,8 @@ def overview(
 def answer_page(answer: Answer | Prepared, *, side: int = PANEL, labels: bool = True) -> Image.Image:
     """Photograph, heat map, and what the model saw, with the question and the answer above them.
 
-    Of several images, or of the frames of a video, those with the most tokens are drawn, at most 4.
-
     Args:
-        answer: of `vlm.ask` or `vlm.prepare`.
+        answer: of `vlm.ask` or `vlm.prepare`. Of several images, or a video, those with the most tokens, at most 4.
         side: long side of each picture in pixels, 64 to 8,192.
         labels: the question, the answer and legends around them; False for the pictures alone.
 
@@ -206,10 +200,7 @@ def look_page(found: Look) -> Image.Image:
 
 
 def search_sheet(hits: Sequence[Hit], query: str, columns: int = 4) -> Image.Image:
-    """What a search found, best first: small pictures with the question's heat, at most MOST_HITS, `columns` in a row.
-
-    Words of the question that were read in an image are framed.
-    """
+    """What a search found, best first: small pictures with heat and framed words, `columns` in a row."""
     if not hits:
         nothing = paper.text("nothing found", PAGE, 24, QUIET)
         return paper.paint(paper.above([paper.text(in_quotes(query), PAGE, 30), nothing], 24))
@@ -238,5 +229,4 @@ def search_sheet(hits: Sequence[Hit], query: str, columns: int = 4) -> Image.Ima
 
 
 def _question_tiles(texture: Texture, relevance: Relevance, rgb: Bytes) -> list[Tile]:
-    """The photograph, made small [h, w, 3], and the heat map over it."""
     return [Tile(rgb, texture.name), found_tile(rgb, relevance.query, relevance)]

@@ -1,7 +1,7 @@
 """Paper for pictures: blocks of text and pictures that are put beside and above one another, and painted at the end.
 
 A block knows its size and where everything lies in it, so nothing covers anything else. What is too long for its place
-is wrapped, then cut with an ellipsis. Painting comes last (`paint`).
+is wrapped, then cut with an ellipsis.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ class Item(NamedTuple):
     width: int = 2  # of an outline
 
     def moved(self, x: int, y: int) -> Item:
-        """The same, further to the right and further down."""
         left, top, right, bottom = self.box
         return self._replace(box=(left + x, top + y, right + x, bottom + y))
 
@@ -57,12 +56,10 @@ class Block(NamedTuple):
 
 
 def space(width: int = 0, height: int = 0) -> Block:
-    """Nothing, of a size."""
     return Block(width, height)
 
 
 def picture(rgb: Bytes) -> Block:
-    """A picture [h, w, 3]."""
     height, width = rgb.shape[:2]
     return Block(width, height, (Item((0, 0, width, height), picture=rgb),))
 
@@ -83,7 +80,6 @@ def shape(kind: str, width: int, height: int, colour: Colour, outline: int = 2) 
 
 
 def over(under: Block, upper: Block) -> Block:
-    """One block in the middle of another one."""
     x, y = (under.width - upper.width) // 2, (under.height - upper.height) // 2
     return Block(under.width, under.height, (*under.items, *(item.moved(x, y) for item in upper.items)))
 
@@ -166,10 +162,7 @@ def _draw_shape(page: Image.Image, item: Item) -> None:
 
 
 def wrap(words: str, width: int, size: int, lines: int = LINES) -> list[str]:
-    """Lines of at most `width` pixels, at most so many; the last one is cut with an ellipsis if there are more.
-
-    A word that is wider than a line (a long file name) is broken where the line ends.
-    """
+    """Lines of at most `width` pixels, at most so many; the last is cut with an ellipsis. Long words are broken."""
     left, out = " ".join(_printable(words).split()), list[str]()
     while left and len(out) < lines:
         if measure(left, size) <= width:
@@ -190,7 +183,6 @@ def cut(words: str, width: int, size: int) -> str:
 
 
 def measure(words: str, size: int) -> int:
-    """Width in pixels of a line of text."""
     return -int(-font_for(words, size).getlength(words) // 1)
 
 
@@ -209,8 +201,7 @@ def _cut(words: str, width: int, size: int, end: str = "") -> str:
 
 
 def _printable(words: str) -> str:
-    """Text of any origin, a hostile file name included: what cannot be drawn is a question mark or a space; letters
-    that no font here has lose their accents."""
+    """Text of any origin: what cannot be drawn is a question mark or a space, or its letter without accents."""
     sound = words.encode("utf-8", "replace").decode()
     return "".join(_plain(letter) if letter.isprintable() else " " for letter in sound)
 

@@ -94,10 +94,8 @@ def kept(
     """What is kept: bright cells in a dark photograph; of regions, each framed, with its tokens in the legend.
 
     Args:
-        image: as for `heatmap`.
+        image, boxes, side, labels: as for `heatmap`.
         allocation: of `allocate`, or the Regions of `regions`.
-        boxes: frames to draw, [n, 4], (y0, x0, y1, x1) in pixels of the image: where a thing is known to be, say.
-        side, labels: as for `heatmap`.
 
     Raises OptionError for anything else, and what `load_image` raises.
     """
@@ -124,7 +122,7 @@ def homunculus(
     Args:
         image, side, labels: as for `heatmap`.
         allocation: of `allocate`, or the Regions of `regions`.
-        rest: share of the area that is spread evenly over the whole image, from 0.05 to 1 (the image as it is).
+        rest: as for `redraw`.
 
     Raises OptionError for anything else, and what `load_image` raises.
     """
@@ -139,9 +137,8 @@ def compare(
     """Several questions about one photograph, side by side, after the photograph as it is.
 
     Args:
-        image: as for `heatmap`.
+        image, side: as for `heatmap`, of each photograph.
         relevances: the Relevance, or the map [h, w] in [0, 1], of each question, by its name.
-        side: long side of each photograph in pixels, 64 to 8,192.
         columns: pictures in a row; None for up to four, in rows of equal length where that can be.
 
     Raises OptionError for no questions or no such map, and what `load_image` raises.
@@ -189,10 +186,7 @@ def arrange(
 ) -> Block:
     """Tiles in rows, each picture below its text, under a title; below them a foot of legends.
 
-    Args:
-        size: of the text in pixels.
-        note: a line below the title.
-        narrowest: least width of a column in pixels.
+    size: of the text in pixels. note: a line below the title. narrowest: least width of a column in pixels.
     """
     wide = max(narrowest, *(tile.picture.shape[1] for tile in tiles))
     whole = max(min(columns, len(tiles)) * (wide + GAP) - GAP, PAGE)
@@ -211,7 +205,6 @@ def arrange(
 
 
 def arrange_bare(tiles: Sequence[Tile], columns: int) -> Block:
-    """Tiles in rows without any words."""
     rows = [tiles[start : start + columns] for start in range(0, len(tiles), columns)]
     return paper.above([paper.beside([paper.picture(tile.picture) for tile in row]) for row in rows], GAP)
 
@@ -241,7 +234,6 @@ def badge(confidence: float, size: int) -> Block:
 
 
 def is_found(confidence: float | None) -> bool:
-    """Whether it counts as detected; also where there is no confidence."""
     return confidence is None or confidence >= DETECTED
 
 
@@ -355,19 +347,16 @@ def looked_for(relevance: Relevance) -> tuple[str, ...]:
 
 
 def in_quotes(query: str) -> str:
-    """A question as it is shown: with quotes around it where it has none of its own."""
     return f"“{query}”" if query and '"' not in query else query
 
 
 def photograph(image: Texture | ImageSource, side: int) -> Bytes:
-    """The image with a long side of `side` pixels, uint8 [H, W, 3]."""
     side = check_int("side", side, SMALLEST, LARGEST)
     rgb = image.pixel if isinstance(image, Texture) else load_image(image).rgb
     return scale_to(rgb, side)
 
 
 def _photograph_of(found: Allocation | Regions, image: Texture | ImageSource, side: int) -> Bytes:
-    """The photograph that cells or regions are drawn over. Raises OptionError for anything else."""
     check_type("kept", found, (Allocation, Regions), fix="pass allocate(relevance, budget) or regions(...)")
     check_whole(found.grid, "a picture")
     rgb = photograph(image, side)

@@ -36,8 +36,7 @@ OWN = "of your own"
 def channel_sheet(texture: Texture) -> Image.Image:
     """All channels of a texture by family, each from its lowest value to its highest, which are written above it.
 
-    Ids have colours, a constant plane is grey, one that was not built has a grey name. Raises OptionError for no
-    texture.
+    Ids have colours, constant planes are grey, one that was not built has a grey name. Raises OptionError.
     """
     check_type("texture", texture, Texture, fix="pass encode(image)")
     names = (*FULL40.names, *(name for name in texture.built if name not in FULL40.names))
@@ -64,7 +63,6 @@ def channel_sheet(texture: Texture) -> Image.Image:
 
 
 def family_of(name: str) -> str:
-    """The family of a channel, by its name."""
     for family, beginnings in FAMILIES.items():
         if name in beginnings or any(name.startswith(one) for one in beginnings if one.endswith("_") or len(one) > 5):
             return family

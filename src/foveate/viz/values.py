@@ -1,6 +1,6 @@
 """How each value shows itself: what `value.show()`, `value.save_image(path)` and a notebook draw.
 
-`picture_of` is open to other kinds of values: `picture_of.register(MyKind)`.
+Other kinds of values are added by `picture_of.register(MyKind)`.
 """
 
 from __future__ import annotations

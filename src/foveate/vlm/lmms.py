@@ -145,7 +145,6 @@ class Evaluated:
         super().clean()  # type: ignore[misc]
 
     def generate_until(self, requests: Sequence[Any]) -> list[Any]:
-        """One answer a request, in their order."""
         from lmms_eval.api.instance import GenerationResult, TokenCounts
         from lmms_eval.models.model_utils.gen_metrics import log_metrics
         from tqdm import tqdm
@@ -208,7 +207,6 @@ class Evaluated:
         raise NotImplementedError("foveate gives no log-likelihoods; choose tasks of output_type generate_until")
 
     def generate_until_multi_round(self, requests: Sequence[Any]) -> list[list[str]]:
-        """The answers of all rounds of each request, in their order."""
         from tqdm import tqdm
 
         found = []

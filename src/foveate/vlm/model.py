@@ -300,7 +300,6 @@ class VLM(Attached):
         return answers
 
     def _ask_crops(self, encoded: EncodedImage, question: str, keywords: dict[str, Any], how: dict[str, Any]) -> Answer:
-        """One question to one image, by its regions (select/crops.py)."""
         check_encoded(self, encoded, "crop")
         if len(encoded.images) != 1:
             raise SceneError(

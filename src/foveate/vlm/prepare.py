@@ -51,7 +51,6 @@ class Stopwatch:
         self.last = time.perf_counter()
 
     def mark(self, name: str) -> None:
-        """Add the seconds since the last mark to this name."""
         before, self.last = self.last, time.perf_counter()
         self.seconds[name] = self.seconds.get(name, 0.0) + self.last - before
 
@@ -121,7 +120,7 @@ def find_relevance(
     if any(isinstance(each, Allocation) for each in given):
         raise OptionError("relevance=an Allocation", expected="a Relevance, or a map", fix="pass it as kept=")
     texts = [question if each is None else each for each in given]
-    wanted = [isinstance(each, str) for each in texts]
+    wanted = [isinstance(each, str) for each in texts]  # for each image, whether to score: a given map is used as it is
     if (named := sorted(scoring.keywords())) and not any(wanted):
         raise OptionError(
             f"relevance= with {', '.join(named)}",
@@ -144,7 +143,7 @@ def _search(
     *,
     warned: bool,
 ) -> list[Relevance]:
-    """The texts, scored on the images that are wanted; a text that names nothing has a map of its prior alone."""
+    """Score the texts on the images that `wanted` marks; a text that names nothing has a map of its prior alone."""
     textures = list(compress(encoded.textures, wanted))
     told = None if vlm.encoder == "nano" else vlm.encoder  # nothing to tell of one that comes with foveate
     priors = _priors(textures, wanted, scoring)
@@ -154,7 +153,7 @@ def _search(
         relevance, cause = score_anyway(texture, text, how)
         found.append(relevance)
         unnamed += [cause] if cause else []
-    followed = any(prior is not None for prior in priors)
+    followed = any(prior is not None for prior in priors)  # whether a prior decides where nothing is named
     if unnamed and warned and not (followed and scoring.prior_weight == 1):  # 1: the prior is all that was wanted
         warn(
             f"{unnamed[0].received}: the image was not searched, tokens are kept by "
@@ -171,6 +170,7 @@ def _priors(textures: Sequence[Texture], wanted: Sequence[bool], scoring: Scorin
         priors = [preset_of(texture, scoring.preset).scoring.get("prior") for texture in textures]
     else:
         priors = list(compress(one_each("prior", scoring.prior, len(wanted)), wanted))
+    # held: whether an image's texture has the channel that its prior names
     held = [not isinstance(prior, str) or t.has(prior) for t, prior in zip(textures, priors, strict=True)]
     if any(held):  # a first frame has no frame before it, and one of two images may have a gaze
         return [prior if has else None for prior, has in zip(priors, held, strict=True)]
@@ -179,6 +179,7 @@ def _priors(textures: Sequence[Texture], wanted: Sequence[bool], scoring: Scorin
 
 def one_each(name: str, given: Any, count: int) -> list[Any]:
     """One thing for each image: a list of so many, or a text for all of them. Raises OptionError for another number."""
+    # alone: a list of one thing, and not the rows of a map
     alone = isinstance(given, list | tuple) and len(given) == 1 and (not np.ndim(given[0]) or np.ndim(given[0]) == 2)
     if isinstance(given, list | tuple) and (count > 1 or alone):
         found = list(given)

@@ -80,7 +80,6 @@ class Idefics(Family):
         return tuple(found)
 
     def encode(self, model: Any, inputs: Inputs, counts: Sequence[int]) -> VisualFeatures:
-        """All tiles and overviews of all images come in one piece."""
         out = model.get_image_features(**inputs, return_dict=True)
         return VisualFeatures(split(concatenate(out.pooler_output), counts))
 
@@ -113,12 +112,10 @@ class InternVL(Family):
         return tuple(found)
 
     def encode(self, model: Any, inputs: Inputs, counts: Sequence[int]) -> VisualFeatures:
-        """One tensor of tiles, in order."""
         out = model.get_image_features(**inputs, return_dict=True)
         return VisualFeatures(split(out.pooler_output.flatten(0, 1), counts))
 
     def output(self, features: VisualFeatures) -> Any:
-        """One tensor, as this model takes it."""
         return _one_tensor(super().output(features))
 
 

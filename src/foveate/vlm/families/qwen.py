@@ -30,13 +30,11 @@ class Qwen(Family):
     def layouts(
         self, model: Any, processor: Any, inputs: Inputs, sizes: Sizes, spans: Sequence[Indices]
     ) -> tuple[TokenLayout, ...]:
-        """One grid over each image."""
         merge = model.model.visual.spatial_merge_size
         shapes = [(int(h) // merge, int(w) // merge) for _, h, w in inputs["image_grid_thw"].tolist()]
         return tuple(one_grid(h, w, size) for (h, w), size in zip(shapes, sizes, strict=True))
 
     def encode(self, model: Any, inputs: Inputs, counts: Sequence[int]) -> VisualFeatures:
-        """Features of each image or video, and those of DeepStack's layers where the model has any."""
         if "pixel_values_videos" in inputs:
             out = model.get_video_features(inputs["pixel_values_videos"], inputs["video_grid_thw"], return_dict=True)
             return _split_features(out, counts)
@@ -51,7 +49,6 @@ class Qwen(Family):
         return model.model.get_rope_index(ids[None], mm_token_type_ids=kinds[None], **given)[0][:, 0]
 
     def output(self, features: VisualFeatures) -> Any:
-        """With DeepStack's features beside the rest where there are any."""
         out = super().output(features)
         if not features.levels:
             return out

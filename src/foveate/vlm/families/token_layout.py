@@ -107,12 +107,10 @@ class TokenLayout:
 
 
 def one_grid(h: int, w: int, size: tuple[int, int]) -> TokenLayout:
-    """h x w tokens over the whole image of (height, width) pixels."""
     return TokenLayout((TokenGrid(h, w, whole_box(size)),), h * w)
 
 
 def whole_box(size: tuple[int, int]) -> Box:
-    """The rectangle of a whole image of (height, width) pixels."""
     return 0.0, 0.0, float(size[0]), float(size[1])
 
 

@@ -114,7 +114,6 @@ def _open_source(vlm: Attached, image: Any, page: int | None, texture: Texture |
 
 
 def _match(vlm: Attached, texture: Texture) -> None:
-    """Raises TextureEncoderError for a texture that this model's encoder cannot ask questions of."""
     match_encoder(texture.encoder, None if vlm.encoder == "nano" else vlm.encoder)
 
 

@@ -133,6 +133,5 @@ def adds_special_tokens(processor: Any, text: str) -> bool:
 
 
 def tokenise(processor: Any, text: str) -> Indices:
-    """Ids of a text, as the processor would make them."""
     ids = processor.tokenizer(text, add_special_tokens=adds_special_tokens(processor, text))["input_ids"]
     return np.asarray(ids, np.int64)
