@@ -159,7 +159,6 @@ def encode(
 
 
 def _look_together(encoder: Any, opened: Iterator[Opened | ImageError], long_side: int | None) -> Iterator[Any]:
-    """Pictures a batch at a time through an encoder that takes several; the bad ones stay in their places."""
     while batch := list(islice(opened, BATCH)):
         good = [each for each in batch if not isinstance(each, ImageError)]
         dense = iter(encode_images(encoder, [picture.rgb for picture, _ in good], long_side))
@@ -177,10 +176,7 @@ def build_texture(
     long_side: int | None = None,
     words: Words | None = None,
 ) -> Texture:
-    """The second half of `encode`: features of a picture as a texture.
-
-    `names` are planes, from `select_channels`; `words` is what was read in the picture.
-    """
+    """The second half of `encode`: features of a picture, and what was read in it, as a texture."""
     grid, flat = dense.grid, dense.features.reshape(dense.grid.count, -1)
     if is_one_colour(picture.rgb):
         flat = np.zeros_like(flat)  # nothing in it: features would only show how the encoder treats borders

@@ -86,10 +86,7 @@ class Allocation(Frozen, Drawable, AsArray):
         return np.ones(len(self.indices), np.int64)
 
     def why(self, number: int) -> dict[str, float | str]:
-        """What entered the score of the kept cell `number` (0 to K - 1), by the names of `Relevance.reasons`.
-
-        The largest comes first; "words" tells which word the question found in the cell.
-        """
+        """What entered the score of the kept cell `number` (0 to K - 1), by name as in `reasons`, the largest first."""
         number = check_int("kept cell", number, 0, len(self) - 1, fix="see Allocation.indices")
         found = [(name, round(float(values[number]), 4)) for name, values in self.reasons.items()]
         found.sort(key=lambda item: -item[1])
@@ -108,10 +105,7 @@ class Keep:
     """The keywords of `foveate.allocate` beside the budget, for functions that call it: `stream(keep=Keep(...))`.
 
     Attributes:
-        floor: share of the budget that is spread evenly over the image, 0 to 1; None is 0.
-        policy: which cells: TopK() (None), Coverage(), Proportional().
-        protected: bool [h, w], cells to keep in any case.
-        window: (rows, columns): only whole windows of so many cells are kept.
+        floor, policy, protected, window: as in `foveate.allocate`.
     """
 
     floor: float | None = None
@@ -164,9 +158,7 @@ def allocate_map(
         window: (rows, columns): keep only whole windows. One of their cells makes a window protected or eligible.
         features: [n, r] or [h, w, r], where the policy asks for them.
 
-    Raises:
-        BudgetError: not 1 to the number of cells, no sum of whole windows, or fewer cells than are protected.
-        OptionError: a floor outside [0, 1], arrays of another shape than the grid or with NaN, no policy.
+    Raises BudgetError: not 1 to the number of cells, no sum of whole windows, fewer than are protected; OptionError.
     """
     plane, share = np.asarray(scores, np.float32), check_floor(floor)
     keep = Keep(share, policy, protected, window)
@@ -209,7 +201,7 @@ def choose_cells(
         rows = np.asarray(features)
         rows = rows.reshape(grid.count, -1) if rows.shape[:2] == grid.shape else rows
         features = check_array("features", rows, [grid.count, None], fix="pass texture.coordinates()")
-    # infinity has a meaning for policies, and one that is not ours may write into what it gets
+    # infinity has a meaning for policies, and a policy of the caller may write into what it gets
     plain = ours and low >= -LARGEST and high <= LARGEST
     ranked = flat if plain else np.clip(flat, -LARGEST, LARGEST)
     if keep.window is None:
@@ -254,11 +246,7 @@ def auto_budget(relevance: Relevance) -> int:
 
 
 def budget_of_mass(relevance: ArrayLike, lower: int, upper: int) -> int:
-    """K of the module's formula for a map [h, w] in [0, 1], from `lower` to `upper`; it never falls as the map rises.
-
-    >>> budget_of_mass(np.full((64, 64), 0.04), 64, 1024)
-    164
-    """
+    """K of the module's formula for a map [h, w] in [0, 1], from `lower` to `upper`; never less for a higher map."""
     values = np.asarray(relevance, np.float64)
     mass = math.fsum(values.ravel())  # exact, so that rounding cannot turn the order of two maps round
     return min(max(math.ceil(SHARE * math.sqrt(values.size * mass) - 1e-9), lower), upper)
@@ -280,7 +268,6 @@ def check_budget(budget: int, grid: Grid) -> int:
 
 
 def check_floor(floor: float | None) -> float:
-    """A share from 0 to 1; None is the default, 0. Raises OptionError."""
     return 0.0 if floor is None else check_number("floor", floor, fix="0.1 spreads a tenth of the budget")
 
 
@@ -339,7 +326,6 @@ def _select_windows(
 
 
 def _select(policy: Policy, keys: Floats, budget: int, grid: Grid, features: Floats | None) -> Indices:
-    """What the policy selects; checked where the policy is the caller's."""
     if type(policy) is TopK:
         return top_cells(keys, budget)
     kept = np.asarray(policy.select(keys, budget, grid, features))
@@ -355,7 +341,6 @@ def _select(policy: Policy, keys: Floats, budget: int, grid: Grid, features: Flo
 
 
 def check_protected(protected: Bools, grid: Grid) -> Bools:
-    """The cells to keep first, bool [cells]. Raises OptionError."""
     fix = f"a channel becomes one by foveate.core.grid.resize_map(plane, {grid.shape}) > 0.5"
     return check_array("protected", protected, grid.shape, dtype=bool, fix=fix).ravel()
 
@@ -369,18 +354,13 @@ def _too_few(protected: str, budget: int, least: int) -> BudgetError:
 
 
 def spread_order(grid: Grid, allowed: Bools | None) -> Indices:
-    """All cells, evenly spread ones first; those that are not allowed at the end."""
     order = even_order(*grid.shape)
     return order if allowed is None else np.concatenate([order[allowed[order]], order[~allowed[order]]])
 
 
 @lru_cache(maxsize=32)
 def even_order(h: int, w: int) -> Indices:
-    """All cells in an order whose every beginning is spread evenly: [h * w] (van der Corput in both directions).
-
-    Points of a finer grid are visited by their reversed bits, moved by a third of the image; a cell comes where its
-    first point does.
-    """
+    """All cells in an order whose every beginning is spread evenly: [h * w] (van der Corput in both directions)."""
     bits_y, bits_x = ((n - 1).bit_length() for n in (h, w))
     y, x = np.arange(1 << bits_y), np.arange(1 << bits_x)
     key = np.zeros((len(y), len(x)), np.int64)

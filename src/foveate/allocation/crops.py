@@ -3,9 +3,8 @@
 Cells above a level (half of the map's range at first) form connected components; their bounding boxes are the regions.
 For more regions the one with the most mass is cut in two at the middle of its mass; for fewer, the faintest go.
 
-Tokens are in proportion to mass, by largest remainder within the bounds (`apportion`), then moved to near numbers that
-are rows x columns with an aspect near the box's, 4 at most, without changing the total. A few small totals cannot be
-met. A box grows to the aspect of its tokens. Constants were chosen by hand.
+Tokens are in proportion to mass (`apportion`), then moved to near numbers that are rows x columns with an aspect near
+the box's, 4 at most, without changing the total. A box grows to the aspect of its tokens. Constants: by hand.
 """
 
 from __future__ import annotations
@@ -40,10 +39,9 @@ class Regions(Frozen):
 
     Attributes:
         boxes: (y0, x0, y1, x1) in pixels, inside the image, int64 [R, 4].
-        tokens: of each region, int64 [R]; they add up to the total.
-        sizes: (rows, columns) of tokens, int64 [R, 2]. cell: side of a token in pixels.
+        tokens, sizes: int64 [R], which add up to the total; (rows, columns) of them, int64 [R, 2].
         mass: share of the regions' relevance, float32 [R], adds up to 1.
-        grid: of the map they were found in.
+        cell: side of a token in pixels. grid: of the map they were found in.
     """
 
     boxes: Indices
@@ -91,9 +89,7 @@ def regions(
         total: tokens in all. budgets: (fewest, most) tokens of a region.
         cell: side of a token in pixels of the crop (28 for a 14-pixel encoder that merges 2 x 2).
 
-    Raises:
-        BudgetError: a total that no number of such regions adds up to, or more regions than cells.
-        OptionError: a map of another shape, with NaN or negative values; budgets or a cell that cannot be.
+    Raises BudgetError: a total that no number of such regions adds up to, or more regions than cells; OptionError.
     """
     fix = "pass relevance.map and relevance.grid"
     plane = check_array("relevance", relevance, grid.shape, dtype=np.float64, low=0, fix=fix)
@@ -120,7 +116,6 @@ def regions(
 
 
 def _cores(plane: NDArray[np.float64], fewest: int) -> tuple[list[Box], int]:
-    """-> (boxes in cells of components worth a region, most mass first; how many there are)."""
     if plane.size < fewest:
         raise BudgetError(
             f"{fewest} regions of a map of {plane.size} cells",
@@ -166,7 +161,6 @@ def _inside(box: Box, other: Box) -> bool:
 
 
 def _frame(core: Box, grid: Grid) -> tuple[float, float, float, float]:
-    """A box in cells with its margin, in pixels inside the image."""
     (ch, cw), (y0, x0, y1, x1) = grid.cell, core
     top, left = max(0, y0 - MARGIN) * ch, max(0, x0 - MARGIN) * cw
     return top, left, min(grid.h, y1 + MARGIN) * ch, min(grid.w, x1 + MARGIN) * cw
@@ -188,7 +182,6 @@ def _fitted(frame: tuple[float, float, float, float], aspect: float, grid: Grid)
 
 @lru_cache(maxsize=16)
 def _products(low: int, high: int) -> dict[int, tuple[tuple[int, int], ...]]:
-    """Numbers of tokens from low to high -> the ways to write them as rows x columns."""
     ways = {
         n: tuple((r, n // r) for r in range(1, n + 1) if n % r == 0 and max(r * r, n * n // (r * r)) <= WIDEST * n)
         for n in range(low, high + 1)
@@ -231,7 +224,6 @@ def nearest_total(total: int, budgets: tuple[int, int] = (64, 400)) -> int:
 
 
 def _totals_near(total: int, low: int, high: int) -> list[int]:
-    """The nearest numbers below and above `total` that regions can have in all."""
     place, every = min(total, MOST * high), 0
     for sums in _sums(place + high + low, low, high):
         every |= sums
@@ -240,10 +232,7 @@ def _totals_near(total: int, low: int, high: int) -> list[int]:
 
 
 def crop_sizes(shares: Indices, aspects: NDArray[np.float64], low: int, high: int) -> Indices:
-    """(rows, columns) of each region, int64 [R, 2]: near its share and its aspect (height / width), the sum unchanged.
-
-    The last first, a region takes a number near its share after which the others can have the rest. Raises BudgetError.
-    """
+    """(rows, columns) of each region, int64 [R, 2]: near its share and aspect (height / width), the sum unchanged."""
     rest = int(shares.sum())
     possible = region_numbers(rest, low, high)
     if len(shares) not in possible:

@@ -1,12 +1,9 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 """Score, exact top-K and gather of token rows as one Triton kernel: one program for each pair of image and question.
 
-A program keeps the keys of all cells in registers: whole numbers in the order of the scores (NaN is -infinity). The
-K-th largest key is found bit by bit, by 32 counts. A prefix sum gives each kept cell its place: ascending, ties to the
-lower index.
-
-No GPU has run it. Tests run it in Triton's interpreter on the CPU, and compile it for an H100. `python -m benchmarks
-gpu` times it where there is a GPU. Nothing else calls it.
+Keys are whole numbers in the order of the scores (NaN is -infinity). The K-th largest is found bit by bit, by 32
+counts; a prefix sum gives each kept cell its place: ascending, ties to the lower index. No GPU has run it: tests run it
+in Triton's interpreter, and compile it for an H100. `python -m benchmarks gpu` times it.
 """
 
 from __future__ import annotations
@@ -26,10 +23,7 @@ WORD = 4  # float16 in 8 bytes, of which a row is copied
 
 
 def keep_rows(z: Tensor, weights: Tensor, offsets: Tensor, table: Tensor, *, budget: int) -> KeptRows:
-    """As `foveate.allocation.torch.keep_rows`; the table's columns are a multiple of 4.
-
-    Raises OptionError for more than 16,384 cells, and for a budget above 4,096 or above the cells.
-    """
+    """As `torch.keep_rows`. Raises OptionError for more than 16,384 cells, or a budget above 4,096 or the cells."""
     (images, cells, rank), questions = z.shape, weights.shape[1]
     if cells > MOST_CELLS or not 0 < budget <= min(cells, MOST_KEPT) or table.shape[2] % WORD:
         raise OptionError(

@@ -54,10 +54,7 @@ class TopK:
 
 @dataclass(frozen=True)
 class Coverage:
-    """High scores that differ from each other in the embedding.
-
-    `diversity` in [0, 1]: 0 is TopK; 1 looks at scores only to make the short list and to break ties.
-    """
+    """High scores that differ in the embedding; with diversity 0 TopK, with 1 scores only make the short list."""
 
     diversity: float = 0.25
 
@@ -65,7 +62,6 @@ class Coverage:
         check_number("diversity", self.diversity, fix="0 keeps the highest scores")
 
     def select(self, scores: Floats, budget: int, grid: Grid, features: Floats | None) -> Indices:
-        """As `Policy.select`. Raises OptionError without features."""
         if features is None:
             raise OptionError(
                 "Coverage without features",
@@ -84,7 +80,6 @@ class Coverage:
         return np.sort(np.concatenate([np.flatnonzero(first), short[picked]]))
 
     def _greedy(self, relevance: Floats, points: Floats, kept: Floats, count: int) -> Indices:
-        """Positions of `count` candidates [m], beside points that are kept already [f, r]."""
         columns = np.ascontiguousarray(points.T)  # whole rows of cells: the same sum, in the same order, for each cell
         far = np.ones(len(relevance), np.float32)
         work, distance = np.empty_like(columns), np.empty_like(far)
@@ -112,10 +107,7 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Proportional:
-    """Every window of the image gets a share of the budget in proportion to its mass of relevance, by `apportion`.
-
-    Within a window the highest scores are kept. `window` is its side in cells.
-    """
+    """Every window of `window` x `window` cells gets a share of the budget in proportion to its mass of relevance."""
 
     window: int = 8
 
@@ -143,12 +135,11 @@ def apportion(weights: ArrayLike, total: int, lower: ArrayLike = 0, upper: Array
     """Parts of `total` in proportion to weights [n] >= 0, each from lower to upper (numbers or [n]): int64 [n].
 
     The exact share of i is clip(c w_i, lower_i, upper_i), with the one c for which all add up to the total, rounded
-    down; what is left goes to the largest remainders, one each.
+    down; what is left goes to the largest remainders, one each. Raises BudgetError where the bounds do not hold the
+    total, OptionError for weights that are none.
 
     >>> apportion([5, 3, 1], 10, lower=2, upper=5)
     array([5, 3, 2])
-
-    Raises BudgetError where the bounds do not hold the total, OptionError for weights that are none.
     """
     weight = np.asarray(weights, np.float64)
     check_array("weights", weight, [None], dtype=np.float64, low=0, fix="np.maximum(weights, 0)")
@@ -204,7 +195,6 @@ def top_cells(scores: NDArray[np.floating], budget: int) -> Indices:
 
 
 def unit_range(all_scores: Floats, scores: Floats) -> Floats:
-    """Some scores, moved and scaled so that all scores lie in [0, 1]; 1 where all are equal."""
     low, high = float(all_scores.min()), float(all_scores.max())
     if high == low:
         return np.ones(len(scores), np.float32)

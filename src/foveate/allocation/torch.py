@@ -61,7 +61,6 @@ class DeviceAllocation(OwnCopy, AsArray):
 
     @property
     def mask(self) -> Tensor:
-        """bool [h, w], True at the kept cells."""
         mask = self.scores.new_zeros(self.grid.count)
         mask[self.indices] = 1
         return mask.bool().reshape(self.grid.shape)
@@ -72,7 +71,6 @@ class DeviceAllocation(OwnCopy, AsArray):
         return self.texture.table[self.indices]
 
     def cpu(self) -> Allocation:
-        """The ordinary value."""
         reasons = ReadOnly({name: copied(plane) for name, plane in self.reasons.items()})
         return Allocation(copied(self.indices), copied(self.scores), self.grid, reasons, (), self.texture.texture)
 
@@ -153,8 +151,7 @@ def keep_rows(z: Tensor, weights: Tensor, offsets: Tensor, table: Tensor, *, bud
 
     Args:
         z: float16 or float32 [b, n, r]. weights: float32 [b, q, r]. offsets: float32 [b, q].
-        table: float16 [b, n, columns].
-        budget: K.
+        table: float16 [b, n, columns]. budget: K.
     """
     import torch
 

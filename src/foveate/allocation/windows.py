@@ -27,11 +27,7 @@ Choose = Callable[[Floats, int], Indices]
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """A grid of cells cut into windows. Make one with `cut_windows`.
-
-    `grid` has the windows as cells, `of_cell` the window of each cell, `sizes` the cells of each window, and `kinds`
-    the distinct sizes, the most numerous first, as (cells, flat indices of the windows).
-    """
+    """A grid of cells cut into windows by `cut_windows`; `kinds` are their sizes, the most numerous first."""
 
     grid: Grid
     of_cell: Indices
@@ -39,17 +35,14 @@ class Windows:
     kinds: tuple[tuple[int, Indices], ...]
 
     def mean(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Means over windows: [cells] -> [windows], or [cells, r] -> [windows, r]."""
         if values.ndim == 1:
             return np.bincount(self.of_cell, values, len(self.sizes)) / self.sizes
         return np.stack([self.mean(column) for column in values.T], 1)
 
     def any(self, cells: Bools) -> Bools:
-        """Which windows hold one of these cells: bool [cells] -> bool [windows]."""
         return np.bincount(self.of_cell, cells, len(self.sizes)) > 0
 
     def cells(self, windows: Indices) -> Indices:
-        """All cells of these windows, ascending."""
         inside = np.zeros(len(self.sizes), bool)
         inside[windows] = True
         return np.flatnonzero(inside[self.of_cell])
@@ -86,7 +79,6 @@ class Windows:
     def _counts(
         self, budget: int, orders: list[Indices], scores: Floats, first: tuple[Bools, ...], last: Bools
     ) -> list[int]:
-        """How many windows of each kind to keep, by the module's order."""
         ways = _ways(budget, tuple((size, len(windows)) for size, windows in self.kinds))
         if not len(ways):
             raise BudgetError(
@@ -143,7 +135,6 @@ def _ways(budget: int, kinds: tuple[tuple[int, int], ...]) -> Indices:
 
 @lru_cache(maxsize=32)
 def _reachable(kinds: tuple[tuple[int, int], ...]) -> Bools:
-    """Which numbers of cells are sums of whole windows: bool [cells + 1]."""
     sums = np.zeros(sum(size * number for size, number in kinds) + 1, bool)
     sums[0] = True
     for size, number in kinds:

@@ -99,7 +99,6 @@ def _by_word(page: ReadWords, units: Floats) -> Floats:
 
 
 def _compare(page: ReadWords, wanted: tuple[str, ...], least: float = RATIO) -> Floats:
-    """How alike each wanted word and each unit of the page are, float32 [wanted, u]."""
     same = np.zeros((len(wanted), len(page.vocabulary)), np.float32)
     for row, token in np.argwhere(near([skeleton(word) for word in wanted], page.skeletons)).tolist():
         same[row, token] = alike(wanted[row], page.vocabulary[token], least)
@@ -114,8 +113,6 @@ def _compare(page: ReadWords, wanted: tuple[str, ...], least: float = RATIO) -> 
 
 
 class _Wanted(NamedTuple):
-    """Terms, flat: words of all phrases; phrases as (numbers of their words, weight, term, is one small word)."""
-
     words: tuple[str, ...]
     phrases: tuple[tuple[list[int], float, int, bool], ...]
     weights: Floats
@@ -195,7 +192,6 @@ def _score_values(page: ReadWords, question: ReadingQuestion) -> WordScores:
 
 
 def _be_sure(page: ReadWords, question: ReadingQuestion, value: Floats, fits: Floats, kinds: tuple[str, ...]) -> float:
-    """The confidence that writing answers the question."""
     form = PHOTOGRAPH[question.form] + page.full * (PAGE[question.form] - PHOTOGRAPH[question.form])
     alone = np.zeros_like(fits)
     for kind in kinds:

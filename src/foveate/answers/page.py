@@ -2,10 +2,7 @@
 
 * **Units**: words, and parts of words whose space was lost ("DATE11/4/93", "InvoiceNo:INV-00871").
 * **Pieces**: units without a wide gap or a colon between: a label, a value, a line of running text.
-* **Neighbours**: from each piece to those that may hold its value: right of it, below it, wrapped under its right one.
-* **Types**: which units look like a date, an amount, a name, an address, a heading (types.py).
-
-Weights and distances were chosen by hand: `python -m benchmarks reading`.
+* **Neighbours**: from each piece to those that may hold its value. Weights: `python -m benchmarks reading`.
 """
 
 from __future__ import annotations
@@ -56,16 +53,9 @@ _LOST_SPACE = re.compile(
 class ReadWords(Frozen):
     """The words of an image and what questions need of them: u units, p pieces, and edges from labels to values.
 
-    Attributes:
-        texts, word: text of each unit, and the number of its word.
-        boxes, keeps: of the units, float32 [u, 4]; what a score keeps of itself by how surely it was read [u].
-        vocabulary, skeletons, index: the tokens; the same with letters that look alike as one; token -> its number.
-        token, token_starts: tokens of all units one after another, and where each unit's begin.
-        piece, starts: piece of each unit, and the first unit of each piece.
-        label: how much each piece looks like a label, float32 [p].
-        source, target, weight, way: of edges: labels, where their values may stand, how near, in which direction.
-        follows: the piece that each piece continues, or -1 [p].
-        types: how much each unit looks like an answer of a type, float32 [u].
+    `word` and `piece` number those of each unit, `starts` the first unit of each piece; `token` has the tokens of all
+    units, `vocabulary` and `skeletons` (letters that look alike are one) their texts. `keeps` [u], `label` [p] and
+    `types` [u] are float32; `follows` is the piece that each piece continues, or -1.
     """
 
     words: Words
@@ -105,7 +95,6 @@ class ReadWords(Frozen):
 
     @cached_property
     def piece_letters(self) -> Floats:
-        """Letters and digits of each piece, at least 1."""
         return np.maximum(np.add.reduceat(self.letters, self.starts), 1) if len(self.starts) else self.letters[:0]
 
     @cached_property
@@ -120,7 +109,6 @@ class ReadWords(Frozen):
         return out
 
     def text_of(self, piece: int) -> str:
-        """A piece as read, without its colon."""
         inside = np.flatnonzero(self.piece == piece)
         return " ".join(self.texts[i] for i in inside).rstrip(" :：.")
 
@@ -156,12 +144,10 @@ def prepare_words(words: Words) -> ReadWords:
 
 
 def _starts(numbers: NDArray[np.integer]) -> Ints:
-    """Where runs of equal numbers begin."""
     return np.flatnonzero(np.diff(numbers, prepend=-1)).astype(np.int64)
 
 
 def _split(words: Words) -> tuple[tuple[str, ...], Ints, Floats]:
-    """Words cut where a space was lost, and their boxes by the share of the characters."""
     level = stand_upright(words.boxes.astype(np.float64), (360 - words.turned) // 90 % 4)
     level = level - np.tile(np.minimum(level[:, :2].min(0, initial=0), 0), 2)
     texts, word, boxes = [], [], []
@@ -227,7 +213,6 @@ def _weigh_label(texts: tuple[str, ...]) -> float:
 
 
 def _find_neighbours(boxes: Floats, label: Floats) -> tuple[dict[str, NDArray[Any]], Ints]:
-    """Edges from each piece to those that may hold its value, by target; and the piece that each one continues."""
     count = len(boxes)
     edges: list[tuple[int, int, float, int]] = []
     follows = np.full(count, -1, np.int64)
@@ -275,7 +260,6 @@ def _right_of(
 def _below(
     p: int, boxes: Floats, height: Floats, order: Ints, ordered: Floats, middle: Floats, typical: float
 ) -> list[tuple[int, int]]:
-    """Pieces in the column under piece p, each with its row, from 1."""
     low = np.searchsorted(ordered, middle[p] + 0.5 * min(float(height[p]), typical))
     high = np.searchsorted(ordered, middle[p] + MOST_ROWS * 2.5 * typical)
     near = order[low:high]
@@ -373,7 +357,6 @@ def _join_addresses(weights: Floats, boxes: Floats, plain: Truths, legal: Floats
     height = np.maximum(y1 - y0, 1)
 
     def next_to(p: int, way: int) -> float:
-        """Weight of the line right above (-1) or below (1) piece p."""
         base = boxes[p, 2] if way > 0 else boxes[p, 0]
         edge = boxes[:, 0] if way > 0 else boxes[:, 2]
         near = (np.abs(edge - base) < 0.8 * height[p]) & (np.minimum(x1, x1[p]) > np.maximum(x0, x0[p]))
@@ -393,7 +376,6 @@ def _join_addresses(weights: Floats, boxes: Floats, plain: Truths, legal: Floats
 
 
 def _weigh_headings(boxes: Floats, legal: Floats, capital: Floats, plain: Truths, addresses: Floats) -> Floats:
-    """How much each piece looks like the name of who issued the page."""
     height = boxes[:, 2] - boxes[:, 0]
     place = np.argsort(np.argsort(boxes[:, 0], kind="stable"), kind="stable")
     top = np.clip(1 - place / 6, 0, 1)

@@ -2,10 +2,8 @@
 
     >>> read_question('the sign that says "no entry"').exact
     ('no entry',)
-    >>> read_question("when was it written?").types
-    ('date',)
 
-No question is refused: one that asks for nothing written has no terms that a page holds.
+Every text is a question: one that asks for nothing written has no terms that a page holds.
 """
 
 from __future__ import annotations
@@ -142,8 +140,7 @@ class ReadingQuestion:
         types: what the answer looks like (types.py).
         exact: texts that are looked for themselves: in quotes, or after "the sign that says".
         on: the thing whose writing is asked for; None for any.
-        writing: whether the question asks for writing ("what does it say").
-        heading: whether the answer may be a heading: the name of a company, a shop.
+        writing, heading: whether it asks for writing; whether the answer may be a heading, as the name of a company.
         form: "what" (also who, when, how), "where", "is" (yes or no), "label" (a noun and "?"), "plain" (a noun).
     """
 
@@ -187,7 +184,6 @@ def read_question(text: str) -> ReadingQuestion:
 
 
 def _find_on(bare: str) -> tuple[str | None, str]:
-    """-> (the thing whose writing is asked for, what else the question asks)."""
     for k, pattern in enumerate(_ON):
         if not (found := pattern.search(bare)) or _WRITES.search(bare[: found.start("on")]):
             continue
@@ -211,7 +207,6 @@ def _find_on(bare: str) -> tuple[str | None, str]:
 
 
 def _find_terms(words: list[str], form: str) -> tuple[tuple[Term, ...], list[str]]:
-    """Terms of a question, and the types of the fields that it names."""
     content = [word for word in words if word not in _STOP]
     strong = [word for word in content if word not in _WEAK]
     terms: list[Term] = []
@@ -291,7 +286,6 @@ def _wanted(first: list[str]) -> frozenset[str]:
 
 
 def _with_short(phrases: dict[tuple[str, ...], float]) -> tuple[tuple[tuple[str, ...], float], ...]:
-    """Phrases, and each with one word shortened or written out."""
     out = dict(phrases)
     for phrase, weight in phrases.items():
         for i, word in enumerate(phrase):

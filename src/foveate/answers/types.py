@@ -3,7 +3,7 @@
     >>> find_types("Invoice date: 3 May 2024")["date"]  # from, to, how well the shape fits
     [(14, 24, 1.0), (16, 24, 0.9), (20, 24, 0.4)]
 
-By shapes that hold in many countries, each with a weight in [0, 1] set by hand.
+Shapes that hold in many countries, each with a weight set by hand.
 """
 
 from __future__ import annotations
@@ -98,7 +98,6 @@ def find_types(text: str) -> Mapping[str, Spans]:
 
 
 def _is_date(text: str) -> bool:
-    """Whether numbers between strokes, dots or dashes can be a day, a month and a year."""
     groups = re.split(r"\s?[./\-]\s?", text)
     if len(groups) != 3 or not all(group.isdigit() for group in groups):
         return True
@@ -131,7 +130,6 @@ def _weigh_identifier(text: str) -> float:
 
 
 def _find_people(text: str) -> Spans:
-    """Runs of one to four capitalised words, better with a title or an initial."""
     out: Spans = []
     for found in _NAME.finditer(text):
         run: list[re.Match[str]] = []
@@ -169,5 +167,4 @@ def weigh_address(text: str, types: Mapping[str, Spans]) -> float:
 
 
 def weigh_company(text: str) -> float:
-    """Legal forms and words that end the names of companies and houses, in [0, 1]."""
     return 1.0 if _LEGAL.search(text) else 0.0

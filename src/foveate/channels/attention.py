@@ -30,8 +30,6 @@ TENSORS = "of a tensor pass tensor.detach().float().cpu().numpy()"
 def make_gaze_plane(fixations: ArrayLike, grid: Grid, *, sigma: float | None = None) -> Floats:
     """Fixations -> where a person looked: float32 [h, w] in [0, 1], the peak 1; all 0 without fixations.
 
-        sum_i duration_i * (integral over the cell of a Gaussian around fixation i), divided by its maximum
-
     Args:
         fixations: [n, 3], rows (y, x, duration); y and x in pixels of the upright image. Durations count relatively.
         grid: of the texture, over the same image.
@@ -65,7 +63,6 @@ def make_gaze_plane(fixations: ArrayLike, grid: Grid, *, sigma: float | None = N
 
 
 def _integrate(centres: Doubles, cells: int, length: int, sigma: float) -> Doubles:
-    """Share of a Gaussian around each centre [n] in each cell along one axis: [n, cells]."""
     borders = np.arange(cells + 1) * (length / cells)
     scaled = (borders - centres[:, None]) / (sigma * math.sqrt(2))
     # NumPy has no erf, and SciPy is no dependency
@@ -86,10 +83,9 @@ def make_attention_plane(
         np.stack([layer[0, :, answer][:, :, visual] for layer in attentions])  # weights from transformers' tensors
 
     Args:
-        weights: finite, at least 0: [n], [h', w'], [heads, n] or [layers, heads, queries, n]; of more than the tokens'
-            axes, which run along rows, the mean is taken.
+        weights: finite, at least 0: [n], [h', w'], [heads, n] or [layers, heads, queries, n], averaged to [n].
         grid: of the texture, over the same image.
-        tokens_grid: (h', w') of the visual tokens, which span the whole image; None is the texture's own grid.
+        tokens_grid: (h', w') of the n tokens, which run along rows over the whole image; None is the texture's grid.
         layers: which of [layers, heads, queries, n] to average; None is all, negative ones count from the end.
         drop_sinks: replace single tokens that outweigh ten times the mean of all and the median of their neighbours by
             that median; at most 2 % of the tokens.

@@ -103,7 +103,7 @@ def build_planes(
     Args:
         names: from `select_channels`.
         rgb: uint8 [H, W, 3]. z: compressed features [h, w, r], which segments follow.
-        methods: who makes segments and depth; its names are not read.
+        methods: who makes segments and depth.
     """
     methods = methods or Channels()
     planes: dict[str, Floats] = {}

@@ -1,9 +1,8 @@
 """Depth from one image by Depth Anything V2 (Yang et al., NeurIPS 2024) in transformers format (extra `[torch]`).
 
-* The model gives relative inverse depth: larger is nearer, without a unit. The plane is stretched to [0, 1] within each
-  image, so planes of different images cannot be compared. Metric checkpoints are refused: in those larger is farther.
-* Small is Apache-2.0. Base and Large have the same format, and a licence that forbids commercial use.
-* Pixels are resized as by DPTImageProcessor (518 pixels, multiples of 14), but the long side stops at 1036 pixels.
+The model gives relative inverse depth: larger is nearer, without a unit. The plane is stretched to [0, 1] within each
+image, so planes of different images cannot be compared. Metric checkpoints are refused: in those larger is farther.
+Small is Apache-2.0; the licence of Base and Large forbids commercial use.
 """
 
 from __future__ import annotations
@@ -49,9 +48,7 @@ class DepthModel:
     def from_pretrained(cls, checkpoint: str = DEFAULT, *, device: str | None = None) -> Self:
         """A checkpoint by Hub name (downloaded once), `name@revision`, or local folder.
 
-        Raises:
-            MissingExtraError: torch or transformers is not installed.
-            ModelFilesError: no such folder, not a depth model of this kind, not whole, or not to be downloaded.
+        Raises MissingExtraError, and ModelFilesError: no such folder, not a depth model of this kind, or not whole.
         """
         where = find_checkpoint(checkpoint, KIND)
         found = load_checkpoint(where, _refuse_metric, device=device)
@@ -72,10 +69,7 @@ class DepthModel:
         return next(fitted), next(fitted)
 
     def inverse_depth(self, rgb: NDArray[np.uint8]) -> Floats:
-        """uint8 [H, W, 3] -> float32 [h, w] at the working size, larger is nearer.
-
-        Raises ImageArrayError, EncoderOutputError.
-        """
+        """uint8 [H, W, 3] -> float32 [h, w] at the working size, larger is nearer. Raises EncoderOutputError."""
         import torch
 
         check_rgb(rgb)
@@ -89,10 +83,7 @@ class DepthModel:
 
 
 def compute_depth_plane(rgb: NDArray[np.uint8], model: DepthModel) -> Floats:
-    """uint8 [H, W, 3] -> relative inverse depth, float32 [ceil(H/4), ceil(W/4)] in [0, 1]: 1 nearest, 0 farthest.
-
-    It is 0 everywhere for an image of one colour, or where the model's output is even.
-    """
+    """uint8 [H, W, 3] -> relative inverse depth, float32 [ceil(H/4), ceil(W/4)] in [0, 1]: 1 nearest, 0 farthest."""
     shape = (-(-rgb.shape[0] // 4), -(-rgb.shape[1] // 4))
     found = model.inverse_depth(rgb)
     if (rgb == rgb[0, 0]).all():  # nothing in it: what a model says then is only how it treats borders

@@ -1,8 +1,4 @@
-"""Normals of a depth plane, and how much one thing hides of another.
-
-Depth is a plane where larger is nearer, without a unit; `relief` says how deep its range from 0 to 1 is taken to be.
-Perspective is left out. Something is hidden where depth jumps at a border of segments.
-"""
+"""Normals of a depth plane (larger is nearer, no unit), and how much one thing hides of another."""
 
 from __future__ import annotations
 
@@ -26,8 +22,6 @@ def compute_normals(depth: ArrayLike, *, relief: float = 1.0) -> Floats:
     """Unit normals of a depth plane, towards the camera: [h, w] -> float32 [h, w, 3] in [0, 1], (y, x, z).
 
         n = (-dz/dx, -dz/dy, 1) / |...|, mapped by (n + 1) / 2;  z = relief * depth, x right, y down, in long sides
-
-    A surface that faces the camera is (0.5, 0.5, 1). Differences are central, one-sided at the border.
 
     Args:
         depth: finite, larger is nearer; OptionError otherwise.
@@ -53,7 +47,7 @@ def measure_occlusion(depth: ArrayLike, ids: ArrayLike, *, jump: float = JUMP) -
         depth: finite, larger is nearer. ids: whole numbers, one segment each, on the same grid.
         jump: of depth, above 0.
 
-    Raises OptionError: not two planes of one shape, ids that are not whole numbers, NaN, jump not above 0.
+    Raises OptionError: not two planes of one shape, ids that are not whole numbers, NaN.
     """
     plane, segments = _check_planes(depth, ids)
     limit = check_number("jump", jump, TINY, None, fix=f"leave it out for {JUMP}")

@@ -4,10 +4,9 @@ The parts (4-connected pieces) of segments are merged, the two most alike neighb
 
     (|mean - mean'| + mean over their common border of |x - x'|) / 2 <= ALIKE
 
-where x of a cell is (Lab / 80, z / spread), `spread` the root mean square distance of the image's own z from their mean
-(greedy merging of region adjacency graphs; Arbelaez et al., TPAMI 2011). ALIKE was chosen by `python -m benchmarks
-objects`. With depth, two neighbours stay apart where depth jumps along more than half of their border. Masks (Sam) are
-objects already.
+where x of a cell is (Lab / 80, z / spread), `spread` the root mean square distance of the image's z from their mean.
+ALIKE was chosen by `python -m benchmarks objects`. With depth, two neighbours stay apart where depth jumps along more
+than half of their border. Masks (Sam) are objects already.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def find_objects(
         alike: how different two may be that are merged, from 0. jump: of depth, above 0.
         cells: `measure_cells(rgb, features)`, where it is there already.
 
-    Raises ImageArrayError, OptionError for arguments of another kind.
+    Raises ImageArrayError, OptionError.
     """
     check_rgb(rgb)
     features = check_array("features", features, (None, None, None), fix="use the encoder's grid")
@@ -66,14 +65,12 @@ def find_objects(
 
 
 def _describe(cells: Cells) -> Doubles:
-    """x of each cell, in whole numbers: float64 [h * w, 3 + r]."""
     points = np.concatenate([cells.lab / COLOUR, cells.mind], 2, dtype=np.float64)
     points *= STEPS
     return np.round(points, out=points).reshape(-1, points.shape[2])
 
 
 def _borders(parts: Ids) -> tuple[Ids, Ids]:
-    """Flat indices of neighbouring cells in different parts."""
     index = np.arange(parts.size).reshape(parts.shape)
     pairs = ((index[:-1], index[1:]), (index[:, :-1], index[:, 1:]))
     first, second = (np.concatenate([pair[i].ravel() for pair in pairs]) for i in (0, 1))
@@ -82,7 +79,7 @@ def _borders(parts: Ids) -> tuple[Ids, Ids]:
 
 
 def _absorb(parts: Ids, points: Doubles, few: int) -> Ids:
-    """Each part of at most `few` cells goes to the neighbour with the faintest pair of cells between them."""
+    """Each part of at most `few` cells goes to the neighbour that is most alike at their border."""
     flat = parts.ravel()
     first, second = _borders(parts)
     between = ((points[first] - points[second]) ** 2).sum(1)
@@ -94,7 +91,6 @@ def _absorb(parts: Ids, points: Doubles, few: int) -> Ids:
 
 
 def _count_jumps(parts: Ids, count: int, depth: ArrayLike, jump: float) -> Doubles:
-    """For each two parts, at how many more places of their border depth jumps than not: float64 [count, count]."""
     plane = check_depth(depth)
     fine = reduce_plane(parts.astype(np.float32), (plane.shape[0], plane.shape[1]), "mode").astype(np.int64)
     first, second, rises = find_jumps(plane, fine)
@@ -109,7 +105,6 @@ def _table(first: Ids, second: Ids, values: Doubles, count: int) -> Doubles:
 def _merge(
     points: Doubles, parts: Ids, borders: tuple[Ids, Ids], count: int, alike: float, apart: Doubles | None
 ) -> Ids:
-    """The object of each part, named after its lowest part: int64 [count]."""
     first, second = borders
     steps = np.round(np.sqrt(((points[first] - points[second]) ** 2).sum(1)))
     pairs = parts[first], parts[second]

@@ -3,12 +3,9 @@
     encode(image, channels=Channels(segments=Sam()))                       # SAM's base model, downloaded once
     encode(image, channels=Channels(segments=Sam("/path/to/folder")))      # SAM, SAM 2 or SAM 2.1, from a folder
 
-* The image is embedded once. A grid of points prompts for masks, three for each point.
-* A mask stays if its predicted IoU is high and if it hardly changes when the threshold moves by 1 (Kirillov et al.,
-  ICCV 2023). Of masks that overlap by more than `overlap` (IoU of masks) the better one stays.
-* Large masks are painted first. What no mask covers is one more segment. A cell takes its commonest sample.
-
-The defaults are the paper's, with 16 x 16 points instead of 32 x 32.
+A grid of points prompts for masks, three for each point. A mask stays if its predicted IoU is high and if it hardly
+changes when the threshold moves by 1 (Kirillov et al., ICCV 2023); of masks that overlap the better one stays. Large
+masks are painted first. What no mask covers is one more segment. A cell takes its commonest sample.
 """
 
 from __future__ import annotations
@@ -51,7 +48,7 @@ KIND = ModelKind(
 
 @dataclass(frozen=True)
 class Sam:
-    """Masks of a Segment Anything model as a provider of segments (see `segments.Provider`).
+    """Masks of a Segment Anything model as a provider of segments.
 
     Attributes:
         checkpoint: a Hub name, `name@revision`, or a local folder with config.json and model.safetensors.
@@ -79,7 +76,6 @@ class Sam:
 
     @property
     def name(self) -> str:
-        """ "sam:" and the checkpoint; of a folder the last part."""
         return f"sam:{find_checkpoint(self.checkpoint, KIND).label}"
 
     def __call__(self, rgb: Bytes, features: Floats) -> Ids:
@@ -99,8 +95,6 @@ class Sam:
 
 @dataclass(frozen=True, eq=False)
 class _Network:
-    """A loaded model, and how it wants to see pixels."""
-
     model: Any
     side: int
     squeezed: bool
@@ -108,7 +102,6 @@ class _Network:
     std: Floats
 
     def prepare(self, rgb: Bytes) -> tuple[Floats, tuple[int, int]]:
-        """-> normalised pixels [side, side, 3], zeros where the image does not reach; its (height, width) there."""
         scale = self.side / max(rgb.shape[:2])
         h, w = (self.side if self.squeezed else max(1, int(n * scale + 0.5)) for n in rgb.shape[:2])
         out = np.zeros((self.side, self.side, 3), np.float32)

@@ -39,10 +39,7 @@ FLAT = 1e-6  # an embedding that spreads less than this is left out
 
 @runtime_checkable
 class Provider(Protocol):
-    """What makes segments: any callable object with a name.
-
-    Where its segments are whole objects, a true attribute `masks` says so: they are not merged.
-    """
+    """Any callable object with a name that makes segments; true `masks` means that they are whole objects."""
 
     @property
     def name(self) -> str: ...
@@ -100,7 +97,6 @@ class KMeans:
         return self.divide(measure_cells(rgb, features))
 
     def divide(self, cells: Cells) -> Ids:
-        """Ids [h, w] of cells that were measured before."""
         points = self.points(cells)
         shape = (cells.lab.shape[0], cells.lab.shape[1])
         return run_lloyd(points, points[place_seeds(shape, self.count)], self.steps).reshape(shape)
@@ -164,7 +160,6 @@ def find_nearest(rows: NDArray[np.floating], centres: Doubles) -> Ids:
 
 
 def add_up(ids: Ids, rows: Doubles, count: int) -> Doubles:
-    """Sums of rows [n, d] with the same id: float64 [count, d]."""
     d = rows.shape[1]
     places = (ids * d)[:, None] + np.arange(d)
     return np.asarray(np.bincount(places.ravel(), rows.ravel(), count * d).reshape(count, d), np.float64)
@@ -172,14 +167,12 @@ def add_up(ids: Ids, rows: Doubles, count: int) -> Doubles:
 
 @dataclass(frozen=True, eq=False)
 class Segments(Frozen):
-    """Segments 0 to k - 1 of an image, the largest first; of equal ones, the one that comes first along the rows.
+    """Segments 0 to k - 1 of an image, the largest first; of equal ones, the first along the rows.
 
     Attributes:
-        provider: the name of what made them.
         ids: int64 [h, w], 0 to k - 1, k <= 50. sizes: float32 [k], share of the image in each segment.
         centroids: float32 [k, 2], mean (y, x) of its cells, relative to the image, in (0, 1).
-        planes: float32 [h, w], read-only: "cluster_id", "cluster_size", "cluster_distance" (of cell and centroid, in
-            diagonals).
+        planes: float32 [h, w], read-only: "cluster_id", "cluster_size" and "cluster_distance".
     """
 
     provider: str
@@ -196,10 +189,7 @@ class Segments(Frozen):
 def segment_image(
     rgb: Bytes, features: Floats, provider: Provider | None = None, *, cells: Cells | None = None
 ) -> Segments:
-    """Segments of an image: uint8 [H, W, 3], float32 [h, w, r] (r may be 0) -> Segments.
-
-    `provider` None is KMeans(), which takes `cells` where they are there. Raises ImageArrayError, OptionError.
-    """
+    """Segments of an image: uint8 [H, W, 3], float32 [h, w, r] -> Segments. Raises ImageArrayError, OptionError."""
     check_rgb(rgb)
     features = check_array("features", features, (None, None, None), fix="use the encoder's grid")
     check_pair("cells of the features", features.shape[:2])

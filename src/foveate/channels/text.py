@@ -1,8 +1,4 @@
-"""Where there is writing: a mask. Nothing is read here; reading/ does that.
-
-The detector is PP-OCRv3's mobile one (MODEL_CARD.md) on onnxruntime. It sees half a million pixels of an image of any
-size, with writing in any direction. `python -m benchmarks text` compares it with others.
-"""
+"""Where there is writing: a mask, by PP-OCRv3's mobile detector (MODEL_CARD.md). `python -m benchmarks text`."""
 
 from __future__ import annotations
 
@@ -33,10 +29,7 @@ UNCLIP = 1.6  # it marks the core of each line; so much of area / perimeter is a
 
 
 def find_text_regions(rgb: Bytes) -> Floats:
-    """uint8 [H, W, 3] -> mask of writing, float32 [ceil(H/4), ceil(W/4)] of 0 and 1.
-
-    Raises ImageArrayError, and EncoderFilesError where the built-in network cannot be read.
-    """
+    """uint8 [H, W, 3] -> mask of writing, float32 [ceil(H/4), ceil(W/4)] of 0 and 1. Raises ImageArrayError."""
     check_rgb(rgb)
     return fill_quads(find_writing(rgb), rgb.shape[:2])
 
@@ -84,7 +77,6 @@ def _mean_inside(chances: Bytes, corners: NDArray[Any]) -> float:
 
 
 def _fit(rgb: Bytes, scale: float) -> tuple[Bytes, tuple[int, int]]:
-    """The image smaller by a scale, with its borders repeated up to multiples of STEP, and its size before that."""
     h, w = (max(1, round(side * scale)) for side in rgb.shape[:2])
     small = cv2.resize(rgb, (w, h), interpolation=cv2.INTER_AREA) if scale < 1 else rgb
     padded = cv2.copyMakeBorder(small, 0, -h % STEP, 0, -w % STEP, cv2.BORDER_REPLICATE)

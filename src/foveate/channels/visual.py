@@ -1,8 +1,7 @@
 """What is in the pixels whatever is asked: edges, frequencies, distance to edges, saliency, change between frames.
 
-* edge_on and edge_off are one Sobel magnitude, divided by the sign of (luma - surround).
-* Each sample of these planes stands for 4 x 4 pixels: the maximum of the edges, the mean of the rest.
-* Saliency is the spectral residual (Hou & Zhang, CVPR 2007): what stands out of the log amplitude spectrum.
+edge_on and edge_off are one Sobel magnitude, divided by the sign of (luma - surround). A sample is the maximum of
+4 x 4 pixels for edges, their mean else. Saliency is the spectral residual (Hou & Zhang, CVPR 2007).
 """
 
 from __future__ import annotations
@@ -30,10 +29,7 @@ CHANGED = 0.03  # of the range of a colour, mean over a cell: above it, somethin
 
 
 def compute_visual_planes(rgb: NDArray[np.uint8]) -> dict[str, Floats]:
-    """uint8 [H, W, 3] -> edge_on, edge_off, high_pass, low_pass, edge_distance: float32 [ceil(H/4), ceil(W/4)].
-
-    All in [0, 1]. A constant image has no edges: edge planes are 0 and edge_distance is 1.
-    """
+    """edge_on, edge_off, high_pass, low_pass, edge_distance: float32 [ceil(H/4), ceil(W/4)] in [0, 1]."""
     height, width = rgb.shape[:2]
     rows = max(REACH, STRIP // width // 4 * 4) if height % 4 == 0 else height  # else samples lie across strips
     parts = [_compute_strip(rgb, top, min(top + rows, height)) for top in range(0, height, rows)]
@@ -48,7 +44,6 @@ def compute_visual_planes(rgb: NDArray[np.uint8]) -> dict[str, Floats]:
 
 
 def _compute_strip(rgb: NDArray[np.uint8], top: int, stop: int) -> tuple[Floats, Floats, Floats, Floats]:
-    """edge_on, edge_off, high_pass and low_pass of some rows of an image, which see those around them."""
     begin = max(0, top - REACH)
     inside = slice(top - begin, stop - begin)
     bright = luma(rgb[begin : stop + REACH])
@@ -63,7 +58,6 @@ def _compute_strip(rgb: NDArray[np.uint8], top: int, stop: int) -> tuple[Floats,
 
 
 def shrink(plane: NDArray[Any], shape: tuple[int, int]) -> Floats:
-    """Mean over the area of each new sample, [H, W] -> `shape`."""
     return cv2.resize(plane, shape[::-1], interpolation=cv2.INTER_AREA).astype(np.float32, copy=False)
 
 
@@ -103,7 +97,6 @@ def describe_cells(rgb: NDArray[np.uint8], grid: Grid) -> NDArray[np.uint8]:
 
 
 def measure_change(look: NDArray[np.uint8], before: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Mean difference of each cell, in [0, 1]: float32 [h, w]."""
     difference = cv2.absdiff(look.reshape(-1, look.shape[-1]), before.reshape(-1, look.shape[-1]))
     means = cv2.reduce(difference, 1, cv2.REDUCE_AVG, dtype=cv2.CV_32F)
     return np.asarray(means.reshape(look.shape[:2]) / np.float32(255), np.float32)

@@ -51,7 +51,6 @@ class Checkpoint:
 
     @property
     def options(self) -> dict[str, Any]:
-        """For the library's `from_pretrained`."""
         return {**CODE, "revision": self.pinned} if self.pinned else CODE
 
     @property
@@ -98,11 +97,8 @@ def load_checkpoint(
 ) -> LoadedCheckpoint:
     """Read a checkpoint whole. Raises MissingExtraError without torch or transformers, and the kind's errors.
 
-    Args:
-        adjust: changes the configuration, or raises for one that is not supported.
-        device: as of `choose_device`.
-        normalisation: mean and standard deviation of pixels where preprocessor_config.json does not name them.
-        tokenizer: whether to read the tokenizer, too.
+    `adjust` changes the configuration, or raises for one that is not supported; `normalisation` (mean, standard
+    deviation) is for checkpoints without preprocessor_config.json.
     """
     place = choose_device(device, checkpoint.kind)
     _, transformers = _import_libraries(checkpoint.kind)

@@ -1,10 +1,8 @@
 """CLIP checkpoints in transformers format as dense encoders (extra `[torch]`).
 
-The raw patch tokens of CLIP's last layer hardly tell where a thing is. The last block is replaced, with its weights:
-
-* `naclip` (default; Hajimiri et al. 2024): attention from keys to keys with a Gaussian neighbourhood, no residual, no
-  MLP. `maskclip` (Zhou et al. 2022): each patch's own value. `raw`: the block as it was, for comparison.
-* A token with a norm far above the others' (Darcet et al. 2024) becomes the mean of its ordinary neighbours.
+The last block, whose patch tokens hardly tell where a thing is, is replaced, with its weights: `naclip` (default;
+Hajimiri et al. 2024) attends from keys to keys with a Gaussian neighbourhood, without residual and MLP; `maskclip`
+(Zhou et al. 2022) keeps each patch's own value; `raw` is the block as it was, for comparison.
 """
 
 from __future__ import annotations
@@ -36,11 +34,9 @@ class ClipEncoder(HubEncoder):
 
     @property
     def width(self) -> int:
-        """D of the space that patches and texts share: 512 for B, 768 for L, 1024 for H."""
         return int(self._model.config.projection_dim)
 
     def dense_features(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Normalised pixels [n, 3, h * patch, w * patch] -> unit features [n, h, w, D]; differentiable."""
         shape = pixels.shape[2] // self.patch, pixels.shape[3] // self.patch
         from torch.nn.functional import normalize
 
@@ -72,10 +68,7 @@ class ClipEncoder(HubEncoder):
 def attend_neighbours(
     k: torch.Tensor, v: torch.Tensor, heads: int, shape: tuple[int, int], extra: int, *, fused: bool | None = None
 ) -> torch.Tensor:
-    """softmax(k k^T / sqrt(d) + bias) v for each head: k, v [n, tokens, width] -> the same shape.
-
-    `fused`: use torch's kernel, which needs less memory and differs in the last digits; None is on a GPU only.
-    """
+    """softmax(k k^T / sqrt(d) + bias) v for each head, [n, tokens, width]; `fused` None: torch's kernel on a GPU."""
     n, tokens, width = v.shape
     k, v = (t.reshape(n, tokens, heads, width // heads).transpose(1, 2) for t in (k, v))  # [n, heads, tokens, d]
     bias = _placed_bias(shape, extra, k.device, k.dtype)

@@ -1,8 +1,4 @@
-"""What all encoders from the Hub share: images, texts, loading (extra `[torch]`).
-
-A family is a subclass of `HubEncoder`: checkpoints, patch features, tokens of texts. An image larger than three times
-the size that the network was trained at goes through in windows.
-"""
+"""What all encoders from the Hub share: images (large ones in windows), texts, loading (extra `[torch]`)."""
 
 from __future__ import annotations
 
@@ -99,9 +95,8 @@ class HubEncoder:
     ) -> Self:
         """A checkpoint by Hub name, `name@revision`, or local folder; empty strings mean the family's defaults.
 
-        dtype: of the image network; "auto" is bfloat16 on a GPU and float32 elsewhere. Results are float32.
-
-        Raises EncoderNameError (an unknown head, another family), EncoderFilesError, MissingExtraError, OptionError.
+        `dtype` is of the image network; "auto" is bfloat16 on a GPU and float32 elsewhere. Results are float32. Raises
+        EncoderNameError (an unknown head, another family), EncoderFilesError, MissingExtraError, OptionError.
         """
         check_choice("dtype", dtype, get_args(Precision))
         checkpoint, dense = checkpoint or cls.default, dense or cls.heads[0]
@@ -127,7 +122,6 @@ class HubEncoder:
 
     @classmethod
     def model_kind(cls) -> ModelKind:
-        """How errors speak of this family's checkpoints."""
         return ModelKind(
             f"{cls.kind.upper()} checkpoint",
             instead=f"use the built-in encoder 'nano', which is offline, or a folder: '{cls.kind}:/path/to/folder'",
@@ -201,7 +195,6 @@ class HubEncoder:
         return Grid(max(1, round(height * cells)), max(1, round(width * cells)), height, width)
 
     def _resized(self, rgb: NDArray[np.uint8], shape: tuple[int, int]) -> Floats:
-        """-> normalised float32 [h * patch, w * patch, 3]; the grid covers the image exactly."""
         size = (shape[1] * self.patch, shape[0] * self.patch)
         method = cv2.INTER_AREA if size[1] < rgb.shape[0] else cv2.INTER_CUBIC
         resized = cv2.resize(rgb, size, interpolation=method).astype(np.float32) / 255
@@ -224,7 +217,6 @@ class HubEncoder:
         return np.concatenate(out)
 
     def tokenize(self, texts: list[str]) -> dict[str, Any]:
-        """Token ids and mask, padded to the whole context, as arguments of the model's get_text_features."""
         limit = int(self._model.config.text_config.max_position_embeddings)
         batch = self._tokenizer(texts, padding=self.padding, truncation=True, max_length=limit, return_tensors="pt")
         return {key: batch[key] for key in ("input_ids", "attention_mask")}

@@ -37,9 +37,7 @@ def load_encoder(name: str, device: str | None = None) -> Encoder:
         device: of encoders from the Hub: "cuda", "cuda:1", "cpu", ...; None is where it was loaded last, or else a GPU
             if there is one. nano runs on the CPU only.
 
-    Raises:
-        EncoderNameError, MissingExtraError, EncoderFilesError: no encoder of this name, or not all of it is there.
-        OptionError: no such device, or a GPU for nano.
+    Raises EncoderNameError, MissingExtraError, EncoderFilesError; OptionError for the device.
     """
     if not isinstance(name, str):
         raise EncoderNameError(
@@ -116,7 +114,6 @@ def check_place(encoder: str | Encoder | None, device: str) -> None:
 
 
 def _find_flaw(encoder: Any) -> str:
-    """What is wrong with the members of an encoder, or nothing."""
     try:
         hash(encoder)  # what is made of an encoder is kept by it
     except TypeError:

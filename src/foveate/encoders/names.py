@@ -31,14 +31,7 @@ _ARTICLES = frozenset("a an the some any his her its their my your our".split())
 
 @dataclass(frozen=True, eq=False)
 class NameSpace:
-    """Names, the words that mean each, and where a text lies among them.
-
-    Attributes:
-        names: of the planes, in order; the first `carried.shape[1]` are the detector's.
-        words: word or short phrase, lower case -> the numbers of the names that it asks for.
-        carried: ridge regression from a word's vector to the detector's names, float32 [D, 80].
-        vectors: texts -> unit vectors [n, D] of the word table.
-    """
+    """Names, the words that mean each, and where a text lies among them, by the word table's `vectors`."""
 
     names: tuple[str, ...]
     words: dict[str, tuple[int, ...]]
@@ -47,7 +40,6 @@ class NameSpace:
 
     @property
     def width(self) -> int:
-        """Length of a text's vector: one number a name, and one for what no name covers."""
         return len(self.names) + 1
 
     def place(self, text: str) -> Floats:
@@ -145,7 +137,6 @@ def _read_words(text: str) -> list[str]:
 
 
 def _forms(words: Sequence[str]) -> list[str]:
-    """The phrase, and the phrase with its last word in the singular."""
     phrase, last = " ".join(words), words[-1]
     head = phrase[: len(phrase) - len(last)]
     forms = [phrase]

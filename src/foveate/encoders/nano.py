@@ -1,9 +1,7 @@
 """nano, the built-in encoder: a convolutional network (ONNX) and a static table of word-piece vectors.
 
-* It runs offline and without torch: onnxruntime on the CPU for the image, table look-ups for the text.
-* Its features are evidence, one plane a name; a text becomes a vector over the names (names.py).
-* Stride 8: the image is resized so that both sides are multiples of 8 (long side 512), and cells cover it exactly.
-
+It runs offline and without torch. Its features are evidence, one plane a name; a text becomes a vector over the names
+(names.py). Stride 8: both sides of the image are brought to multiples of 8 (long side 512), so cells cover it exactly.
 MODEL_CARD.md has the words it knows and how well it finds them; `training/` made its files.
 """
 
@@ -144,15 +142,12 @@ class NanoEncoder:
         return out
 
     def knows(self, text: str) -> bool:
-        """Whether a text as a whole is a word or phrase for one of its names."""
         return self.space.knows(text)
 
     def understands(self, text: str) -> bool:
-        """Whether a text is one of its words, or like one of them. Raises QueryError for one that it cannot read."""
         return self.space.understands(text)
 
     def encode_text(self, texts: Sequence[str]) -> Floats:
-        """Texts -> unit vectors float32 [n, width] over the names. Raises QueryError."""
         self.encode_words(texts)  # refuses what it cannot read
         return np.array([self.space.place(text) for text in texts], np.float32).reshape(-1, self.width)
 

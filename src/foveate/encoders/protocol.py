@@ -1,10 +1,7 @@
 """What an encoder is, what it must return, and the checks of that.
 
-An encoder is any hashable object with the members of `Encoder`; it needs no base class. It must return
-
-* features float [h, w, D], finite and at most 1 long, on a `Grid` over the whole image, such that a score q.x is
-  linear in them and larger where image and text are more alike;
-* unit vectors for texts, and the same output for the same input, in any thread.
+An encoder is any hashable object with the members of `Encoder`; it needs no base class. A score q.x is linear in its
+features and larger where image and text are more alike. The same input gives the same output, in any thread.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ PROBE = 224  # pixels: no encoder says how many of them a cell takes; encoding a
 
 @dataclass(frozen=True)
 class DenseFeatures:
-    """Features float32 [h, w, D] on a grid of cells over the image."""
+    """Features float32 [h, w, D], finite and at most 1 long, on a grid of cells over the whole image."""
 
     features: Floats
     grid: Grid

@@ -1,9 +1,8 @@
 """SigLIP and SigLIP 2 checkpoints in transformers format as dense encoders (extra `[torch]`).
 
-* The last hidden state is not in the space of texts. `value` (default) sends each token alone through the network's
-  pooling head; `raw` is the hidden state, for comparison.
-* SigLIP 2 comes in two shapes: fixed size (model type `siglip`) and NaFlex (`siglip2`), which takes patches and a grid.
-* Texts are lower-cased and padded to the full context without a mask, as in training.
+The last hidden state is not in the space of texts: `value` (default) sends each token alone through the network's
+pooling head; `raw` is the hidden state. SigLIP 2 has a fixed size (model type `siglip`), or takes patches and a grid
+(NaFlex, `siglip2`). Texts are lower-cased and padded to the full context without a mask.
 """
 
 from __future__ import annotations
@@ -26,22 +25,18 @@ class SiglipEncoder(HubEncoder):
 
     @property
     def width(self) -> int:
-        """D of the space that patches and texts share: 768 for base, 1024 for large, 1152 for so400m."""
         return int(self._model.config.vision_config.hidden_size)
 
     @property
     def naflex(self) -> bool:
-        """Whether the network takes patches and a grid instead of pixels."""
         return bool(self._model.config.model_type == "siglip2")
 
     def native_patches(self, vision: Any) -> int:
-        """Patches along a side that the network was trained at; NaFlex names their number instead."""
         if hasattr(vision, "num_patches"):
             return round(float(vision.num_patches) ** 0.5)
         return super().native_patches(vision)
 
     def dense_features(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Normalised pixels [n, 3, h * patch, w * patch] -> unit features [n, h, w, D]; differentiable."""
         from torch.nn.functional import normalize
 
         h, w = pixels.shape[2] // self.patch, pixels.shape[3] // self.patch
@@ -53,7 +48,6 @@ class SiglipEncoder(HubEncoder):
         return normalize(x.float(), dim=-1).reshape(len(pixels), h, w, -1)
 
     def before_last_block(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Pixels -> input of the network's last block [n, h w, width]; there is no class token."""
         vision = self._model.vision_model
         if self.naflex:
             patches, grid = cut_patches(pixels, self.patch)
@@ -65,7 +59,6 @@ class SiglipEncoder(HubEncoder):
         return x
 
     def tokenize(self, texts: list[str]) -> dict[str, Any]:
-        """Token ids of lower-cased texts, without a mask."""
         return {"input_ids": super().tokenize([text.lower() for text in texts])["input_ids"]}
 
 

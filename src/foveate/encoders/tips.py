@@ -1,8 +1,7 @@
 """TIPSv2 checkpoints in transformers format as dense encoders (extra `[torch]`).
 
-* Patches and texts share one space without a projection. Pixels stay in [0, 1], without normalisation.
-* `value` (default) is its authors' recipe: in the last block each token keeps its own value instead of attending.
-  `raw` is the network as it is.
+`value` (default) is its authors' recipe: in the last block each token keeps its own value instead of attending. `raw`
+is the network as it is. Pixels stay in [0, 1], without normalisation.
 """
 
 from __future__ import annotations
@@ -26,11 +25,9 @@ class TipsEncoder(HubEncoder):
 
     @property
     def width(self) -> int:
-        """D of the space that patches and texts share: 768 for B, 1024 for L."""
         return int(self._model.config.vision_config.hidden_size)
 
     def dense_features(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Normalised pixels [n, 3, h * patch, w * patch] -> unit features [n, h, w, D]; differentiable."""
         from torch.nn.functional import normalize
 
         h, w = pixels.shape[2] // self.patch, pixels.shape[3] // self.patch
@@ -40,7 +37,6 @@ class TipsEncoder(HubEncoder):
         return normalize(x[:, in_front:].float(), dim=-1).reshape(len(pixels), h, w, -1)
 
     def before_last_block(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Pixels -> input of the network's last block [n, 1 + registers + h w, width]."""
         vision = self._model.vision_model
         x = vision.embeddings(pixels)
         for block in vision.encoder.layer[:-1]:

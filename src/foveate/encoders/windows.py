@@ -1,8 +1,7 @@
 """Images much larger than a network was trained on: overlapping windows, blended, and one look at the whole.
 
-* Weights fall towards a window's border, so that no seam shows.
-* Where features are evidence for names (nano), the higher of window and overview counts, name by name; features of
-  other encoders are averaged.
+Where features are evidence for names (nano), the higher of window and overview counts, name by name; features of other
+encoders are averaged.
 """
 
 from __future__ import annotations
@@ -30,10 +29,7 @@ MUCH_LARGER = 4  # times what the encoder sees: a photograph of 12 million pixel
 
 
 def encode_native(encoder: Encoder, rgb: NDArray[np.uint8]) -> tuple[DenseFeatures, int]:
-    """uint8 [H, W, 3] -> features with the encoder's own cells at full resolution, and the working size.
-
-    Raises ImageTooLargeError for more than MOST_CELLS cells, and EncoderOutputError.
-    """
+    """Features with the encoder's own cells at full resolution, and the working size. ImageTooLargeError."""
     height, width = rgb.shape[:2]
     long_side = max(height, width, LEAST_SIDE)
     if long_side <= WINDOW:
@@ -93,9 +89,8 @@ def join_windows(
     """Features of a grid from windows that cover it and one look at the whole: float32 [h, w, D].
 
     Args:
-        look: (top, left, height, width) in cells -> features of that part.
-        overview: features of the whole on any grid. shape: (h, w) of the result.
-        size: cells along a side of a window. share: windows overlap by 1 / share of their side at least.
+        look: (top, left, height, width) in cells -> features of that part. overview: features of the whole, any grid.
+        shape: (h, w) of the result. size, share: a window's cells along a side; the least overlap is 1 / share of it.
         highest: the higher of window and overview counts; else their mean.
     """
     h, w = shape
@@ -115,11 +110,7 @@ def join_windows(
 
 
 def place_windows(cells: int, size: int, overlap: int) -> list[int]:
-    """First cells of windows that cover `cells` from end to end and overlap by `overlap` cells at least.
-
-    >>> place_windows(10, 4, 2)
-    [0, 2, 4, 6]
-    """
+    """First cells of windows that cover `cells` from end to end and overlap by `overlap` cells at least."""
     count = 1 + -(-(cells - size) // max(1, size - overlap))
     return [round(i * (cells - size) / max(1, count - 1)) for i in range(count)]
 

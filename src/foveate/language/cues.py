@@ -45,11 +45,7 @@ _NAMES = re.compile(
 
 
 def find_cues(text: str, phrases: tuple[str, ...]) -> tuple[Cue, ...]:
-    """The cues of a question: of its words outside quotes, and of colours before nouns in its phrases.
-
-    >>> find_cues("what does the sign say?", ("sign",))
-    (Cue(channel='text', rule='raise', weight=0.5),)
-    """
+    """The cues of a question: of its words outside quotes, and of colours before nouns in its phrases."""
     asked = _NAMES.sub(" ", re.sub(r"[\"“”][^\"“”]*[\"“”]", " ", text.lower()))
     words = set(re.findall(r"[a-z]+", asked))
     out = []
@@ -64,5 +60,4 @@ def find_cues(text: str, phrases: tuple[str, ...]) -> tuple[Cue, ...]:
 
 
 def is_measured(attribute: str) -> bool:
-    """Whether pixels show what a word describes: `evidence_of` has a plane for it."""
     return SPELLED.get(attribute, attribute) in COLOURS or attribute in MATERIALS or attribute in PATTERNS

@@ -11,11 +11,7 @@ from importlib.resources import files
 
 @cache
 def read_rows(name: str) -> tuple[tuple[tuple[str, ...], ...], ...]:
-    """Each line of words/NAME.tsv: for each column its entries.
-
-    >>> read_rows("materials")[0][0][:2]
-    ('wooden', 'wood')
-    """
+    """Each line of words/NAME.tsv: for each column its entries."""
     text = (files("foveate") / "language" / "words" / f"{name}.tsv").read_text("utf-8")
     lines = (line for line in text.splitlines() if line.strip() and not line.startswith("#"))
     return tuple(
@@ -36,10 +32,8 @@ def read_lists(name: str) -> dict[str, tuple[str, ...]]:
 
 
 def read_set(name: str, *keys: str) -> frozenset[str]:
-    """All words of some lists in words/NAME.tsv."""
     return frozenset(word for key in keys for word in read_lists(name)[key])
 
 
 def read_pairs(name: str, key: str) -> frozenset[tuple[str, ...]]:
-    """A list in words/NAME.tsv whose entries are two words each."""
     return frozenset(tuple(entry.split()) for entry in read_lists(name)[key])

@@ -2,8 +2,6 @@
 
     >>> read("the woman's white hair")
     Phrase(text='woman white hair', noun='hair', attributes=('white',), place=Place(relation='part', of='woman'))
-    >>> read("a pair of dark blue shoes").noun, read("a cup of coffee").noun
-    ('shoes', 'cup of coffee')
 
 * A relation is read from the thing: noun - relation - of. "face part of dog", "cup on table", "held by the man".
 * A frame asks for something beside its noun ("what is the man holding?"): its noun is "" ("person" for "who"), and its
@@ -34,7 +32,7 @@ class Phrase:
     """A thing that a question names or asks for.
 
     Attributes:
-        text: the phrase in words, as in `Wording.phrases`; of a frame the question.
+        text: the phrase in words; of a frame the question.
         noun: the thing itself, "wheel" or "cup of coffee"; empty where the question asks which thing it is.
         attributes: the words before it that describe it: ("red",), ("dark blue", "wooden").
         place: what it is part of, or where it is; None if the question does not tell.
@@ -47,14 +45,11 @@ class Phrase:
 
     @property
     def plain(self) -> bool:
-        """Whether it is a thing and nothing else."""
         return self.place is None and not self.attributes and bool(self.noun)
 
 
 @dataclass(frozen=True, repr=False)
 class Place:
-    """Where a thing is: its relation to another one."""
-
     relation: Relation
     of: Phrase
 
@@ -96,7 +91,6 @@ _PARTS = frozenset(_PART_OF) | read_set("things", "parts")
 
 
 def _by_entry(name: str, *but: str) -> dict[str, Relation]:
-    """Entries of the lists in a file -> the relation that is the list's name."""
     lists = read_lists(name)
     return {entry: cast(Relation, key) for key in lists if key not in but for entry in lists[key]}
 
@@ -179,7 +173,6 @@ def read(phrase: str) -> Phrase:
 
 
 def _text(words: Sequence[str]) -> str:
-    """Words as they stand in a phrase: without articles and the signs of possession."""
     return " ".join(w.removesuffix("'s").removesuffix("'") for i, w in enumerate(words) if not i or w not in _ARTICLES)
 
 
@@ -223,7 +216,6 @@ def _inside(phrase: Phrase, place: Place) -> Phrase:
 
 
 def _read_simple(words: Sequence[str]) -> Phrase:
-    """The structure of words without "of" and possessives: attributes, a whole if any, the noun."""
     attributes, i, last = [], 0, len(words) - 1
     while i < last:
         pair = (words[i], words[i + 1])
@@ -248,7 +240,6 @@ def _read_simple(words: Sequence[str]) -> Phrase:
 
 
 def _describes(word: str) -> bool:
-    """Whether a word before a noun describes it: a known one, "long-sleeved", "frosted"."""
     if word in _ATTRIBUTES:
         return True
     if word.endswith("ed"):
@@ -271,7 +262,6 @@ def _split(words: Sequence[str], spans: Sequence[Span]) -> tuple[list[list[str]]
 
 
 def _says(word: str, before: str, asks: str) -> bool:
-    """Whether a word at the end of a phrase tells what the thing does or is like: "the bus moving"."""
     if before in _ATTRIBUTES or before in _ARTICLES or before == "of" or before.endswith(("'s", "s'")):
         return False
     if asks == "is" and word in _PREDICATES:
@@ -290,7 +280,6 @@ def is_doing(word: str) -> bool:
 
 
 def _clauses(words: Sequence[str], spans: Sequence[Span], tails: Sequence[Sequence[str]]) -> list[list[_Item]]:
-    """The text as clauses of words and numbers of phrases."""
     out: list[list[_Item]] = [[]]
     end = 0
     for i, span in enumerate(spans):
@@ -334,7 +323,6 @@ def _place(clause: Sequence[_Item], found: Sequence[Phrase], places: list[Phrase
 
 
 def _owns(first: Phrase, gap: Sequence[str], alone: bool) -> bool:
-    """Whether "his", "its" or "whose" between two phrases means the first: "the dog and its tail"."""
     if not gap or gap[-1] not in _OWN or gap[0] == "of" or not (alone or gap[-1] == "whose"):
         return False
     return gap[-1] == "whose" or _link(gap, definite=False) in (None, "with")
@@ -357,13 +345,11 @@ def _link(gap: Sequence[str], definite: bool) -> Relation | None:
 
 
 def _passes(word: str) -> bool:
-    """Words that may stand between a thing and the preposition of its place: "that is sitting"."""
     doing = is_doing(word) and word not in _DONE
     return word in _BE or word in _POSTURE or word in _THAT or word in _AFTER or doing
 
 
 def _preposition(clause: Sequence[_Item], i: int) -> tuple[Relation, int] | None:
-    """The longest preposition that begins at i -> (its relation, where it ends)."""
     for end in range(min(i + 5, len(clause)), i, -1):
         words = clause[i:end]
         if all(isinstance(item, str) for item in words):
@@ -422,7 +408,6 @@ def _frame_place(clause: Sequence[_Item], i: int, places: Sequence[Phrase]) -> t
 
 
 def _skip(clause: Sequence[_Item], i: int) -> int:
-    """Where the auxiliaries after "what" end; "has" right after it is the verb ("who has the ball?")."""
     while i < len(clause) and (clause[i] in _SKIPPED or (clause[i] in _HAVE and clause[i - 1] not in _ASKS)):
         i += 1
     return i

@@ -1,8 +1,7 @@
 """A question becomes noun phrases, and those become text vectors.
 
-* Dense text-aligned features answer to things, not to sentences. So question words, verbs and words about the answer
-  are dropped (words/small.tsv), and what remains is cut where they stood: "is there a dog on the red couch?" asks for
-  "dog" and "red couch". A word that may be a thing stays ("watch", "face"). Quotes are exact: `the "parking meter"`.
+* Question words, verbs and words about the answer are dropped (words/small.tsv), and what remains is cut where they
+  stood: "is there a dog on the red couch?" asks for "dog" and "red couch". Quotes are exact: `the "parking meter"`.
 * "and" and commas ask for things together, "or" for any of them. What comes after "except", "without", "not" and "no"
   is left out, and listed as `ignored`.
 * The built-in encoders read English: a question in another language is refused, or warned of where it may be a name.
@@ -71,7 +70,6 @@ MANY = 4  # different small words of a language, where only one of them is no En
 
 
 def quoted(text: str) -> str:
-    """A text in quotes, in one line, cut where it is long."""
     return repr(text if len(text) <= SHOWN else text[: SHOWN - 3] + "...")
 
 
@@ -81,7 +79,7 @@ class Wording(NamedTuple):
     Attributes:
         phrases: its noun phrases, in order.
         groups: the same, in groups that are asked for together ("a dog and a cat", but not "a dog or a cat").
-        ignored: phrases that it leaves out: after "except", "without", "not" and "no".
+        ignored: phrases that it leaves out.
         structure: what each phrase is made of, or the frame in its place.
         unread: places in the picture, which are not looked for: "on the left", "in the background".
     """
@@ -125,7 +123,6 @@ class Query:
 
     @cached_property
     def together(self) -> bool:
-        """Whether things are asked for together."""
         return any(len(group) > 1 for group in self.asked_groups)
 
     @cached_property
@@ -134,7 +131,6 @@ class Query:
         return len(self.phrases) == 1 and not self.words and not self.cues
 
     def composed(self, i: int) -> bool:
-        """Whether the map of phrase i is made of several maps."""
         return bool(self.words) and not self.structure[i].plain
 
     @cached_property
@@ -148,7 +144,6 @@ class Query:
 
     @cached_property
     def asked_groups(self) -> tuple[tuple[str, ...], ...]:
-        """The groups, without phrases that only tell where another one is."""
         if not self.words:
             return self.groups
         asked = {self.phrases[i] for i in self.asked}
@@ -287,7 +282,6 @@ def _find_unread(words: list[str], spans: list[Span]) -> tuple[str, ...]:
 
 
 def _find_joined(words: list[str], spans: list[Span]) -> list[bool]:
-    """Whether each phrase and the one before it are asked for together."""
     kinds = [""] * len(spans)
     for i in range(len(spans) - 1, 0, -1):
         gap = set(words[spans[i - 1].end : spans[i].start])
@@ -299,7 +293,6 @@ def _find_joined(words: list[str], spans: list[Span]) -> list[bool]:
 
 
 def _words(text: str) -> list[str]:
-    """Lower-case words, and every other visible character as one word."""
     spaced = []
     for character in text.lower().replace("’", "'"):
         inside = character.isalnum() or character in "'-" or unicodedata.category(character).startswith("M")
@@ -331,12 +324,11 @@ def _cuts(words: list[str], i: int) -> bool:
 
 
 def _follows_be(words: list[str], i: int) -> bool:
-    """Whether a word stands after "is", "what's" and the like."""
     return i > 0 and (words[i - 1] in ("what's", "who's") or (i > 1 and words[i - 1] in _IS))
 
 
 def _joins(words: list[str], kept: list[str | None], i: int) -> bool:
-    """Whether this is the "of" of "cup of coffee": between two words that stay, perhaps with an article."""
+    """Whether this is the "of" of "cup of coffee"."""
     if words[i] != "of" or i == 0 or kept[i - 1] is _CUT:
         return False
     following = i + 2 if words[i + 1 : i + 2] and words[i + 1] in ("a", "an", "the") else i + 1
@@ -359,10 +351,7 @@ def check_text(text: str) -> None:
 
 
 def other_language(text: str) -> tuple[str, bool] | None:
-    """-> (the language that a text is in, whether that is sure); None for English, and for what cannot be told.
-
-    By small words of six languages: two of them are sure, or one with three that are English words, too. A noun after
-    an article is a guess, as it may be a name.
+    """-> (the language of a text by its small words, whether that is sure); None for English, and where it is unclear.
 
     >>> other_language("wo ist der Hund?"), other_language("el perro rojo")
     (('German', True), ('Spanish', False))
@@ -388,7 +377,6 @@ def other_language(text: str) -> tuple[str, bool] | None:
 
 
 def _check_language(text: str, name: str) -> None:
-    """Raises QueryError, or warns, for a question in a language that this encoder does not read."""
     found = other_language(text)
     if found is None:
         return
@@ -446,7 +434,6 @@ def encode_phrase(encoder: Encoder, text: str) -> NDArray[np.float32]:
 def _encode_words(
     encoder: Encoder, read: tuple[Phrase, ...]
 ) -> tuple[tuple[Phrase, ...], tuple[str, ...], list[NDArray[np.float32]]]:
-    """Vectors of the words that composed phrases need. A phrase with one that cannot be read stays plain."""
     known: dict[str, NDArray[np.float32]] = {}
     out = []
     for phrase in read:

@@ -3,8 +3,7 @@
     >>> alike("supplier", "suppller") > 0.8, alike("house", "mouse")
     (True, 0.0)
 
-Readers confuse letters that look alike (0 O, 1 l I, 5 S, rn m), lose spaces, and drop or add a letter. Short words may
-differ in such letters only. The numbers were chosen by hand on pages.
+Short words may differ only in letters that look alike (0 O, 1 l I, 5 S, rn m). The numbers were chosen by hand.
 """
 
 from __future__ import annotations

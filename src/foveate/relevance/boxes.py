@@ -1,8 +1,7 @@
 """Boxes around what a map shows, and how much kept cells and known boxes have in common. `python -m benchmarks boxes`.
 
-* The map is interpolated to FINER samples a cell each way, an odd number: each cell's own value is among them.
-* A part that covers less than a cell is left out, unless it has the map's highest value.
-* A detected thing whose map is below the threshold has one box: around the peak, as far as the map is PEAK_SHARE of it.
+A part that covers less than a cell is left out, unless it has the map's highest value. A detected thing whose map is
+below the threshold has one box: around the peak, as far as the map is PEAK_SHARE of it.
 """
 
 from __future__ import annotations
@@ -103,9 +102,6 @@ def cells_of(boxes: ArrayLike, grid: Grid) -> Bools:
 
 def overlap(kept: Bools, cells: Bools) -> Overlap:
     """What kept cells (`Allocation.mask`) and others (`cells_of`), both bool [h, w], have in common.
-
-    >>> overlap(np.array([[True, True, False]]), np.array([[False, True, True]]))
-    Overlap(iou=0.3333333333333333, recall=0.5, precision=0.5)
 
     Raises OptionError for masks of other shapes or types, or without a True.
     """

@@ -1,7 +1,4 @@
-"""How sure a map is, as one number, and from where on a thing counts as being in the image.
-
-A thing that is not there gives a low map everywhere: the confidence is the mean of the map's highest cells.
-"""
+"""How sure a map is (the mean of its highest cells), and from where on a thing counts as being in the image."""
 
 from __future__ import annotations
 

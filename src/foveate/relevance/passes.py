@@ -1,9 +1,11 @@
-"""What earlier questions found, kept as planes that later ones can read. Every function returns a new texture.
+"""What earlier questions found, kept as planes that later ones can read.
 
-texture = add_map(texture, relevance, "pass_1")        # multi-pass: score(texture, query, prior="pass_1")
-texture = add_phrases(texture, relevance)              # a plane for each phrase: word_red_car, word_dog
-texture = add_word_maps(texture, relevance)            # a plane for each word: word_red, word_car, word_dog
-texture = add_dialogue(texture, relevance)             # a dialogue: score(texture, query, prior="history")
+    texture = add_map(texture, relevance, "pass_1")        # multi-pass: score(texture, query, prior="pass_1")
+    texture = add_phrases(texture, relevance)              # a plane for each phrase: word_red_car, word_dog
+    texture = add_word_maps(texture, relevance)            # a plane for each word: word_red, word_car, word_dog
+    texture = add_dialogue(texture, relevance)             # a dialogue: score(texture, query, prior="history")
+
+Every function returns a new texture.
 """
 
 from __future__ import annotations
@@ -49,8 +51,8 @@ def add_phrases(texture: Texture, relevance: Relevance) -> Texture:
 def add_word_maps(texture: Texture, relevance: Relevance, encoder: str | Encoder | None = None) -> Texture:
     """Keep a map of each word of a question's phrases as a plane: "red car" becomes `word_red` and `word_car`.
 
-    Colours, materials and patterns are seen in the pixels, other words by the encoder (as in `foveate.score`); one that
-    it cannot read has no plane. Raises TextureEncoderError for a texture from another encoder.
+    Colours, materials and patterns are seen in the pixels, other words by the encoder, if it can read them. Raises
+    TextureEncoderError for a texture from another encoder.
     """
     _check(texture, relevance)
     encoder = match_encoder(texture.encoder, encoder)
@@ -70,7 +72,6 @@ def add_word_maps(texture: Texture, relevance: Relevance, encoder: str | Encoder
 
 
 def _words_of(query: Query, encoder: Encoder) -> dict[str, bool]:
-    """The words of a question's phrases, in order, and whether each describes another."""
     knows = getattr(encoder, "knows", lambda name: False)
     out: dict[str, bool] = {}
     for phrase in query.structure:
@@ -109,10 +110,7 @@ def add_dialogue(texture: Texture, relevance: Relevance, decay: float = DECAY) -
 
 
 def shared_map(relevance: Relevance) -> Floats:
-    """What all phrases of a question agree on, float32 [h, w] in [0, 1]: the map times their geometric mean.
-
-    Where there is one phrase, or words were read, it is the map itself.
-    """
+    """The map times the geometric mean of its phrases' maps, float32 [h, w]; of one phrase, or of words, the map."""
     if len(relevance.parts) < 2 or relevance.words:
         return relevance.map
     logs = [np.log(np.maximum(part, FLOOR)) for part in relevance.parts.values()]

@@ -94,5 +94,4 @@ def remember_preset(texture: Texture, name: str | None) -> Texture:
 
 
 def fill(keywords: Mapping[str, Any], **named: Any) -> dict[str, Any]:
-    """Keywords of a preset, and over them what a caller named: what is not None."""
     return {**keywords, **{name: value for name, value in named.items() if value is not None}}

@@ -115,7 +115,6 @@ def _score_plain(texture: Texture, query: Query, calibration: Calibration, negat
 
 
 def empty_relevance(texture: Texture, text: str) -> Relevance:
-    """The relevance of a question that names nothing ("why?"): 0 everywhere, confidence 0."""
     nothing = np.zeros(texture.grid.shape, np.float32)
     reasons = ReadOnly({"participation": nothing})
     return Relevance(text, nothing, nothing, 0.0, ReadOnly({}), reasons, **_fields_of(texture))
@@ -142,10 +141,7 @@ def score_nothing(texture: Texture, text: str, options: CheckedScoring = DEFAULT
 
 
 def given_relevance(texture: Texture, text: str, given: Relevance | ArrayLike) -> Relevance:
-    """The relevance that a caller brings for a question: a Relevance as it is, or a map [h, w] in [0, 1] of any grid.
-
-    Raises OptionError for a map of another kind, or a relevance over an image of another size.
-    """
+    """A relevance for a question from a caller's Relevance or map [h, w] in [0, 1] of any grid. Raises OptionError."""
     if isinstance(given, Relevance):
         check_grid(given.grid, texture.grid)
         return given
@@ -162,8 +158,6 @@ def given_relevance(texture: Texture, text: str, given: Relevance | ArrayLike) -
 
 
 class _OfTexture(NamedTuple):
-    """What a Relevance takes from the texture."""
-
     grid: Grid
     saliency: Floats
     valid: Floats | None
@@ -271,7 +265,6 @@ def _score_phrases(texture: Texture, query: Query, calibration: Calibration, neg
 def _score_vectors(
     texture: Texture, vectors: Floats, calibration: Calibration, negatives: Negatives | None
 ) -> tuple[Floats, Floats, Floats | None]:
-    """Logits and relevance of each vector, float32 [n, cells], and the opaque share of the cells."""
     logits = texture.scores(vectors).reshape(len(vectors), -1)
     if calibration.contrast > 0 and negatives is not None:
         for row, vector in zip(logits, vectors, strict=True):
@@ -311,7 +304,6 @@ def _against(texture: Texture, negatives: Negatives, vector: Floats, calibration
 
 
 def _validity(texture: Texture) -> Floats | None:
-    """Opaque share of each cell, float32 [cells]; None for an image without alpha."""
     valid = texture.valid
     if valid is None:
         return None

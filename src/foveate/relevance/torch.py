@@ -1,10 +1,8 @@
 """`foveate.score` with torch tensors: the formulas of scoring.py and fusion.py on a device (extra `[torch]`).
 
-* Products are made in float64: the user may have allowed TF32 for those of float32, which would move cells.
-* Maps equal NumPy's to the last digits. Composed phrases ("the red car") are put together by OpenCV on the CPU.
-* What was read and fusions are refused: both are for the texture on the CPU.
-
-Run on the CPU only, where tests hold it equal to NumPy: no GPU was at hand.
+Products are made in float64: the user may have allowed TF32 for those of float32. Composed phrases ("the red car") are
+put together on the CPU. What was read and fusions are refused: both are for the texture on the CPU. Run on the CPU
+only, where tests hold it equal to NumPy: no GPU was at hand.
 """
 
 from __future__ import annotations
@@ -40,11 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class DeviceRelevance(OwnCopy, AsArray):
-    """Where a question looks: attributes as of Relevance, float32 [h, w] on the texture's device.
-
-    `cpu()` gives the ordinary value, with boxes, pictures, other grids and other policies. Tensors are not to be
-    written into: `clone()` them.
-    """
+    """As Relevance, with float32 [h, w] on the texture's device; `cpu()` gives the ordinary value."""
 
     query: str
     map: Tensor
@@ -86,7 +80,6 @@ class DeviceRelevance(OwnCopy, AsArray):
         return self.confidence >= DETECTED
 
     def cpu(self) -> Relevance:
-        """The ordinary value, of the texture on the CPU."""
         texture, shape = self.texture.texture, self.grid.shape
         return Relevance(
             query=self.query,
@@ -119,7 +112,6 @@ class DeviceRelevances(tuple[DeviceRelevance, ...], AsArray):
 
     @property
     def map(self) -> Tensor:
-        """float32 [q, h, w]."""
         import torch
 
         return torch.stack([each.map for each in self])
@@ -129,7 +121,6 @@ class DeviceRelevances(tuple[DeviceRelevance, ...], AsArray):
         return np.array([each.confidence for each in self])
 
     def cpu(self) -> Relevances:
-        """The ordinary value."""
         return Relevances(tuple(each.cpu() for each in self))
 
 
@@ -217,14 +208,12 @@ def score_vectors(
 
 
 def plain_scores(texture: DeviceTexture, vectors: NDArray[np.floating]) -> Tensor:
-    """q.mean + (B q).z of text vectors [q, D]: float32 [q, n]."""
     q = _sent(vectors, texture).double()
     weights, offsets = (q @ texture.rows.double().mT).float(), (q @ texture.mean.double()).float()
     return (weights.double() @ texture.z.double().mT).float() + offsets[:, None]
 
 
 def peak_of(plane: Tensor) -> float:
-    """`confidence.peak` of a map [n]."""
     count = peak_cells(plane.shape[-1])
     return float((plane.topk(count, sorted=False).values.double().sum() / count).float())
 
@@ -242,7 +231,6 @@ def _segment_means(texture: DeviceTexture, plane: Tensor) -> Tensor:
 
 
 def _against(texture: DeviceTexture, negatives: Negatives, vector: Floats, calibration: Calibration) -> Tensor:
-    """`scoring._against`: float32 [n]."""
     t, every = calibration.temperature, negatives.vectors
 
     def sums(vectors: Floats) -> Tensor:

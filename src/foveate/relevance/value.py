@@ -23,12 +23,9 @@ Floats = NDArray[np.float32]
 
 
 class Found(NamedTuple):
-    """A word in the image that a question found.
+    """A word in the image that a question found, with its box (y0, x0, y1, x1) in pixels and its score in [0, 1].
 
-    Attributes:
-        text: as read. box: (y0, x0, y1, x1) in pixels.
-        score: as it entered the map, in [0, 1].
-        because: why: 'matches "total"', 'right of "total"'.
+    `because` tells why: 'matches "total"', 'right of "total"'.
     """
 
     text: str
@@ -118,10 +115,8 @@ class Relevance(Frozen, Drawable, AsArray):
     def boxes(self, threshold: float = DETECTED) -> Floats:
         """Boxes around connected parts of the map: float32 [n, 4], (y0, x0, y1, x1) in pixels, the best first.
 
-        What is `detected` has a box at every threshold up to 0.5.
-
         Args:
-            threshold: 0 to 1, which the map must reach. The lower, the larger the boxes, and the more of them.
+            threshold: 0 to 1, which the map must reach. What is `detected` has a box at every threshold up to 0.5.
 
         Raises OptionError for another threshold, and on a grid of visual tokens over a part of the image.
         """
@@ -129,10 +124,7 @@ class Relevance(Frozen, Drawable, AsArray):
         return find_boxes(self.map, self.grid, threshold, detected=self.detected)
 
     def score_boxes(self, boxes: ArrayLike) -> Floats:
-        """How relevant boxes are: the highest value of the map in each, float32 [n] in [0, 1].
-
-        Args:
-            boxes: [n, 4], (y0, x0, y1, x1) in pixels of the image: those of `boxes`, or of a detector.
+        """The highest value of the map in each box [n, 4], (y0, x0, y1, x1) in pixels: float32 [n] in [0, 1].
 
         Raises OptionError for another shape, and a box without area in the image.
         """
@@ -185,7 +177,6 @@ class Relevances(Sequence[Relevance], Drawable, AsArray):
 
     @property
     def logits(self) -> Floats:
-        """float32 [q, h, w]; [0, 0, 0] of no questions."""
         return np.stack([item.logits for item in self.items]) if self.items else np.zeros((0, 0, 0), np.float32)
 
     @property

@@ -1,9 +1,8 @@
 """The words of an image that answer a question, as a plane on the cells, and how far they count.
 
-* Words that were read are scored (answers/match.py) and painted. Asked for what a thing says, they count as far as they
-  lie on it; where no such thing is seen, all of them do.
-* Of a page that was not read, all its writing counts, at half height.
-* A detected thing keeps its map, unless the question asks for writing.
+Words that were read are scored (answers/match.py) and painted. Asked for what a thing says, they count as far as they
+lie on it. Of a page that was not read, all its writing counts, at half height. A detected thing keeps its map, unless
+the question asks for writing.
 """
 
 from __future__ import annotations
@@ -36,15 +35,7 @@ WRITTEN = 0.05  # the least score of a word where words are asked for: other wor
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """The words that were read, for one question.
-
-    Attributes:
-        map: float32 [h, w] in [0, 1], where the words are that answer. confidence: in [0, 1], that they do.
-        weight: how far the map enters, in [0, 1].
-        silence: share of the map of things that it takes away, in [0, 1].
-        written: whether the question asks for writing, whatever else is in the image.
-        words: the words that enter, the best first.
-    """
+    """The words that answer one question, as a map with its confidence, and how far that enters; all in [0, 1]."""
 
     map: Floats
     confidence: float
@@ -60,7 +51,6 @@ def weigh(confidence: float) -> float:
 
 
 def asks_for_words(text: str) -> bool:
-    """Whether a question asks for anything that may be written."""
     question = read_question(text)
     return bool(question.terms or question.types or question.exact or question.on or question.writing)
 

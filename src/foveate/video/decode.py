@@ -1,13 +1,8 @@
-"""Moving pictures -> upright RGB uint8 [H, W, 3], one at a time, each with its time.
+"""Moving pictures -> upright RGB uint8 [H, W, 3], one at a time, each with its time: files (PyAV), folders, arrays.
 
-From a video file (PyAV), a folder of images, or arrays and other images.
-
-* Times are presentation timestamps, not frame counters (`Clock`).
-* Packets that cannot be decoded, and damaged pictures, are left out and counted in `skipped`.
-* Where a stream does not name its colour matrix, large pictures are BT.709 and others BT.601.
-* Turns by 90 degrees and mirrors of the display matrix are applied.
-
-Not covered: tone mapping of HDR, pixels that are not square, seeking, interlaced pictures.
+Times are presentation timestamps (`Clock`). What cannot be decoded is left out and counted in `skipped`. Where a
+stream does not name its colour matrix, large pictures are BT.709 and others BT.601. Turns by 90 degrees and mirrors are
+applied. Not covered: tone mapping of HDR, pixels that are not square, seeking, interlaced pictures.
 """
 
 from __future__ import annotations
@@ -50,18 +45,13 @@ NAMELESS = (0, 2, 3)  # RGB (on pixels that are not), unspecified, reserved
 
 @dataclass(frozen=True, eq=False)
 class TimedPicture(Frozen):
-    """One picture of a clip."""
-
     index: int  # of the pictures that could be decoded
     time: float  # seconds since the first picture; always increases
     rgb: Bytes  # [H, W, 3], which may change within a clip
 
 
 class Clock:
-    """Timestamps -> seconds since the first picture, always increasing.
-
-    A missing timestamp is the one before plus one frame; a clock that jumps back goes on one frame after the picture
-    before.
+    """Timestamps -> seconds since the first picture, always increasing, also where one is missing or jumps back.
 
     >>> clock = Clock(0.5)
     >>> [clock(raw) for raw in (7.0, 7.5, None, 8.5, 3.0, 3.5)]
@@ -74,7 +64,6 @@ class Clock:
         self._zeros: list[float] = []  # where time 0 is, by the two clocks
 
     def __call__(self, raw: float | None) -> float:
-        """The time of the next picture; `raw` is its own timestamp in seconds."""
         time = 0.0 if self._last is None else self._last + self._step
         if raw is not None:
             later = [raw - zero for zero in self._zeros if raw - zero > (self._last or 0.0)]
@@ -91,8 +80,7 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
     Attributes:
         name: file name, folder name or "arrays".
         size: (H, W) of the first picture; None where it is not known before it is read.
-        frames: how many pictures the file promises, or None.
-        rate: nominal pictures a second, or None.
+        frames, rate: how many pictures the file promises, and how many a second; or None.
         live: whether pictures are read only when they are asked for.
     """
 
@@ -187,8 +175,7 @@ def open_clip(source: ClipSource, *, long_side: int | None = None, rate: float |
 
     Raises:
         VideoNotFoundError: no such file, a URL, no images in the folder.
-        VideoError: not a video, no picture in it; an array that is no picture, or none at all (when it is read).
-        MissingExtraError: PyAV is not installed. OptionError: a long side or rate that cannot be.
+        VideoError: not a video, no picture in it. MissingExtraError: PyAV is not installed. OptionError.
     """
     if long_side is not None:
         check_int("long_side", long_side, fix="pass 512")
@@ -316,7 +303,6 @@ class ImageReader(ClipReader):
 
 
 def import_pyav(what: str = "reading a video file") -> Any:
-    """The module av. Raises MissingExtraError."""
     more = "without it a folder of images can be the clip, and `foveate video --no-video` writes lines of JSON alone"
     with needed_by(what, "video", more):
         import av
@@ -451,10 +437,7 @@ def _read_turn(frame: Any) -> tuple[int, int, int, int]:
 
 
 def pick(source: ClipSource | VideoClip, fps: float = 2.0, *, long_side: int | None = None) -> list[TimedPicture]:
-    """The first picture at or after each of the times 0, 1 / fps, 2 / fps, ... of a clip, which is closed then.
-
-    Raises OptionError for more than 1,024 of them, and what `open_clip` raises.
-    """
+    """The pictures at or after 0, 1 / fps, 2 / fps, ... of a clip, which is closed. OptionError for more than 1,024."""
     check_number("fps", fps, 1e-6, None, fix="2.0 is usual")
     found: list[TimedPicture] = []
     with source if isinstance(source, VideoClip) else open_clip(source, long_side=long_side) as clip:

@@ -1,7 +1,4 @@
-"""Write a clip: H.264 with true times, whole or not at all. Without sound.
-
-It is written to NAME.<random>.part.mp4, which takes its place at the end and is removed after a failure.
-"""
+"""Write a clip: H.264 with true times, whole or not at all. Without sound."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ class ClipWriter(AbstractContextManager["ClipWriter"]):
     Args:
         path: ends in .mp4 or .mkv. Its folder must exist.
         size: (H, W) of the pictures; an odd one gets its last row or column once more.
-        rate: usual pictures a second, for the encoder and for the last picture.
+        rate: usual pictures a second.
 
     Raises OutputError where the file cannot be made, OptionError, MissingExtraError.
     """
@@ -144,7 +141,7 @@ class ClipWriter(AbstractContextManager["ClipWriter"]):
             raise
 
     def discard(self) -> None:
-        """Remove what was written; what is at `path` stays as it is."""
+        """Remove what was written."""
         container, self._container = self._container, None
         with contextlib.suppress(*self._failures):
             if container is not None:

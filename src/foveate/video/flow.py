@@ -2,9 +2,7 @@
 
     F_current(p) = F_earlier(p + flow(p))
 
-A flow is float32 [h, w, 2] of (dy, dx) in samples of its own plane; sample (0, 0) has its centre at (0.5, 0.5), and a
-place outside of the earlier frame reads its border. Flows are composed, and features are sampled once. A second flow,
-the other way round, tells where the first cannot be right (UnFlow: Meister et al., AAAI 2018).
+A flow is float32 [h, w, 2] of (dy, dx) in samples of its own plane; sample (0, 0) has its centre at (0.5, 0.5).
 """
 
 from __future__ import annotations
@@ -46,7 +44,6 @@ class Dis:
 
 @lru_cache(maxsize=8)
 def _make_dis(thread: int) -> Any:
-    """One for each thread, as it keeps its pyramids from call to call."""
     dis = cv2.DISOpticalFlow_create(1)  # type: ignore[attr-defined]
     dis.setPatchSize(PATCH)
     dis.setPatchStride(STRIDE)
@@ -115,7 +112,6 @@ def _remap(source: Floats, to_y: Floats, to_x: Floats, how: int) -> Floats:
 
 
 def stack(*planes: NDArray[np.floating]) -> Floats:
-    """Planes [h, w] and [h, w, c] as one of their channels, float32 [h, w, n]."""
     return np.concatenate([plane.reshape(*plane.shape[:2], -1) for plane in planes], -1, dtype=np.float32)
 
 
@@ -176,7 +172,6 @@ def _squared(flow: Floats) -> Floats:
 
 @cache
 def _samples(h: int, w: int) -> tuple[Floats, Floats]:
-    """Row and column of each sample, float32 [h, 1] and [1, w]; OpenCV counts samples from their centres."""
     rows, columns = np.arange(h, dtype=np.float32)[:, None], np.arange(w, dtype=np.float32)[None]
     for axis in (rows, columns):
         axis.setflags(write=False)
@@ -214,7 +209,7 @@ def look(rgb: NDArray[np.uint8], before: Sight | None = None, model: FlowModel |
 
 
 def find_passage(current: View, earlier: View, model: FlowModel) -> Passage:
-    """By the flow of a model in both directions."""
+    """How the current view follows from the earlier one, by the flow of a model in both directions."""
     flow, back = estimate_flow(model, current, earlier), estimate_flow(model, earlier, current)
     uncovered, unlike = check_flow(current, earlier, flow, back)
     trust = to_confidence(unlike) * (is_inside(flow) & ~uncovered)

@@ -1,8 +1,7 @@
 """Features that are encoded once and propagated along the motion.
 
 A `Layer` is what was encoded in one frame, the whole of it (a keyframe) or a part, in that frame's coordinates, with
-the flow back to it. `blend_layers` reads all layers at the current frame's cells, later ones over earlier ones. The
-confidence of a place, 0 to 1, is the product of
+the flow back to it. Its confidence at a place, 0 to 1, is the product of
 
 * not hidden: nowhere on the way was it covered (forward and backward flow agree);
 * inside: the flow points into the frame that was encoded;
@@ -39,7 +38,7 @@ class Layer(Frozen):
     """What was encoded in one frame, and where the current one finds it."""
 
     covered: Floats  # [h, w, r + 2] on its own cells: coordinates, the residual of compression and 1, times its cover,
-    # which is 1 where this layer has something to say and fades to 0 where it ends: sampling across mixes nothing in
+    # which is 1 where this layer holds features and fades to 0 where it ends: sampling across mixes nothing in
     view: View  # its frame as flow saw it
     way: Floats  # [y, x, 3]: flow from the current frame to its own; and 1 where that was covered at some time since
     age: int = 0  # frames since
@@ -99,7 +98,6 @@ def blend_layers(layers: Sequence[Layer], view: View) -> Field:
 
 
 def _read(layer: Layer, view: View) -> tuple[Floats, Floats, float]:
-    """A layer at the current cells: values [h, w, r + 2], confidence [h, w], difference of the median sample."""
     shape = (layer.covered.shape[0], layer.covered.shape[1])
     if layer.age == 0:
         return layer.covered, np.ones(shape, np.float32), 0.0

@@ -1,4 +1,4 @@
-"""When to encode again: the whole frame, or parts of it.
+"""When to encode again: the whole frame, or parts of it (tiles of which much has low confidence).
 
 A frame becomes a keyframe (encoded whole) for the first of these reasons that holds:
 
@@ -8,8 +8,6 @@ A frame becomes a keyframe (encoded whole) for the first of these reasons that h
     age        the last keyframe is `every` frames old
     stale      too many cells have low confidence, or the parts to renew cost as much as the whole
     residual   the median cell no longer looks like what was encoded
-
-Between keyframes only tiles of which much has low confidence are encoded again, with a halo of surroundings.
 """
 
 from __future__ import annotations
@@ -83,10 +81,7 @@ class Refresh:
 
 
 def find_stale_parts(confidence: Floats, weight: Floats | None = None) -> list[Box]:
-    """Boxes of cells (y0, x0, y1, x1) to encode again, those that matter most first: tiles that are a quarter stale.
-
-    `weight` [h, w] is how much a cell matters.
-    """
+    """Boxes of cells (y0, x0, y1, x1) to encode again, those that matter most by `weight` [h, w] first."""
     h, w = confidence.shape
     rows, columns = -(-h // TILE), -(-w // TILE)
     stale = (confidence < BELIEVED).astype(np.float32)
@@ -104,12 +99,10 @@ def find_stale_parts(confidence: Floats, weight: Floats | None = None) -> list[B
 
 
 def add_halo(box: Box, shape: tuple[int, int]) -> Box:
-    """A box with its surroundings, as far as the image goes."""
     return max(0, box[0] - HALO), max(0, box[1] - HALO), min(shape[0], box[2] + HALO), min(shape[1], box[3] + HALO)
 
 
 def measure_cost(boxes: list[Box], shape: tuple[int, int]) -> float:
-    """Share of the image that is encoded for these boxes with their halos."""
     wide = [add_halo(box, shape) for box in boxes]
     return sum((b[2] - b[0]) * (b[3] - b[1]) for b in wide) / (shape[0] * shape[1])
 

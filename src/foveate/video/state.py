@@ -1,8 +1,7 @@
 """One frame: (state before, picture) -> (state after, frame). Pure: a state can be kept, and gone back to.
 
 A keyframe is encoded whole and, unless it is the first or follows a cut, mixed with the features propagated to it.
-Between keyframes features are propagated along the motion; colours, edges and saliency are the frame's own. What is
-written is read in a keyframe now and then, and followed in between (words.py).
+Between keyframes features are propagated along the motion; colours, edges and saliency are the frame's own.
 """
 
 from __future__ import annotations
@@ -266,8 +265,7 @@ def step(
     Args:
         before: from the frame before; None for the first.
         picture: uint8 [H, W, 3], or what `look` saw in it. name: of the frame, for messages.
-        queries: texts that the encoder can read.
-        time: of the frame, in seconds.
+        queries: texts that the encoder can read. time: of the frame, in seconds.
         gaze: where a person looks, (y, x) in pixels of the picture; None for nowhere.
     """
     sight = picture if isinstance(picture, Sight) else look(picture)
@@ -315,7 +313,6 @@ def _encode_keyframe(
     side: float | None = None,
     writing: Writing | None = None,
 ) -> tuple[State, Frame]:
-    """A frame that is encoded whole, mixed with the features propagated to it."""
     rgb, settings, view = given.rgb, given.settings, given.view
     dense = settings.encoder.encode_image(rgb, long_side=settings.long_side)
     check_features(settings.encoder, dense, (rgb.shape[0], rgb.shape[1]))
@@ -349,7 +346,6 @@ def _encode_keyframe(
 
 
 def _read(given: StepInput, before: Writing | None) -> Writing | None:
-    """What was read before, where that is not long ago; else what is read now."""
     settings = given.settings
     if settings.reader is None:
         return None
@@ -361,7 +357,6 @@ def _read(given: StepInput, before: Writing | None) -> Writing | None:
 def _add_parts(
     given: StepInput, before: State, layers: tuple[Layer, ...], boxes: list[Box]
 ) -> tuple[State, tuple[Layer, ...]]:
-    """The layers and those of the boxes, in one basis."""
     side = before.side or working_side(before.texture, given.settings.encoder)
     before = replace(before, side=side)
     for box in boxes:
@@ -393,13 +388,11 @@ def _encode_part(given: StepInput, box: Box, before: State, side: float) -> tupl
 
 
 def _compress(features: Floats, basis: Basis, metric: Metric) -> tuple[Floats, Floats]:
-    """Features [..., D] in an existing basis, [..., r], and the rest, [..., D]."""
     z = np.asarray((features - basis.mean) @ inward(basis, metric), np.float32)
     return z, np.asarray(features - basis.restore(z), np.float32)
 
 
 def _make_texture(given: StepInput, state: State, features: Field, planes: dict[str, Floats]) -> Texture:
-    """The frame as a texture, without the planes that `Frame.texture` adds."""
     halves = to_half(features.z)
     older = _propagate_planes(state) if state.layers[0].age else state.planes
     rows = state.basis.rows.astype(np.float32)
@@ -420,7 +413,6 @@ def _make_texture(given: StepInput, state: State, features: Field, planes: dict[
 
 
 def _propagate_planes(state: State) -> dict[str, NDArray[np.float16]]:
-    """Segments, objects and writing of the keyframe, seen from this one."""
     kinds: dict[tuple[tuple[int, ...], bool], list[str]] = {}
     for name, plane in state.planes.items():
         nearest = state.texture.describe(name).filter == "nearest" or name.startswith("cluster_")

@@ -1,11 +1,7 @@
 """A clip and a question in, a frame at a time out: which cells of each picture to spend tokens on.
 
-    for frame in stream("clip.mp4", "the dog", budget=128):
-        frame.index, frame.time, frame.relevance, frame.kept, frame.keyframe, frame.confidence, frame.seconds
-
 `Stream` is the only thing here that changes with time; each frame is made by `state.step`, which is pure. Of a file or
-a folder one thread decodes the next few pictures, and another looks for motion in them. Iterables are read when a frame
-is asked for.
+a folder one thread decodes the next few pictures, and another looks for motion in them.
 """
 
 from __future__ import annotations

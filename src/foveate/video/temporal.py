@@ -6,7 +6,7 @@
     gaze    <- max(propagated / 2^(seconds / 0.5), now)            now: where a person looks, the channel "gaze"
     sent    : of the kept cells those that look different from what was last sent from their place
 
-`python -m benchmarks video` compares `sent` with EVS (arXiv 2510.14624).
+`python -m benchmarks video` compares `sent` with other rules.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ class Motion(Frozen):
 
     @property
     def lost(self) -> float:
-        """Share of the cells that the previous frame does not show."""
         return float((self.trust < 0.5).mean())
 
     def in_pixels(self, grid: Grid) -> tuple[Floats, Floats]:
@@ -49,7 +48,6 @@ class Motion(Frozen):
         return -self.flow[..., 0] * down, -self.flow[..., 1] * right
 
     def propagate(self, plane: NDArray[np.floating] | NDArray[np.bool_], *, nearest: bool = False) -> Floats:
-        """A plane of the previous frame [h, w] seen from this one."""
         return warp(plane.astype(np.float32), self.flow, nearest=nearest)
 
     def propagate_kept(self, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -58,7 +56,6 @@ class Motion(Frozen):
 
 
 def measure_motion(passage: Passage, shape: tuple[int, int]) -> Motion:
-    """How a frame follows from the one before, on cells [h, w]."""
     trust = np.clip(resize_map(passage.trust, shape), 0, 1)
     return Motion(resize_flow(passage.flow, shape), trust, passage.difference)
 

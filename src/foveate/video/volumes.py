@@ -1,8 +1,4 @@
-"""Frames of a clip as one block of channels [T, h, w, c], read anywhere in time and space, scored at once.
-
-Every keyframe has its own basis. A volume writes all embeddings in one basis, fitted to cells of all frames, so that
-they may be blended.
-"""
+"""Frames of a clip as one block of channels [T, h, w, c] in one basis, read in time and space, scored at once."""
 
 from __future__ import annotations
 
@@ -44,10 +40,7 @@ class Volume(Frozen):
         return f"Volume({t} frames over {self.times[-1] - self.times[0]:.3f} s, {h} x {w} cells, {c} channels)"
 
     def sample(self, positions: ArrayLike) -> Floats:
-        """Values at (seconds, y, x), y and x in pixels: [n, 3] -> float32 [n, c]. Raises OptionError.
-
-        They are blended between frames and cells, but for ids and masks; beyond the ends the border goes on.
-        """
+        """Values at (seconds, y, x), y and x in pixels: [n, 3] -> float32 [n, c]. Raises OptionError."""
         fix = "pass [[1.5, 240, 320]] for the middle of a 480 x 640 frame after 1.5 s"
         tyx = check_array("positions", positions, (None, 3), dtype=np.float64, fix=fix)
         at = np.stack(
@@ -95,8 +88,6 @@ def volume(
 ) -> Volume:
     """Frames of a stream, of one size, as a volume.
 
-    >>> block = volume(stream("clip.mp4", "the dog"), ["saliency", "motion"])   # doctest: +SKIP
-
     Args:
         channels: names of planes; each is reduced to the cells by its own rule.
         rank: of the embedding, the last channels `embedding_0` ..., in one shared basis; 0 leaves it out.
@@ -138,7 +129,6 @@ def volume(
 
 
 def _share_basis(textures: Sequence[Texture], rank: int, encoder: str | Encoder | None) -> tuple[Basis, list[Floats]]:
-    """One basis for all textures, and each one's coordinates [h, w, rank] in it."""
     coordinates, most = [texture.coordinates() for texture in textures], max(1, FITTED // len(textures))
     sample = [t.basis.restore(z[:: -(-len(z) // most)]) for t, z in zip(textures, coordinates, strict=True)]
     by_query = textures[0].preprocessing.get("compression", "query") == "query"

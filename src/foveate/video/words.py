@@ -1,8 +1,7 @@
 """Words that were read in one frame, and where the frames after it show them.
 
-Words are read in a keyframe now and then. In between corners of the letters are followed (Lucas and Kanade), there and
-back: a corner that does not come back is lost. A line of words moves, turns and grows as most of its corners do, and
-is left out once half of them are lost.
+In between two readings corners of the letters are followed (Lucas and Kanade), there and back. A line of words moves,
+turns and grows as most of its corners do, and is left out once half of them are lost.
 """
 
 from __future__ import annotations
@@ -106,7 +105,6 @@ def _scale(luma: Luma, size: tuple[int, int]) -> Floats:
 
 
 def _find_corners(luma: Luma, box: Floats) -> Floats:
-    """Corners (y, x) in a box, float32 [n, 2]; its middle where there are none."""
     y0, x0 = np.floor(box[:2]).astype(int)
     y1, x1 = np.ceil(box[2:]).astype(int)
     found: Any = cv2.goodFeaturesToTrack(np.ascontiguousarray(luma[y0:y1, x0:x1]), CORNERS, 0.05, 3)
@@ -116,7 +114,6 @@ def _find_corners(luma: Luma, box: Floats) -> Floats:
 
 
 def _track(before: Luma, after: Luma, points: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Where points (y, x) [n, 2] of one picture are in another, and whether they were found."""
     if not len(points):
         return points, np.zeros(0, bool)
     given = np.ascontiguousarray(points[:, None, ::-1] - 0.5)
@@ -125,7 +122,6 @@ def _track(before: Luma, after: Luma, points: Floats) -> tuple[Floats, NDArray[n
 
 
 def _fit(was: Floats, now: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Shift, turn and scale of points [n, 2] as a matrix [2, 3] for (y, x, 1), and which points follow it, bool [n]."""
     matrix = np.eye(2, 3, dtype=np.float32)
     if len(was) >= 4:
         found, follows = cv2.estimateAffinePartial2D(was, now, method=cv2.RANSAC, ransacReprojThreshold=APART)
