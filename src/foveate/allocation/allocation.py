@@ -146,10 +146,7 @@ def allocate_map(
     window: tuple[int, int] | None = None,
     features: Floats | None = None,
 ) -> Allocation:
-    """Keep exactly `budget` cells of a map [h, w].
-
-    In this order, until the budget is used up: all protected cells; evenly spread cells for the floor's share; what the
-    policy chooses.
+    """Keep exactly `budget` cells of a map [h, w], in the order of `choose_cells`.
 
     Args:
         scores, grid, budget: the map [h, w], its cells, and how many of them to keep.
@@ -177,8 +174,8 @@ def choose_cells(
 ) -> tuple[Indices, dict[str, Floats]]:
     """Exactly `budget` cells of a map, ascending, and why: planes "protected" and "floor" of the kept cells.
 
-    In this order: protected cells; evenly spread cells for the floor's share; what the policy chooses.
-    `floors`: the share of any map, and of a map whose cells are all equal, which gives nothing to choose by.
+    In this order: protected cells; evenly spread cells for the floor's share; what the policy chooses. `floors`: the
+    share of any map, and of a map whose cells are all equal.
     """
     if plane.shape != grid.shape or math.isnan(low := plane.min()):
         raise OptionError(

@@ -185,7 +185,6 @@ def _cut(texts: tuple[str, ...], boxes: Floats, lines: NDArray[np.integer]) -> I
 
 
 def _tokens(texts: tuple[str, ...], piece: Ints) -> list[tuple[str, ...]]:
-    """Tokens of each unit; of two neighbours also what they make together ("E mail", "ORIGI NATED")."""
     several = [tokens(text) for text in texts]
     for i in range(len(texts) - 1):
         a, b = texts[i], texts[i + 1]

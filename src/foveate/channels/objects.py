@@ -105,6 +105,7 @@ def _table(first: Ids, second: Ids, values: Doubles, count: int) -> Doubles:
 def _merge(
     points: Doubles, parts: Ids, borders: tuple[Ids, Ids], count: int, alike: float, apart: Doubles | None
 ) -> Ids:
+    """-"""
     first, second = borders
     steps = np.round(np.sqrt(((points[first] - points[second]) ** 2).sum(1)))
     pairs = parts[first], parts[second]

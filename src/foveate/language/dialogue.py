@@ -68,7 +68,6 @@ def refers_back(text: str) -> GoesBack:
 
 
 def _refers(words: list[str], i: int) -> bool:
-    """Whether a word stands for a thing that was named before; "this" does not in "this picture"."""
     pointing = words[i] in _POINTING and (i + 1 == len(words) or words[i + 1] not in _WHOLE_IMAGE)
     return pointing or words[i] in _PRONOUNS
 

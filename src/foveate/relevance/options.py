@@ -1,6 +1,4 @@
-"""The keywords of `foveate.score`: as a caller writes them (`Scoring`), in one value for calls that score by themselves
-(`ScoringOptions`), and checked for a texture (`CheckedScoring`).
-"""
+"""The keywords of `foveate.score`: as a caller writes them, in one value (`ScoringOptions`), and checked."""
 
 from __future__ import annotations
 
@@ -42,10 +40,7 @@ class Scoring(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False)
 class ScoringOptions:
-    """The keywords of `foveate.score` in one value, for calls that score by themselves: `vlm.ask(scoring=...)`.
-
-    None is the value of the texture's preset, or the default.
-    """
+    """The keywords of `foveate.score` in one value, for calls that score by themselves: `vlm.ask(scoring=...)`."""
 
     preset: PresetName | None = None
     prior: object = None  # of several images, a list with one for each
@@ -112,7 +107,6 @@ def parse_options(texture: Texture, how: Scoring) -> CheckedScoring:
 
 
 def _parse_weights(texture: Texture, given: object) -> tuple[Cue, ...]:
-    """Channel weights by hand -> cues. Raises OptionError, ChannelError."""
     if given is None:
         return ()
     fix = "pass {'saliency': 0.3}, say"
@@ -143,7 +137,6 @@ def _parse_weights(texture: Texture, given: object) -> tuple[Cue, ...]:
 
 
 def _check_held(texture: Texture, what: str, name: str) -> Channel:
-    """The entry of a channel whose values the texture has or can make. Raises ChannelError."""
     channel = texture.describe(name)
     if not texture.has(channel.name):
         raise ChannelError(

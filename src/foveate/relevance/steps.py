@@ -1,6 +1,8 @@
-"""What happens to a question's own map, in a fixed order: each cell takes a share of its segment's mean; cues follow
-(evidence.py); words that were read take their place (written.py); weights by hand follow as cues do; the prior is mixed
-in; a fusion combines the result with what is in the pixels and what stands out (fusion.py).
+"""What happens to a question's own map after scoring, step by step.
+
+Each cell takes a share of its segment's mean; cues follow (evidence.py); words that were read take their place
+(written.py); weights by hand follow as cues do; the prior is mixed in; a fusion combines the result with what is in the
+pixels and what stands out (fusion.py).
 """
 
 from __future__ import annotations
@@ -45,7 +47,6 @@ def smooth(plane: Floats, means: Floats, smoothing: float) -> Floats:
 
 
 def _follow(texture: Texture, found: Floats, cue: Cue, reasons: dict[str, Floats], weights: dict[str, float]) -> Floats:
-    """The map after a cue, if the texture holds its plane. Adds to `reasons` and `weights`."""
     plane = plane_of(texture, cue.channel) if cue.weight else None
     if plane is None:
         return found

@@ -225,7 +225,6 @@ def _sent(array: NDArray[Any], texture: DeviceTexture) -> Tensor:
 
 
 def _segment_means(texture: DeviceTexture, plane: Tensor) -> Tensor:
-    """`steps.segment_means` of a map [h, w]."""
     sums = texture.sizes.new_zeros(len(texture.sizes)).index_add_(0, texture.segments, plane.ravel().double())
     return (sums / texture.sizes).float()[texture.segments].reshape(plane.shape)
 

@@ -105,6 +105,7 @@ def _scale(luma: Luma, size: tuple[int, int]) -> Floats:
 
 
 def _find_corners(luma: Luma, box: Floats) -> Floats:
+    """-"""
     y0, x0 = np.floor(box[:2]).astype(int)
     y1, x1 = np.ceil(box[2:]).astype(int)
     found: Any = cv2.goodFeaturesToTrack(np.ascontiguousarray(luma[y0:y1, x0:x1]), CORNERS, 0.05, 3)
@@ -122,6 +123,7 @@ def _track(before: Luma, after: Luma, points: Floats) -> tuple[Floats, NDArray[n
 
 
 def _fit(was: Floats, now: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """-"""
     matrix = np.eye(2, 3, dtype=np.float32)
     if len(was) >= 4:
         found, follows = cv2.estimateAffinePartial2D(was, now, method=cv2.RANSAC, ransacReprojThreshold=APART)
