@@ -46,10 +46,7 @@ class DepthModel:
 
     @classmethod
     def from_pretrained(cls, checkpoint: str = DEFAULT, *, device: str | None = None) -> Self:
-        """A checkpoint by Hub name (downloaded once), `name@revision`, or local folder.
-
-        Raises MissingExtraError, and ModelFilesError: no such folder, not a depth model of this kind, or not whole.
-        """
+        """A checkpoint by Hub name, `name@revision`, or local folder. Raises MissingExtraError, ModelFilesError."""
         where = find_checkpoint(checkpoint, KIND)
         found = load_checkpoint(where, _refuse_metric, device=device)
         return cls(

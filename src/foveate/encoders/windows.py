@@ -1,8 +1,4 @@
-"""Images much larger than a network was trained on: overlapping windows, blended, and one look at the whole.
-
-Where features are evidence for names (nano), the higher of window and overview counts, name by name; features of other
-encoders are averaged.
-"""
+"""Images much larger than a network was trained on: overlapping windows, blended, and one look at the whole."""
 
 from __future__ import annotations
 

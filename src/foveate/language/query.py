@@ -77,10 +77,9 @@ class Wording(NamedTuple):
     """What a question names.
 
     Attributes:
-        phrases: its noun phrases, in order.
-        groups: the same, in groups that are asked for together ("a dog and a cat", but not "a dog or a cat").
+        phrases, structure: its noun phrases, in order; what each is made of, or the frame in its place.
+        groups: the phrases in groups that are asked for together ("a dog and a cat", but not "a dog or a cat").
         ignored: phrases that it leaves out.
-        structure: what each phrase is made of, or the frame in its place.
         unread: places in the picture, which are not looked for: "on the left", "in the background".
     """
 
@@ -351,11 +350,7 @@ def check_text(text: str) -> None:
 
 
 def other_language(text: str) -> tuple[str, bool] | None:
-    """-> (the language of a text by its small words, whether that is sure); None for English, and where it is unclear.
-
-    >>> other_language("wo ist der Hund?"), other_language("el perro rojo")
-    (('German', True), ('Spanish', False))
-    """
+    """-> (the language of a text by its small words, whether that is sure); None for English, or unclear."""
     words = _LETTERS.findall(_QUOTED.sub(" ", text).lower().replace("’", "'"))
     if len(words) < 2 or not _ENGLISH.isdisjoint(words):
         return None
