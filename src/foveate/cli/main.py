@@ -42,12 +42,8 @@ class _Sections(TyperGroup):
         """As of click."""
         for heading in (START, ONE, MODELS, MANY, MEASURING):
             with formatter.section(heading):
-                found = [
-                    (name, each)
-                    for name, each in self.commands.items()
-                    if getattr(each, "rich_help_panel", None) == heading
-                ]
-                formatter.write_dl([(name, each.short_help or each.help or "") for name, each in found])
+                here = (each for each in self.commands.items() if getattr(each[1], "rich_help_panel", None) == heading)
+                formatter.write_dl([(name, each.short_help or each.help or "") for name, each in here])
 
 
 app = Program(

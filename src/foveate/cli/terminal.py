@@ -27,7 +27,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from foveate.core.options import ALLOCATE, ENCODE, MODEL_ARGS, STREAM
+from foveate.core.options import ALLOCATE, ENCODE, MODEL_ARGS, PREPARE, STREAM
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -45,6 +45,16 @@ Budget = Annotated[
     Any,
     typer.Option(
         "--budget", "-k", parser=lambda text: parse_budget(text), metavar="INTEGER|auto", help=ALLOCATE["budget"].help
+    ),
+]
+TokenBudget = Annotated[
+    Any,
+    typer.Option(
+        "--budget",
+        "-k",
+        parser=lambda text: parse_budget(text, ("auto", "all")),
+        metavar="INTEGER|auto|all",
+        help=PREPARE["budget"].help,
     ),
 ]
 Floor = Annotated[float | None, typer.Option(help=ALLOCATE["floor"].help)]
@@ -220,11 +230,6 @@ def parse_budget(text: str | int, words: tuple[str, ...] = ("auto",)) -> int | s
     except ValueError:
         expected = " nor ".join(map(repr, words))
         raise typer.BadParameter(f"{text!r} is neither a whole number nor {expected}") from None
-
-
-def parse_budget_or_all(text: str | int) -> int | str:
-    """The same for a model, which may get all cells."""
-    return parse_budget(text, ("auto", "all"))
 
 
 def format_confidence(confidence: float, detected: bool, digits: int = 2) -> str:
