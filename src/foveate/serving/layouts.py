@@ -159,7 +159,7 @@ def take_idefics(inputs: Mapping[str, Any], numbers: Sequence[int]) -> dict[str,
 
 
 def take_internvl(inputs: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, Any]:
-    """Tiles of all images lie one after the other."""
+    """As `take_idefics`, without masks."""
     counts = inputs["image_num_patches"]
     taken = _take_parts(inputs["pixel_values"], counts.tolist(), numbers)
     return {**inputs, "pixel_values": taken, "image_num_patches": counts[list(numbers)]}

@@ -134,7 +134,6 @@ class AskedFrames(ClipQuestions):
 
     @property
     def run(self) -> ClipQuestions:
-        """What the run that makes them is about."""
         return ClipQuestions(**self.model_dump(include=set(ClipQuestions.model_fields)))
 
 

@@ -45,9 +45,8 @@ class Homunculus(Frozen):
     Attributes:
         places: (y, x) in the image, in [0, 1], at the corners of an even raster over the picture,
             float32 [n + 1, m + 1, 2]. No quadrilateral of it is turned over or empty.
-        tokens: of each cell, float32 [h, w].
+        tokens, grid: of each cell, float32 [h, w]; the cells.
         wanted, shares: the share of the area that each cell should have, and has; float32 [h, w], adds up to 1.
-        grid: the cells.
     """
 
     places: NDArray[np.float32]

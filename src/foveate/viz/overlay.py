@@ -111,7 +111,7 @@ class Page:
 
 
 def draw(frame: Frame, history: History, page: Page) -> Bytes:
-    """A frame with what is kept of it, and the strip up to it (it included): uint8 [H, W, 3] of `page.size`."""
+    """The page of a frame: what is kept of it, and the strip up to it (it included): uint8 [H, W, 3] of `page.size`."""
     out = _ground(page.size).copy()
     height, width = page.picture
     ratio = min(height / frame.rgb.shape[0], width / frame.rgb.shape[1])

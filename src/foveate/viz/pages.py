@@ -85,9 +85,11 @@ def overview(
     """Photographs below one another, each beside what several questions found in it.
 
     Args:
-        rows: at least one (texture, its relevances). Raises OptionError for none.
+        rows: at least one (texture, its relevances).
         title, note: lines above them.
         side: width of each photograph in pixels.
+
+    Raises OptionError for no rows.
     """
     if not rows:
         raise OptionError(f"rows={rows!r}", expected="a photograph and its questions", fix="pass [(texture, answers)]")

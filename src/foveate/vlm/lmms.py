@@ -1,6 +1,6 @@
 """foveate as a model of lmms-eval 0.7: the field's own benchmarks, with fewer visual tokens, by one command.
 
-    python -m lmms_eval --model foveate --tasks gqa,mme,pope \
+    python -m lmms_eval --model foveate --tasks gqa,mme,pope \\
         --model_args pretrained=llava-hf/llava-1.5-7b-hf,budget=128,method=relevance,mode=drop
 
 lmms-eval finds it by the entry point `lmms_eval.models` (pyproject.toml), which names `manifest`.
@@ -8,7 +8,8 @@ lmms-eval finds it by the entry point `lmms_eval.models` (pyproject.toml), which
 * The prompt is the task's, word for word. What is *scored* on the image is the question in it (`extract_question`).
 * The images encoded last are kept, by their pixels: benchmarks ask several questions about one image.
 * `until` cuts the answer, but for the default blank line, as in lmms-eval's own adapters.
-* Tasks of several rounds are dialogues. Where one does not fit the model's context, it forgets its oldest rounds.
+* Tasks of several rounds are dialogues, a new one for new images. One that does not fit the model's context forgets its
+  oldest rounds.
 
 Not covered: log-likelihoods, videos and sounds, and batches (several images in one call).
 """
