@@ -1,4 +1,5 @@
-"""A map and a budget become exactly K cells.
+"""Chooses exactly K cells from a map and a budget. K is fixed first, so that a server can size its buffers before it
+knows which.
 
 * Ties go to the lower index, so the same map keeps the same cells everywhere.
 * Protected cells, the floor and transparency reach every policy as scores of plus and minus infinity (policies.py),

@@ -1,4 +1,5 @@
-"""Which cells a budget keeps: policies, each a frozen dataclass with one method, `select`; and shares of whole numbers.
+"""Which cells a budget keeps: policies, each a frozen dataclass with the method `select`; and `apportion`, which
+divides a whole number in proportion to weights.
 
 Coverage is a greedy max-min choice (like DivPrune's, CVPR 2025) in which relevance takes part. Of the cells not yet
 kept, the next is the one with the highest

@@ -1,4 +1,5 @@
-"""What a question asks of the writing in an image: terms, with the phrases that stand for each, and types of answers.
+"""Parses a question about writing into terms to look for, with their synonyms, and the types that its answer may have
+(a date, an amount, a name).
 
     >>> read_question('the sign that says "no entry"').exact
     ('no entry',)

@@ -1,4 +1,4 @@
-"""What the commands share: options with the same meaning everywhere, --json, tables, progress, files of results.
+"""What commands share: common options, --json, tables, progress, and results in files that never overwrite others.
 
 Only typer is imported at the top; `foveate --help` stays quick.
 """

@@ -1,4 +1,6 @@
-"""Arrays: values that are arrays to NumPy and torch, float16 at speed, and the k largest of many numbers."""
+"""Array helpers: a mixin that turns values into NumPy and torch arrays, quick float16 conversion, the k largest of
+many numbers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Immutable values, also after pickling (which types.MappingProxyType does not allow)."""
+"""Base classes and a mapping for immutable values. Unlike types.MappingProxyType they can be pickled."""
 
 from __future__ import annotations
 

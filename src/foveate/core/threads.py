@@ -1,4 +1,6 @@
-"""Work in threads: in order, ahead or behind; loading once; NumPy in one thread; images of which some are bad."""
+"""Threads: map over items in order, prefetch for a consumer (`Ahead`), calls in the background (`Behind`), one thread
+for NumPy.
+"""
 
 from __future__ import annotations
 

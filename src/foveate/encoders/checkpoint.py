@@ -1,4 +1,5 @@
-"""Reads checkpoints in transformers format (extra `[torch]`).
+"""Finds and loads checkpoints in transformers format (extra `[torch]`), refuses incomplete ones, and records their
+revision.
 
 A checkpoint is data: weights are read as safetensors only, code that comes with it never runs, and missing weights are
 an error. A Hub name is downloaded once; a local folder downloads nothing.

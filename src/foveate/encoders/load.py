@@ -1,4 +1,4 @@
-"""An encoder by its name, as an object, or by the stamp of a texture."""
+"""Finds an encoder: by its name, as an object, or as the one that made a texture."""
 
 from __future__ import annotations
 

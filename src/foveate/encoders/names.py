@@ -1,4 +1,4 @@
-"""A text as a unit vector over the names that an image encoder has evidence for.
+"""Turns a text into nano's text vector: one number for each name that nano was taught, one for what no name covers.
 
 1. A text, or its last words, that is in the table of words asks for the names of that word ("cobblestones": road).
 2. Else its words are compared with the table's, as vectors: names of near words count by how near they are.

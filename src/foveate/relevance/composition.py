@@ -1,4 +1,4 @@
-"""Maps of the things that a phrase is made of become the map of the phrase.
+"""The map of a composed phrase ("the dog's white face") from the maps of its thing, attributes and place.
 
     thing       p of the noun alone: "face" of "the dog's white face"
     attribute   what the pixels show: p <- p (1 - A (1 - a)), with a the share of that colour around the cell

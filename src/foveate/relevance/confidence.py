@@ -1,4 +1,4 @@
-"""How sure a map is (the mean of its highest cells), and from where on a thing counts as being in the image."""
+"""The confidence of a map (the mean of its highest cells), and the threshold from which a thing counts as detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Approximate nearest neighbours (ann): vectors in lists by FAISS, of which a search in a large store asks a few.
+"""Approximate nearest neighbours by FAISS: vectors lie in lists, and a search looks through the nearest few.
 
 docs/store.md ("Beyond a million") specifies the file. It is a cache: damaged, or without faiss, it costs a warning, and
 the exact scan takes its place. Not covered: GPUs; a file that is cut off while it is mapped.

@@ -1,4 +1,4 @@
-"""Search: queries become phrases, a short list of images for each by one matrix product, and the exact scores of those.
+"""Search: candidate images for each phrase by one matrix product, then the exact scores of these.
 
 docs/store.md ("Search") tells how scores are made. Of equal scores, the image stored first comes first. Images that
 were removed during a search are passed over.

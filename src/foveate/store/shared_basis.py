@@ -1,4 +1,4 @@
-"""A basis that many images share: features are gathered into sums, a basis is fitted to them, and has a file.
+"""Fits one basis for many images from accumulated moments of their features, and saves it.
 
     gather       streams images into Moments: evenly sampled, in batches on any engine, resumable, in parts
     merge        the moments of all parts of one run

@@ -1,4 +1,4 @@
-"""What is written in an image: as bytes of its record, and as the text that the index keeps of it.
+"""Keeps an image's words in its record, and makes the text of them that the index searches.
 
 The text is runs of letters or of digits in lower case: "Total: RM34.50" is "total rm 34 50"; accents do not count, Han
 and kana count one by one. Questions go through the same function, so nothing else reaches SQLite.

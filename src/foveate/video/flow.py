@@ -1,4 +1,5 @@
-"""Motion from a frame to an earlier one, and what a frame shows by itself and beside the one before.
+"""Optical flow from a frame back to an earlier one, where it can be trusted; and what a frame shows without a
+question.
 
     F_current(p) = F_earlier(p + flow(p))
 

@@ -1,4 +1,5 @@
-"""What a frame inherits from the one before: smoothed maps, hysteresis of kept cells, looks, what a model was sent.
+"""What carries over between frames: smoothed maps, an advantage for cells kept before, gaze, what the model already
+received.
 
     map     <- (1 - s) fresh + s (t propagated + (1 - t) fresh)   s: smoothing; t: trust in the motion, 0 to 1
     looks   <- 0.9 propagated + 0.1 kept                           the channel "fixation"

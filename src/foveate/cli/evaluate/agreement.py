@@ -1,4 +1,4 @@
-"""How well a map agrees with a mask, means of such numbers with intervals, and what a report says of the machine.
+"""Metrics of a map against a mask, means with bootstrap intervals, and the description of the machine for reports.
 
 Intervals are 95 % percentile intervals of a bootstrap over *images*: the things in one image are not independent.
 """
