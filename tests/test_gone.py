@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from foveate.cli.main import main
 from foveate.core import gone
 from foveate.core.errors import OptionError
 
@@ -37,3 +38,23 @@ def test_a_keyword_that_went_says_what_to_write(monkeypatch: pytest.MonkeyPatch)
     assert shape(new=3) == {"new": 3}
     with pytest.raises(OptionError, match="write new=3"):
         shape(old=3)
+
+
+@pytest.mark.parametrize("line", sorted(gone.COMMANDS))
+def test_a_command_that_went_says_what_to_write(
+    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["foveate", *line.split(), "x", "y", "z"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    assert f"This went; write {gone.COMMANDS[line]}" in capsys.readouterr().err
+
+
+def test_other_command_lines_are_errors_as_ever(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["foveate", "basis", "melt"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "went" not in capsys.readouterr().err

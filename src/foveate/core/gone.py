@@ -6,7 +6,7 @@ keyword by the function that lost it (`@without("encode")`): both answer with th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -75,6 +75,32 @@ KEYWORDS: dict[str, dict[str, str]] = {
         **{name: f"scoring=ScoringOptions({name}=...), from foveate.relevance" for name in _SCORING},
     },
 }  # fmt: skip
+
+
+COMMANDS: dict[str, str] = {  # commands, and their options, with what to write instead
+    "ask --prior": "in Python vlm.ask(..., scoring=ScoringOptions(prior=...)), from foveate.relevance",
+    "ask --fusion": "in Python vlm.ask(..., scoring=ScoringOptions(fusion=...)), from foveate.relevance",
+    "basis fit --pca": "python -m benchmarks compression, in a clone, which has PCA beside ours",
+    "basis fit --shard": "foveate basis fit --engine ray for several machines",
+    "basis merge": "foveate basis fit --engine ray for several machines",
+    "channels --list": "docs/channels.md, which has the list",
+    "doctor --encoder": "foveate doctor --words WORD, which asks nano: no other encoder has a list of words",
+}
+
+
+def find_command(words: Sequence[str]) -> str:
+    """What to write instead of a command line that names what went, or nothing.
+
+    >>> find_command(["basis", "merge", "a", "b"])
+    'foveate basis fit --engine ray for several machines'
+    """
+    given = [word.partition("=")[0] for word in words]
+    for line, instead in COMMANDS.items():
+        command, *option = line.split(" --")
+        parts = command.split()
+        if given[: len(parts)] == parts and all(f"--{name}" in given for name in option):
+            return instead
+    return ""
 
 
 def gone_from(room: str) -> Callable[[str], Any]:
