@@ -39,7 +39,8 @@ PHOTOS = Path(__file__).parent / "photos"
 F = TypeVar("F", bound=Callable[..., None])
 
 EncoderName = Annotated[
-    str | None, typer.Option("--encoder", help=f"{ENCODE['encoder'].about} [default: nano, or the texture's]")
+    str | None,
+    typer.Option("--encoder", help=f"{ENCODE['encoder'].about} [default: that of the texture or store, else nano]"),
 ]
 Budget = Annotated[
     Any,

@@ -27,7 +27,7 @@ NAMES: dict[str, str] = {
         f"foveate.relevance.{name}": f"foveate.language.{name}"
         for name in ("Query", "channel_weights", "noun_phrases", "prepare")
     },
-    "foveate.allocation.cascade": "foveate.score: all cells cost less than coarse ones first",
+    "foveate.allocation.cascade": "foveate.score, which scores all cells in less time",
     "foveate.relevance.cascade": "foveate.score: all cells cost less than coarse ones first",
     **{
         f"foveate.vlm.{name}": f"training.judges.projector.model.{name}, in a clone"
@@ -45,8 +45,8 @@ _SCORING = ("preset", "prior", "prior_weight", "fusion", "cues", "reading", "smo
 KEYWORDS: dict[str, dict[str, str]] = {
     "encode": {
         "error": "rank=..., a number of 1 to the encoder's width",
-        "compression": 'rank="full" to keep all; features are always compressed by what queries can ask',
-        "value_range": "encode(load_image(array, value_range=(0, 1)))",
+        "compression": 'nothing in its place; for compression="full" write rank="full"',
+        "value_range": "foveate.encode(foveate.load_image(array, value_range=(0, 1)))",
         "segments": "channels=Channels(segments=...), from foveate.channels",
         "text": 'read="rapidocr" for the words and their boxes; the channel "text" is made by the built-in finder',
         "depth": "channels=Channels(depth=...), from foveate.channels",
@@ -104,13 +104,16 @@ def find_command(words: Sequence[str]) -> str:
 
 
 def gone_from(room: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a room's `__init__`: an AttributeError that says where a name went."""
+    """The `__getattr__` of a room's `__init__`: an error that says where a name went.
+
+    For a name of the table it is an ImportError: `from room import name` replaces the text of an AttributeError.
+    """
 
     def find(name: str) -> Any:
-        instead = NAMES.get(f"{room}.{name}")
-        raise AttributeError(
-            f"module {room!r} has no attribute {name!r}" + (f" any more; use {instead}" if instead else "")
-        )
+        text = f"module {room!r} has no attribute {name!r}"
+        if instead := NAMES.get(f"{room}.{name}"):
+            raise ImportError(f"{text} any more; use {instead}")
+        raise AttributeError(text)
 
     return find
 
@@ -121,7 +124,9 @@ def check_kept(function: str, keywords: Iterable[str]) -> None:
     for name in keywords:
         if name in gone:
             raise OptionError(
-                f"{function}({name}=...)", expected="a keyword that it still has", fix=f"write {gone[name]}"
+                f"{function}({name}=...)",
+                expected=f"no {name}: {function} does not take it any more",
+                fix=f"write {gone[name]}",
             )
 
 

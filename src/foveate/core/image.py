@@ -359,7 +359,7 @@ def _to_uint8(array: NDArray[np.generic], value_range: tuple[float, float] | Non
         raise ImageArrayError(
             f"'{name}' has {array.dtype} pixels from {low:.4g} to {high:.4g}, with no declared range",
             expected="value_range=(black, white) for pixels that are neither uint8 nor uint16",
-            fix="pass value_range=(0, 1) or (0, 255), whichever is true",
+            fix="pass foveate.load_image(array, value_range=(0, 1)) to encode, or (0, 255), whichever is true",
         )
     bounds = check_array("value_range", value_range, (2,), dtype=np.float64, error=ImageArrayError)
     black, white = float(bounds[0]), float(bounds[1])

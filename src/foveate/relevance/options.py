@@ -95,7 +95,7 @@ def parse_options(texture: Texture, how: Scoring) -> CheckedScoring:
         prior.setflags(write=False)
     return CheckedScoring(
         fusion=find_fusion(how.get("fusion", "participation")),
-        cues=check_type("cues", how.get("cues", True), bool),
+        cues=check_type("cues", how.get("cues", True), bool, fix="False keeps words from using channels"),
         channel_weights=_parse_weights(texture, named.get("channel_weights")),
         least=() if "channel_weights" in named else _parse_weights(texture, preset.scoring.get("channel_weights")),
         reading=check_type("reading", how.get("reading", True), bool),

@@ -90,7 +90,9 @@ def compress(
 ) -> Compressed:
     """Fit a basis to features [n, D] and compress them with it (None: plain PCA). Raises OptionError for the rank."""
     x = np.asarray(features, np.float32)
-    rank = check_int("rank", rank, 1, x.shape[1], fix=f"leave it out for the default of {DEFAULT_RANK}")
+    rank = check_int(
+        "rank", rank, 1, x.shape[1], fix=f'leave it out for {DEFAULT_RANK}; in Python rank="full" keeps all'
+    )
     mean = x.mean(0)
     centred = x - mean
     directions = principal(centred.T @ centred / np.float32(len(x)), metric, rank)

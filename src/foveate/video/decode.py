@@ -205,7 +205,7 @@ def _way_to(text: str) -> str:
     if "://" in text:
         return "foveate downloads no videos: download it and pass its path"
     if text.startswith("camera:"):
-        return "pass an iterable of the camera's pictures: six lines with OpenCV, in docs/video.md"
+        return "in Python, pass an iterable of the camera's pictures: six lines with OpenCV, in docs/video.md"
     return f"check the spelling; the working directory is '{Path.cwd()}'"
 
 

@@ -51,7 +51,10 @@ def evaluate_relevance(
         typer.Option("-o", "--out", help="Folder for report.json, pairs.jsonl and curve.png; made if needed."),
     ] = Path("foveate-bench"),
 ) -> None:
-    """Do maps lie on the things that were asked for? Against masks and baselines, with intervals (docs/evaluate.md)."""
+    """Do maps lie on the things asked for?
+
+    Against masks and baselines, with intervals (docs/evaluate.md).
+    """
     from foveate.cli.evaluate.agreement import Agreement
     from foveate.cli.evaluate.coco import read_folder
     from foveate.cli.evaluate.relevance import measure
@@ -89,7 +92,10 @@ def evaluate_relevance(
 def evaluate_compression(
     data: CocoData, encoder: EncoderName = None, limit: Limit = 128, long_side: LongSide = None
 ) -> None:
-    """What does a map lose when a cell keeps fewer numbers? At ranks from 4 to 64."""
+    """What do fewer numbers a cell cost?
+
+    What a map loses at ranks from 4 to 64.
+    """
     from foveate.cli.evaluate.coco import read_folder
     from foveate.cli.evaluate.compression import COLUMNS, measure
 
@@ -113,7 +119,10 @@ def evaluate_search(
     ] = None,
     long_side: LongSide = None,
 ) -> None:
-    """Does a store's search find the best of your images? Against ranking all of them exactly."""
+    """Does a search find the best images?
+
+    Against ranking all of them exactly.
+    """
     from foveate.cli.evaluate.search import COLUMNS, choose_images, measure, usual_questions
 
     texts = usual_questions(questions) if queries is None else read_lines(queries)
@@ -142,7 +151,10 @@ def evaluate_vlm(
     dtype: Dtype = "auto",
     device: Device = "auto",
 ) -> None:
-    """Is a model faster with fewer visual tokens? Selection, prefill and whole answers, beside the stock model."""
+    """Is a model faster with fewer tokens?
+
+    Selection, prefill and whole answers, beside the stock model.
+    """
     from foveate.cli.evaluate.search import choose_images
     from foveate.cli.evaluate.vlm import make_plan, measure
     from foveate.core.image import load_image
