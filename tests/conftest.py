@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -33,6 +34,9 @@ settings.load_profile("foveate")
 # nano's features differ in the last bit by the number of threads, and commands choose theirs: all tests, and the
 # processes that they start, have the same.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell starts what runs in its background with interrupts ignored, and tests that interrupt need them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Triton reads it when it is first imported, by whichever test comes first: without a GPU its kernels are interpreted.
 if not Path("/dev/nvidiactl").exists():
