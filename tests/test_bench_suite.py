@@ -422,7 +422,7 @@ def test_the_documents_tasks_have_their_rivals() -> None:
     assert ten["against_crops"] > 3 * once["against_crops"]  # the encoding is shared
     assert ten["against_kept_crops"] < ten["against_crops"]
     assert video["against_encoder"] < video["against_crops"]
-    assert encoded["against_kept_crops"] < 1 < encoded["against_crops"]
+    assert encoded["against_kept_crops"] < encoded["against_crops"]  # once kept, crops are as quick as a texture
 
 
 # --- claims -----------------------------------------------------------------------------------------------------------
