@@ -17,15 +17,16 @@ demo: .venv/base
 	@$(BIN)/foveate demo --out demo
 
 # Everything, with every extra installed: a test that would be skipped for a missing one fails the run.
-# mypy and the oldest transformers go in a process of their own beside the two of the tests: no core waits.
-test: .venv/test style
+# Style, mypy, the site and the oldest transformers go in a process of their own beside the three of the tests, which
+# wait for browsers and processes that they start: two cores are busy all the time.
+test: .venv/test
 	@$(MAKE) --no-print-directory -j2 suite beside
 
 suite: .venv/test .venv/chromium
-	FOVEATE_TESTS=all $(BIN)/python -m pytest -n 2 --dist loadfile
+	FOVEATE_TESTS=all $(BIN)/python -m pytest -n 3 --dist loadfile
 
 beside: .venv/test
-	@$(MAKE) --no-print-directory types test-oldest WORKERS=0 > .venv/beside.log 2>&1; code=$$?; cat .venv/beside.log; exit $$code
+	@$(MAKE) --no-print-directory style types test-oldest WORKERS=0 > .venv/beside.log 2>&1; code=$$?; cat .venv/beside.log; exit $$code
 
 # The base installation's tests, under a minute.
 test-fast: .venv/fast
