@@ -261,7 +261,7 @@ def check_budget(budget: int, grid: Grid) -> int:
     """A whole number of a grid's cells. Raises BudgetError."""
     if type(budget) is int and 1 <= budget <= grid.count:  # before there are words for an error
         return budget
-    fix = f'a number from 1 to {grid.count}, or "auto"; a larger long_side gives more cells'
+    fix = f'a number from 1 to {grid.count}, or "auto"; a larger working size gives more cells'
     return check_int("budget", budget, 1, grid.count, fix=fix, error=BudgetError)
 
 

@@ -40,7 +40,10 @@ class Scoring(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False)
 class ScoringOptions:
-    """The keywords of `foveate.score` in one value, for calls that score by themselves: `vlm.ask(scoring=...)`."""
+    """The keywords of `foveate.score` in one value, for calls that score by themselves: `vlm.ask(scoring=...)`.
+
+    None is what the texture's preset has, or the default; preset="medium" goes without what a preset brings.
+    """
 
     preset: PresetName | None = None
     prior: object = None  # of several images, a list with one for each

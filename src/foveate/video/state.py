@@ -78,7 +78,7 @@ class Propagation:
     """How the frames of a clip follow from one another: `stream(propagation=Propagation(...))`.
 
     Attributes:
-        flow: Dis() (None), or a function (current, earlier: luma uint8 [h, w]) -> flow, see flow.py.
+        flow: Dis(), or a function (current, earlier: luma uint8 [h, w]) -> flow, see flow.py.
         refresh: when to encode again.
         blend: share of the propagated features in those of a keyframe, 0 to 1; 0: a keyframe's own only.
         smoothing: share of the previous frame's map in each map, 0 to 1.

@@ -223,6 +223,7 @@ class VLM(Attached):
         made = [self.prepare(encoded, q, budget=b, **how) for q, b in zip(questions, budgets, strict=True)]
         return self._generate(made, keywords)
 
+    @without("prepare")
     def relevance(
         self,
         encoded: EncodedImage,
