@@ -5,8 +5,8 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # The oldest transformers that foveate.vlm takes (its own word), for the tests of what depends on it.
 OLDEST := $(shell sed -n 's/^OLDEST = "\([0-9.]*\)".*/\1/p' src/foveate/vlm/*.py)
-OLDEST_TESTS = $(filter-out tests/test_vlm_docs.py tests/test_vlm_reading.py,$(wildcard tests/test_vlm*.py)) \
-	tests/test_projector.py tests/test_masks.py
+OLDEST_TESTS = $(filter-out $(addprefix tests/test_vlm_,docs.py reading.py lmms.py pipeline.py),$(wildcard tests/test_vlm*.py)) \
+	tests/test_masks.py
 SLOW = vlm or ray or crash or video or browser or slow
 WORKERS = 2
 SERVING = .venv/serving
@@ -17,13 +17,12 @@ demo: .venv/base
 	@$(BIN)/foveate demo --out demo
 
 # Everything, with every extra installed: a test that would be skipped for a missing one fails the run.
-# Style, mypy, the site and the oldest transformers go in a process of their own beside the three of the tests, which
-# wait for browsers and processes that they start: two cores are busy all the time.
+# Style, mypy, the site and the oldest transformers go in a process of their own beside the two of the tests: no core waits.
 test: .venv/test
 	@$(MAKE) --no-print-directory -j2 suite beside
 
 suite: .venv/test .venv/chromium
-	FOVEATE_TESTS=all $(BIN)/python -m pytest -n 3 --dist loadfile
+	FOVEATE_TESTS=all $(BIN)/python -m pytest -n 2 --dist loadfile
 
 beside: .venv/test
 	@$(MAKE) --no-print-directory style types test-oldest WORKERS=0 > .venv/beside.log 2>&1; code=$$?; cat .venv/beside.log; exit $$code
