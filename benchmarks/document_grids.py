@@ -37,7 +37,7 @@ from transformers import (
 )
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 
-from benchmarks.random_vlm import ENDS, IDS, QWEN_TOKENS, clip_processor, qwen_processor, template, tokenizer
+from examples.tiny_vlms.parts import ENDS, IDS, QWEN_TOKENS, clip_processor, qwen_processor, template, tokenizer
 from foveate.vlm.loader import attach, without_video_processor
 from foveate.vlm.model import VLM
 

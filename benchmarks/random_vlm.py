@@ -16,42 +16,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
-    CLIPImageProcessorPil,
     LlavaConfig,
     LlavaForConditionalGeneration,
-    LlavaProcessor,
-    PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
     Qwen2_5_VLProcessor,
-    Qwen2VLImageProcessorPil,
 )
 
-from foveate.vlm.loader import without_video_processor
+from examples.tiny_vlms.parts import ENDS, IDS, QWEN_TOKENS, clip_processor, qwen_processor
 
-SPECIAL = [
-    "<pad>", "<s>", "</s>", "<image>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>",
-    "<|im_start|>", "<|im_end|>", "<img>", "</img>", "<IMG_CONTEXT>", "<video>", "<fake_token_around_image>",
-    "<global-img>", "<end_of_utterance>", *(f"<row_{i}_col_{j}>" for i in range(1, 5) for j in range(1, 5)),
-]  # fmt: skip
-CHARACTERS = [chr(i) for i in range(32, 127)] + ["\n"]
-IDS = {token: number for number, token in enumerate(SPECIAL + CHARACTERS)}
-TEMPLATE = (
-    "{{% for m in messages %}}{{{{ '<|im_start|>' + m['role'] + '\n' }}}}"
-    "{{% if m['content'] is string %}}{{{{ m['content'] }}}}{{% else %}}{{% for c in m['content'] %}}"
-    "{{% if c['type'] == 'image' %}}{{{{ '{image}' }}}}{{% elif c['type'] == 'video' %}}{{{{ '{video}' }}}}"
-    "{{% else %}}{{{{ c['text'] }}}}{{% endif %}}{{% endfor %}}{{% endif %}}{{{{ '<|im_end|>\n' }}}}{{% endfor %}}"
-    "{{% if add_generation_prompt %}}{{{{ '<|im_start|>assistant\n' }}}}{{% endif %}}"
-)
-ENDS = {"pad_token_id": IDS["<pad>"], "bos_token_id": IDS["<s>"], "eos_token_id": IDS["</s>"]}
-QWEN_TOKENS = {
-    "image_token_id": IDS["<|image_pad|>"],
-    "video_token_id": IDS["<|video_pad|>"],
-    "vision_start_token_id": IDS["<|vision_start|>"],
-    "vision_end_token_id": IDS["<|vision_end|>"],
-}
 QWEN_TEXT = {
     "vocab_size": 152064, "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
     "num_attention_heads": 28, "num_key_value_heads": 4, "max_position_embeddings": 128000, "rms_norm_eps": 1e-6,
@@ -72,43 +46,6 @@ TINY_TOWER = {
     **QWEN_TOWER, "depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 4, "out_hidden_size": 64,
     "fullatt_block_indexes": [1],
 }  # fmt: skip
-
-
-def tokenizer(**named: str) -> PreTrainedTokenizerFast:
-    """One token a character; special tokens whole. `named`: tokens that a processor looks up by attribute."""
-    raw = Tokenizer(models.WordLevel(dict(IDS), unk_token="?"))
-    raw.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-    raw.decoder = decoders.Fuse()
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=raw, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="?",
-        clean_up_tokenization_spaces=False, extra_special_tokens=named,
-    )  # fmt: skip
-    fast.add_special_tokens({"additional_special_tokens": [t for t in SPECIAL if t not in ("<pad>", "<s>", "</s>")]})
-    return fast
-
-
-def template(image: str = "<image>\n", video: str = "<video>\n") -> str:
-    """A chat template, with what stands for an image and for a video."""
-    return TEMPLATE.format(image=image.replace("\n", "\\n"), video=video.replace("\n", "\\n"))
-
-
-def qwen_processor(kind: type[Any], patch: int, smallest: int, largest: int) -> Any:
-    """A processor of the Qwen family: sides of patches in pixels, smallest and largest image in pixels."""
-    images = Qwen2VLImageProcessorPil(
-        patch_size=patch, merge_size=2, temporal_patch_size=2, min_pixels=smallest, max_pixels=largest
-    )
-    mark = "<|vision_start|><|{}_pad|><|vision_end|>"
-    text = template(mark.format("image"), mark.format("video"))
-    return without_video_processor(kind)(images, tokenizer(), None, chat_template=text)
-
-
-def clip_processor(side: int) -> Any:
-    """LLaVA's processor, for images of `side` pixels in patches of 14."""
-    images = CLIPImageProcessorPil(size={"shortest_edge": side}, crop_size={"height": side, "width": side})
-    return LlavaProcessor(
-        images, tokenizer(), patch_size=14, vision_feature_select_strategy="default", chat_template=template(),
-        num_additional_image_tokens=1,
-    )  # fmt: skip
 
 
 def llava(layers: int | None, tiny: bool) -> tuple[type[Any], Any, Any]:

@@ -1,0 +1,31 @@
+"""Tiny random models of the real classes, with their processors: try foveate.vlm where there is no checkpoint.
+
+    model, processor = tiny("qwen3_5")
+    vlm = foveate.vlm.attach(model, processor)
+
+A family is the stock model class on a small configuration and the stock processor class, with a tokenizer of single
+characters. Nothing is downloaded. What such a model answers is noise; that its tokens are dropped exactly is not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from examples.tiny_vlms import first
+from examples.tiny_vlms.parts import WIDTH
+
+FAMILIES = {**first.FAMILIES}
+
+
+def tiny(name: str, width: int = WIDTH) -> tuple[Any, Any]:
+    """(model, processor) of a family: float32, evaluation, the same weights in every run. `width`: see WIDTH."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model, processor = FAMILIES[name](width)
+    model.eval()
+    for parameter in model.parameters():  # random initialisation is so small that attention is uniform
+        if parameter.ndim > 1:
+            parameter.data.mul_(4)
+    return model, processor
