@@ -7,6 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,26 @@ def test_what_is_large_is_loaded_once_whoever_asks() -> None:
     load.cache_clear()
     assert load("b") == load("b") == "B"
     assert sorted(loaded) == ["a", "b", "b"]
+
+
+def test_what_is_loaded_is_there_while_something_else_loads() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    @once(2)
+    def load(name: str) -> str:
+        if name == "slow":
+            begun.set()
+            assert go_on.wait(10)
+        return name
+
+    load("quick")
+    with ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(load, "slow")
+        assert begun.wait(10)
+        assert pool.submit(load, "quick").result(10) == "quick"
+        assert not slow.done()
+        go_on.set()
+        assert slow.result(10) == "slow"
 
 
 def test_threads_that_begin_together_load_one_network(monkeypatch: pytest.MonkeyPatch) -> None:

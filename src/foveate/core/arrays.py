@@ -1,6 +1,4 @@
-"""Array helpers: a mixin that turns values into NumPy and torch arrays, quick float16 conversion, the k largest of
-many numbers.
-"""
+"""Values that turn into NumPy and torch arrays; quick conversion to float16; the k largest of many numbers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Checkers of arguments. Each returns the value in its plain type, or raises OptionError (or `error`).
-
-The message has the three parts of errors.py; `fix` is what the reader can do.
-"""
+"""Checkers of arguments. Each returns the value in its plain type, or raises OptionError (or `error`)."""
 
 from __future__ import annotations
 

@@ -66,7 +66,9 @@ def run_in_halves(function: Callable[[Sequence[A]], list[B]], batch: Sequence[A]
     except DeviceError as error:
         if len(batch) == 1 or not is_memory(error.__cause__):
             raise
-    _release()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():  # give back the memory that torch keeps
+        torch.cuda.empty_cache()
     half = len(batch) // 2
     return run_in_halves(function, batch[:half], device) + run_in_halves(function, batch[half:], device)
 
@@ -110,10 +112,3 @@ def is_memory(error: BaseException | None) -> bool:
 def _is_of_device(error: BaseException | None) -> bool:
     named = any(kind.__name__ == "AcceleratorError" for kind in type(error).__mro__)
     return named or any(sign in str(error) for sign in DEVICE)
-
-
-def _release() -> None:
-    """Give back the memory that torch keeps of the device, if it uses one."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()

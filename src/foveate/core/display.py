@@ -17,7 +17,7 @@ from foveate.core.files import write_whole
 if TYPE_CHECKING:
     from PIL import Image
 
-# By the end of a file's name: Pillow's name of the format, and its options.
+# By the end of a file's name: Pillow's name of the format, and its options; chosen by hand.
 FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
     ".png": ("PNG", {"compress_level": 4}),  # 0.4 of the time that Pillow's 6 takes for heat maps, 4 % more bytes
     ".jpg": ("JPEG", {"quality": 95, "subsampling": 0}),
@@ -37,16 +37,13 @@ class Drawable:
     _drawn_by: ClassVar[str] = "picture_of"  # of foveate.viz
 
     def picture(self, **how: Any) -> Image.Image:
-        """The value as a picture, RGB; `how`: options of `foveate.viz.picture_of`. Raises OptionError."""
+        """The value as a picture, RGB; options as of `foveate.viz.picture_of`. Raises OptionError."""
         draw = getattr(importlib.import_module("foveate.viz"), self._drawn_by)
         drawn: Image.Image = draw(self, **check_how(how, draw))
         return drawn
 
     def show(self, **how: Any) -> None:
-        """Show the picture in a notebook or the desktop's viewer; else it becomes a PNG in the current folder.
-
-        `how` as for `picture`. Raises OutputError.
-        """
+        """Show the picture in a notebook or a viewer; else write a PNG into the current folder. Raises OutputError."""
         drawn = self.picture(**how)
         if in_notebook():
             importlib.import_module("IPython.display").display(drawn)
@@ -57,10 +54,7 @@ class Drawable:
             print(f"no viewer here: the picture is in {path.resolve()}")
 
     def save_image(self, path: str | os.PathLike[str], **how: Any) -> None:
-        """Write the picture, with options as for `picture`, over what is there: all of it or nothing.
-
-        `path` ends in .png, .jpg, .webp, .tif or .pdf. Raises OptionError, OutputError.
-        """
+        """Write the picture: `path` ends in .png, .jpg, .webp, .tif or .pdf. Raises OptionError, OutputError."""
         target = check_picture_path(path)
         write_whole(target, encode_picture(self.picture(**how), target))
 

@@ -1,7 +1,5 @@
-"""Every failure a person can cause, one class each, in the order of the rooms.
-
-A message has three parts: what came, what was expected, and what to do. All classes derive from `FoveateError`, and
-from the built-in exception that fits: `except FileNotFoundError` and `except ValueError` work.
+"""Every failure a person can cause, one class each, in the order of the rooms. All derive from `FoveateError`, and from
+the built-in exception that fits: `except FileNotFoundError` and `except ValueError` work.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""What went in this release, and what to write instead: one table, for one release. Then it is emptied.
-
-A name is looked up by the room that lost it (`__getattr__ = gone_from("foveate.relevance")` in its `__init__`), a
-keyword by the function that lost it (`@without("encode")`): both answer with the line of this table.
-"""
+"""What went in this release, and what to write instead: one table, which the next release empties."""
 
 from __future__ import annotations
 
@@ -89,11 +85,7 @@ COMMANDS: dict[str, str] = {  # commands, and their options, with what to write 
 
 
 def find_command(words: Sequence[str]) -> str:
-    """What to write instead of a command line that names what went, or nothing.
-
-    >>> find_command(["basis", "merge", "a", "b"])
-    'foveate basis fit --engine ray for several machines'
-    """
+    """What to write instead of a command line that names what went, or nothing."""
     given = [word.partition("=")[0] for word in words]
     for line, instead in COMMANDS.items():
         command, *option = line.split(" --")
@@ -104,12 +96,10 @@ def find_command(words: Sequence[str]) -> str:
 
 
 def gone_from(room: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a room's `__init__`: an error that says where a name went.
-
-    For a name of the table it is an ImportError: `from room import name` replaces the text of an AttributeError.
-    """
+    """The `__getattr__` of a room's `__init__`: an ImportError that says where a name of the table went."""
 
     def find(name: str) -> Any:
+        # no AttributeError: `from room import name` would replace its text
         text = f"module {room!r} has no attribute {name!r}"
         if instead := NAMES.get(f"{room}.{name}"):
             raise ImportError(f"{text} any more; use {instead}")
@@ -131,7 +121,7 @@ def check_kept(function: str, keywords: Iterable[str]) -> None:
 
 
 def without(function: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A function that answers keywords which it lost with what to write instead. Raises OptionError then."""
+    """A decorator: keywords that a function lost raise OptionError with what to write instead."""
 
     def wrap(call: Callable[P, R]) -> Callable[P, R]:
         @wraps(call)

@@ -114,7 +114,7 @@ def load_image(
 
 
 def load_reduced(source: ImageSource, at_least: int | None) -> tuple[Picture, tuple[int, int]]:
-    """An image at least `at_least` pixels long, and its whole (H, W). Only JPEGs are reduced, where the grid stays."""
+    """An image at least `at_least` pixels long, and its whole (H, W). Only JPEGs are reduced."""
     if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview):
         picture = load_image(source)
         return picture, picture.size

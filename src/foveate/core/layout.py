@@ -1,7 +1,7 @@
 """The channel table: what each of the 40 named channels means, and where a layout puts it.
 
-Other channels: derived ones, computed from pixels when they are read; known extras without a layer (depth, normals,
-...); new names (`extra_channel`); angles of positions (rope_...); and embedding_16, embedding_17, ... of higher ranks.
+Beside them: channels derived from pixels, known extras without a layer, new names, angles of positions (rope_...), and
+embedding_16, ... of higher ranks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The keywords that functions and commands share: values, default and one sentence for each, in one table.
-
-`--help` takes its texts from here, and tests/test_defaults.py compares the table with docs/defaults.md, signatures and
-option classes. To add a keyword, add it to its function and here; the test shows the missing line.
-"""
+"""The keywords that functions and commands share, in one table: for `--help`, docs/defaults.md and signatures."""
 
 from __future__ import annotations
 
@@ -12,13 +8,8 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Option:
-    """A keyword of a function, or a field of a class of keywords.
-
-    Attributes:
-        values: what it may be, in a few words.
-        default: of the keyword, as `repr` shows it.
-        about: what it does, in one sentence that holds in Python and in a command.
-        usual: what the default stands for, where that is not plain.
+    """A keyword: what it may be, its default (as `repr` shows it), what it does (in one sentence, for Python and for a
+    command), and what the default stands for, where that is not plain.
     """
 
     name: str

@@ -1,6 +1,4 @@
-"""Threads: map over items in order, prefetch for a consumer (`Ahead`), calls in the background (`Behind`), one thread
-for NumPy.
-"""
+"""Work in threads: in order (`map_in_order`), ahead of a consumer (`Ahead`), behind a caller (`Behind`)."""
 
 from __future__ import annotations
 
@@ -10,10 +8,12 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import lru_cache, update_wrapper
+from functools import cache, update_wrapper
 from itertools import islice
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from cachetools import LRUCache
+from cachetools.keys import hashkey
 from PIL.Image import Image
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
@@ -127,18 +127,38 @@ class Behind(AbstractContextManager["Behind"]):
 
 
 class Once(Generic[P, B]):
+    """See `once`."""
+
     def __init__(self, make: Callable[P, B], most: int) -> None:
-        self._lock, self._make = threading.RLock(), lru_cache(most)(make)
-        self.cache_clear = self._make.cache_clear
+        self._made: LRUCache[Any, tuple[B]] = LRUCache(most)
+        self._make, self._making, self._lock = make, threading.RLock(), threading.Lock()
         update_wrapper(self, make)
 
     def __call__(self, *args: P.args, **keywords: P.kwargs) -> B:
+        key = hashkey(*args, **keywords)  # type: ignore[arg-type]  # it wants them hashable
+        if (found := self._find(key)) is not None:
+            return found[0]
+        with self._making:
+            if (found := self._find(key)) is None:  # else another thread made it meanwhile
+                found = (self._make(*args, **keywords),)
+                with self._lock:
+                    self._made[key] = found
+        return found[0]
+
+    def _find(self, key: Any) -> tuple[B] | None:
         with self._lock:
-            return self._make(*args, **keywords)  # type: ignore[arg-type]  # it wants them hashable
+            return self._made.get(key)
+
+    def cache_clear(self) -> None:
+        with self._lock:
+            self._made.clear()
 
 
 def once(most: int = 1) -> Callable[[Callable[P, B]], Once[P, B]]:
-    """`lru_cache(most)` for what is large to load: of threads that ask together one makes it, the others wait."""
+    """Keeps the `most` last results of a function that loads something large: one call makes at a time, others wait.
+
+    What is there already is given at once, also while another one is made.
+    """
     return lambda make: Once(make, most)
 
 
@@ -148,7 +168,7 @@ class _OneThread:
     def __init__(self) -> None:
         self._lock, self._within = threading.Lock(), set[object]()
         self._limit: Any = None
-        self._controller = once()(lambda: ThreadpoolController().select(user_api="blas"))  # 10 ms to find the libraries
+        self._controller = cache(lambda: ThreadpoolController().select(user_api="blas"))  # 10 ms to find the libraries
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
 
