@@ -15,7 +15,7 @@ import typer
 import foveate
 from foveate.cli.main import app
 from foveate.core import options
-from foveate.relevance.options import DEFAULTS, Scoring, ScoringOptions
+from foveate.relevance.options import DEFAULTS, ScoringOptions
 from foveate.relevance.presets import PRESETS
 from foveate.video.state import Propagation, StreamSettings
 from foveate.video.streams import stream as follow
@@ -71,7 +71,7 @@ def test_the_table_is_the_signature(name: str) -> None:
 
 def test_the_table_is_what_score_does() -> None:
     named = {option.name: option.default for option in options.SCORE.values()}
-    assert set(named) == set(Scoring.__annotations__) == {*vars(ScoringOptions()), "encoder"}
+    assert set(named) == set(ScoringOptions.__annotations__)
     assert named["fusion"] == repr(DEFAULTS.fusion.name)
     for name in ("cues", "reading", "smoothing", "prior_weight"):
         assert named[name] == repr(getattr(DEFAULTS, name))

@@ -18,7 +18,7 @@ from foveate import Texture
 from foveate.cli.main import app
 from foveate.core.errors import ChannelError, MissingExtraError, OptionError
 from foveate.reading.words import Word
-from foveate.relevance.options import Scoring
+from foveate.relevance.options import ScoringOptions
 from foveate.relevance.presets import PRESETS, PresetName, find_preset, preset_of, remember_preset
 from tests.conftest import PHOTOS
 
@@ -40,7 +40,7 @@ def test_the_table_names_keywords_that_there_are() -> None:
     for preset in PRESETS.values():
         assert preset.about
         assert set(preset.encoding) <= set(inspect.signature(foveate.encode).parameters)
-        assert set(preset.scoring) <= set(Scoring.__annotations__)
+        assert set(preset.scoring) <= set(ScoringOptions.__annotations__)
     assert find_preset(None) is find_preset("medium")
     medium = find_preset("medium")
     assert not any((medium.encoding, medium.scoring))

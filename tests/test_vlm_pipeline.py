@@ -257,10 +257,8 @@ def test_a_texture_that_is_given_goes_by_the_preset(vlm: VLM) -> None:
     found = vlm.prepare(encoded, "a zebra", budget=3).relevance[0]
     assert found.preset == "gaze"
     assert "prior" in found.reasons
-    assert (
-        "prior"
-        not in vlm.prepare(encoded, "a zebra", budget=3, scoring=ScoringOptions(preset="medium")).relevance[0].reasons
-    )
+    for scoring in (ScoringOptions(preset="medium"), ScoringOptions(prior=None)):
+        assert "prior" not in vlm.prepare(encoded, "a zebra", budget=3, scoring=scoring).relevance[0].reasons
     both = vlm.see([texture.with_channel("gaze", gaze), photo(seed=3)], preset="gaze", read=False)
     one, other = vlm.prepare(both, "a zebra", budget=(3, 3)).relevance
     assert "prior" in one.reasons

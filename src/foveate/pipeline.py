@@ -33,7 +33,7 @@ from foveate.language.query import prepare
 from foveate.reading.pdf import PdfPage, is_pdf, open_source
 from foveate.reading.readers import ReadBy, choose_reader, read_picture
 from foveate.reading.words import Words
-from foveate.relevance.options import DEFAULTS, Scoring, parse_options
+from foveate.relevance.options import DEFAULTS, ScoringOptions, parse_options
 from foveate.relevance.presets import PresetName, fill, find_preset, remember_preset
 from foveate.relevance.scoring import score_query
 from foveate.relevance.torch import DeviceRelevance, DeviceRelevances, check_supported, score_on_device
@@ -207,15 +207,15 @@ def build_texture(
 
 
 @overload  # a str is a sequence of str too; the first signature wins
-def score(texture: Texture, query: str, **how: Unpack[Scoring]) -> Relevance: ...  # type: ignore[overload-overlap]
+def score(texture: Texture, query: str, **how: Unpack[ScoringOptions]) -> Relevance: ...  # type: ignore[overload-overlap]
 @overload
-def score(texture: Texture, query: Sequence[str], **how: Unpack[Scoring]) -> Relevances: ...
+def score(texture: Texture, query: Sequence[str], **how: Unpack[ScoringOptions]) -> Relevances: ...
 @overload
-def score(texture: DeviceTexture, query: str, **how: Unpack[Scoring]) -> DeviceRelevance: ...  # type: ignore[overload-overlap]
+def score(texture: DeviceTexture, query: str, **how: Unpack[ScoringOptions]) -> DeviceRelevance: ...  # type: ignore[overload-overlap]
 @overload
-def score(texture: DeviceTexture, query: Sequence[str], **how: Unpack[Scoring]) -> DeviceRelevances: ...
+def score(texture: DeviceTexture, query: Sequence[str], **how: Unpack[ScoringOptions]) -> DeviceRelevances: ...
 def score(
-    texture: Texture | DeviceTexture, query: str | Sequence[str], **how: Unpack[Scoring]
+    texture: Texture | DeviceTexture, query: str | Sequence[str], **how: Unpack[ScoringOptions]
 ) -> Relevance | Relevances | DeviceRelevance | DeviceRelevances:
     """Where a question looks in a texture: pure, about a hundred microseconds once its words are known.
 
@@ -255,7 +255,7 @@ def score(
     return DeviceRelevances(found) if isinstance(texture, DeviceTexture) else Relevances(tuple(found))
 
 
-def _ask(texture: Texture, how: Scoring) -> Callable[[str], Relevance]:
+def _ask(texture: Texture, how: ScoringOptions) -> Callable[[str], Relevance]:
     encoder = match_encoder(texture.encoder, how.get("encoder"))
     negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
     options = parse_options(texture, how) if how or texture.preset is not None else DEFAULTS
@@ -267,7 +267,7 @@ def _ask(texture: Texture, how: Scoring) -> Callable[[str], Relevance]:
     return ask
 
 
-def _ask_on_device(texture: DeviceTexture, how: Scoring) -> Callable[[str], DeviceRelevance]:
+def _ask_on_device(texture: DeviceTexture, how: ScoringOptions) -> Callable[[str], DeviceRelevance]:
     encoder = match_encoder(texture.texture.encoder, how.get("encoder"))
     negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
     prior: Any = how.get("prior")

@@ -146,7 +146,7 @@ PREPARE = _table(
     Option("kept", "an Allocation, or a bool mask", "None", "The tokens to keep, chosen by the caller.", "the budget"),
     Option("relevance", "a text, a relevance, a map", "None", "Where to look.", "where the question says"),
     Option("choosing", "Choosing(...)", "Choosing()", "How tokens are chosen within the budget."),
-    Option("scoring", "ScoringOptions(...)", "ScoringOptions()", "The keywords of `foveate.score`."),
+    Option("scoring", "ScoringOptions(...)", "{}", "The keywords of `foveate.score`."),
 )  # fmt: skip
 CHOOSING = _table(
     replace(FLOOR, usual="0.25; down to 0.1 where the answer was read"),

@@ -1,10 +1,10 @@
-"""The keywords of `foveate.score`: as a caller writes them, in one value (`ScoringOptions`), and checked."""
+"""The keywords of `foveate.score`: as a caller writes them (`ScoringOptions`), and checked."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict, cast
+from typing import Any, TypedDict, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,39 +24,22 @@ from foveate.texture.texture import Texture
 Floats = NDArray[np.float32]
 
 
-class Scoring(TypedDict, total=False):
-    """Keywords of `foveate.score`, which explains them."""
+class ScoringOptions(TypedDict, total=False):
+    """The keywords of `foveate.score`, also in one value for calls that score by themselves: `vlm.ask(scoring=...)`.
+
+    What is named counts, also prior=None; what is not is as the preset has it (the texture's, or the one named), else
+    the default. For a model `encoder` is the model's own, and of several images `prior` is a list with one for each.
+    """
 
     fusion: str | Fusion
     cues: bool
     channel_weights: Mapping[str, float] | None
     reading: bool
     smoothing: float
-    prior: str | Relevance | ArrayLike | None
+    prior: str | Relevance | ArrayLike | Sequence[Any] | None
     prior_weight: float
     preset: PresetName | None
     encoder: str | Encoder | None
-
-
-@dataclass(frozen=True, eq=False)
-class ScoringOptions:
-    """The keywords of `foveate.score` in one value, for calls that score by themselves: `vlm.ask(scoring=...)`.
-
-    None is what the texture's preset has, or the default; preset="medium" goes without what a preset brings.
-    """
-
-    preset: PresetName | None = None
-    prior: object = None  # of several images, a list with one for each
-    prior_weight: float | None = None
-    channel_weights: Mapping[str, float] | None = None
-    fusion: str | Fusion | None = None
-    cues: bool | None = None
-    reading: bool | None = None
-    smoothing: float | None = None
-
-    def keywords(self) -> dict[str, object]:
-        """Those that are not None, as keywords of `foveate.score`."""
-        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,14 +60,15 @@ class CheckedScoring:
 DEFAULTS = CheckedScoring()
 
 
-def parse_options(texture: Texture, how: Scoring) -> CheckedScoring:
+def parse_options(texture: Texture, how: ScoringOptions) -> CheckedScoring:
     """Keywords of `score` -> CheckedScoring. Raises OptionError, ChannelError."""
-    unknown = sorted(set(how) - set(Scoring.__annotations__))
+    known = ScoringOptions.__annotations__
+    unknown = sorted(set(how) - set(known))
     check_kept("score", unknown)
     if unknown:
-        raise OptionError(f"keywords {unknown}", expected=", ".join(Scoring.__annotations__), fix="check the spelling")
+        raise OptionError(f"keywords {unknown}", expected=", ".join(known), fix="check the spelling")
     preset = preset_of(texture, how.get("preset"))
-    named, how = how, cast("Scoring", {**preset.scoring, **how})
+    named, how = how, cast("ScoringOptions", {**preset.scoring, **how})
     prior: object = how.get("prior")
     if isinstance(prior, str):
         of_preset = f"{keyword('preset', preset.name)}, " if preset.scoring.get("prior") == prior else ""

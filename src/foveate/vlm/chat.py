@@ -12,7 +12,7 @@ Earlier questions and answers stay in the prompt; what they were about is kept i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -193,17 +193,17 @@ class Chat(OfModel):
         where, scoring = how.get("relevance"), how.get("scoring", ScoringOptions())
         if where is not None and not isinstance(where, str):
             pass  # a map by hand
-        elif scoring.prior is not None:
-            if self._weight is not None and scoring.prior_weight is None:
-                scoring = replace(scoring, prior_weight=self._weight)
+        elif "prior" in scoring:
+            if self._weight is not None and "prior_weight" not in scoring:
+                scoring = {**scoring, "prior_weight": self._weight}
         else:
             kind, planes = refers_back(question if where is None else where), self._followed()
             back = kind != "not"
             if planes is not None and (kind == "wholly" or not self._has_prior(scoring)):
                 weight = PRIOR_WEIGHTS[kind] if kind != "partly" or self._weight is None else self._weight
-                weight = weight if scoring.prior_weight is None else scoring.prior_weight
-                prior = planes if len(planes) > 1 else planes[0]
-                scoring = replace(scoring, prior=prior if weight else None, prior_weight=weight or None)
+                weight = scoring.get("prior_weight", weight)
+                if weight:
+                    scoring = {**scoring, "prior": planes if len(planes) > 1 else planes[0], "prior_weight": weight}
         how["scoring"] = scoring
         return self._vlm.prepare(images, question, **how), weight, back
 
@@ -213,7 +213,7 @@ class Chat(OfModel):
         return next((planes for planes in found if planes and any(plane.any() for plane in planes)), None)
 
     def _has_prior(self, scoring: ScoringOptions) -> bool:
-        presets = (preset_of(texture, scoring.preset) for texture in self.encoded.textures)
+        presets = (preset_of(texture, scoring.get("preset")) for texture in self.encoded.textures)
         return any(preset.scoring.get("prior") is not None for preset in presets)
 
     def _add(self, answer: Answer, back: bool) -> Planes:

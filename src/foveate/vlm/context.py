@@ -22,7 +22,7 @@ from foveate.core.errors import OptionError, QueryError
 from foveate.language.dialogue import PRIOR_WEIGHTS, GoesBack, refers_back
 from foveate.language.query import check_text
 from foveate.pipeline import score
-from foveate.relevance.options import Scoring, parse_options
+from foveate.relevance.options import ScoringOptions, parse_options
 from foveate.relevance.passes import HISTORY, add_dialogue
 from foveate.relevance.scoring import score_nothing
 from foveate.relevance.value import Relevance
@@ -124,13 +124,13 @@ def score_in_context(
 
 def score_text(texture: Texture, query: str, prior: Prior | None = None, encoder: str | None = None) -> Relevance:
     """`foveate.score`; a question that names nothing has a map of its prior alone."""
-    how: Scoring = {"encoder": encoder}
+    how: ScoringOptions = {"encoder": encoder}
     if prior is not None:
         how |= {"prior": prior.plane, "prior_weight": prior.weight}
     return score_anyway(texture, query, how)[0]
 
 
-def score_anyway(texture: Texture, query: str, how: Scoring) -> tuple[Relevance, QueryError | None]:
+def score_anyway(texture: Texture, query: str, how: ScoringOptions) -> tuple[Relevance, QueryError | None]:
     """`foveate.score`; a question that names nothing has a map of its prior alone, and comes with the error."""
     try:
         return score(texture, query, **how), None

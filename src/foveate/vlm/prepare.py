@@ -7,7 +7,7 @@ ids, mask and positions of the prompt; `make_features`: rows of features for the
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from foveate.allocation.allocation import Allocation
 from foveate.core.checks import check_choice, check_type, keyword
 from foveate.core.errors import OptionError, QueryError, SceneError, warn
-from foveate.relevance.options import Scoring, ScoringOptions
+from foveate.relevance.options import ScoringOptions
 from foveate.relevance.presets import preset_of
 from foveate.relevance.scoring import given_relevance
 from foveate.relevance.value import Relevance
@@ -115,13 +115,13 @@ def find_relevance(
 ) -> tuple[Relevance, ...]:
     """Where a question looks in each image. searched: False where nothing depends on it; then it does not warn."""
     check_question(question)
-    check_type("scoring", scoring, ScoringOptions)
+    check_type("scoring", scoring, Mapping, expected="ScoringOptions(...)")
     given = [None] * len(encoded.textures) if where is None else one_each("relevance", where, len(encoded.textures))
     if any(isinstance(each, Allocation) for each in given):
         raise OptionError("relevance=an Allocation", expected="a Relevance, or a map", fix="pass it as kept=")
     texts = [question if each is None else each for each in given]
     wanted = [isinstance(each, str) for each in texts]  # for each image, whether to score: a given map is used as it is
-    if (named := sorted(scoring.keywords())) and not any(wanted):
+    if (named := sorted(scoring)) and not any(wanted):
         raise OptionError(
             f"relevance= with {', '.join(named)}",
             expected="one of them: a relevance that is given is not scored",
@@ -149,12 +149,12 @@ def _search(
     priors = _priors(textures, wanted, scoring)
     found, unnamed = list[Relevance](), list[QueryError]()
     for texture, text, prior in zip(textures, compress(texts, wanted), priors, strict=True):
-        how = cast("Scoring", {**scoring.keywords(), "encoder": told, "prior": prior})
+        how = cast("ScoringOptions", {**scoring, "encoder": told, "prior": prior})
         relevance, cause = score_anyway(texture, text, how)
         found.append(relevance)
         unnamed += [cause] if cause else []
     followed = any(prior is not None for prior in priors)  # whether a prior decides where nothing is named
-    if unnamed and warned and not (followed and scoring.prior_weight == 1):  # 1: the prior is all that was wanted
+    if unnamed and warned and not (followed and scoring.get("prior_weight") == 1):  # all that was wanted
         warn(
             f"{unnamed[0].received}: the image was not searched, tokens are kept by "
             f"{'the prior' if followed else 'saliency and an even spread'}. Name what to look for (in Python also "
@@ -166,10 +166,12 @@ def _search(
 
 def _priors(textures: Sequence[Texture], wanted: Sequence[bool], scoring: ScoringOptions) -> list[Any]:
     """The prior of each image that is searched: the caller's, else that of its preset."""
-    if scoring.prior is None:
-        priors = [preset_of(texture, scoring.preset).scoring.get("prior") for texture in textures]
+    if "prior" not in scoring:
+        priors = [preset_of(texture, scoring.get("preset")).scoring.get("prior") for texture in textures]
+    elif (given := scoring["prior"]) is None:
+        return [None] * len(textures)
     else:
-        priors = list(compress(one_each("prior", scoring.prior, len(wanted)), wanted))
+        priors = list(compress(one_each("prior", given, len(wanted)), wanted))
     # held: whether an image's texture has the channel that its prior names
     held = [not isinstance(prior, str) or t.has(prior) for t, prior in zip(textures, priors, strict=True)]
     if any(held):  # a first frame has no frame before it, and one of two images may have a gaze

@@ -7,7 +7,7 @@ images in the prompt, encoded for every question; of a crop with more tokens tha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -67,7 +67,7 @@ def cut_scoring(
     texture: Texture, textures: Sequence[Texture], found: Regions, scoring: ScoringOptions
 ) -> ScoringOptions:
     """How the picture and its crops are scored: as the picture, its prior cut, without channels that a crop lacks."""
-    named = {**preset_of(texture, scoring.preset).scoring, **scoring.keywords(), "preset": "medium"}
+    named = {**preset_of(texture, scoring.get("preset")).scoring, **scoring, "preset": "medium"}
     prior, weights = named.pop("prior", None), named.pop("channel_weights", None)
     if prior is not None:
         plane = parse_options(texture, {"prior": prior, "preset": "medium"}).prior
@@ -77,7 +77,7 @@ def cut_scoring(
     if weights:
         held = {name for name in weights if all(plane_of(crop, name) is not None for crop in textures[1:])}
         weights = {name: weight for name, weight in weights.items() if name in held}
-    return ScoringOptions(**named, prior=prior, channel_weights=weights)
+    return cast("ScoringOptions", {**named, "prior": prior, "channel_weights": weights})
 
 
 def write_words(textures: Sequence[Texture], words: Words, found: Regions) -> list[Texture]:
