@@ -161,12 +161,6 @@ def test_coverage_equals_its_literal_twin(plane: np.ndarray, data: st.DataObject
     assert kept.tolist() == slow_coverage(scores, budget, features, diversity)
 
 
-@pytest.mark.parametrize("question", ["broccoli", "an elephant"])
-def test_coverage_equals_its_literal_twin_on_a_photograph(texture: Texture, question: str) -> None:
-    scores, z = foveate.score(texture, question).map.ravel(), texture.coordinates()
-    assert Coverage(0.5).select(scores, 20, texture.grid, z).tolist() == slow_coverage(scores, 20, z, 0.5)
-
-
 @given(maps, st.data(), st.integers(1, 11))
 def test_proportional_equals_its_literal_twin(plane: np.ndarray, data: st.DataObject, window: int) -> None:
     budget = data.draw(st.integers(1, plane.size))
@@ -175,23 +169,6 @@ def test_proportional_equals_its_literal_twin(plane: np.ndarray, data: st.DataOb
 
 
 # --- what each policy promises ----------------------------------------------------------------------------------------
-
-
-def test_no_diversity_is_the_best_and_so_are_windows_of_one_image(texture: Texture) -> None:
-    scores, z = foveate.score(texture, "a child").map.ravel(), texture.coordinates()
-    best = TopK().select(scores, 273, texture.grid, z)
-    assert np.array_equal(Coverage(0).select(scores, 273, texture.grid, z), best)
-    assert np.array_equal(Proportional(64).select(scores, 273, texture.grid, None), best)
-
-
-def test_more_diversity_keeps_cells_that_lie_further_apart(texture: Texture) -> None:
-    scores, z = foveate.score(texture, "a child").map.ravel(), texture.coordinates()
-
-    def apart(diversity: float) -> float:
-        return typical_distance(z[Coverage(diversity).select(scores, 200, texture.grid, z)])
-
-    assert apart(0) < apart(0.25)
-    assert apart(0) < apart(1)
 
 
 def test_coverage_takes_one_of_each_kind_before_a_second_of_any() -> None:

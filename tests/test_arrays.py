@@ -36,36 +36,24 @@ def kept(one: Relevance) -> Allocation:
     return foveate.allocate(one, 200)
 
 
-def test_a_relevance_is_its_map(one: Relevance, texture: Texture) -> None:
-    assert np.asarray(one) is one.map
+def test_a_relevance_is_its_map_relevances_are_a_stack_an_allocation_is_its_indices(
+    one: Relevance, several: Relevances, kept: Allocation, texture: Texture
+) -> None:
+    assert np.asarray(one) is np.array(one, copy=False) is one.map
     assert not np.asarray(one).flags.writeable
-    mine = np.array(one)
-    mine[:] = 0  # a copy is the caller's
+    np.array(one)[:] = 0  # a copy is the caller's
     assert one.map.any()
     assert np.asarray(one, np.float64).dtype == np.float64
     assert np.array_equal(np.asarray(one, np.float16), one.map.astype(np.float16))
-    assert np.array(one, copy=False) is one.map
     assert np.array_equal(one.map * 2, np.multiply(one, 2))
     assert texture.with_channel("asked", one).has("asked")
-
-
-def test_relevances_are_a_stack(several: Relevances) -> None:
-    assert np.asarray(several).shape == (3, *several[0].grid.shape)
-    assert np.array_equal(np.asarray(several)[1], several[1].map)
+    assert np.array_equal(np.asarray(several), [each.map for each in several])
     assert np.asarray(several[:2]).shape[0] == 2
     assert np.asarray(several[:0]).shape == several[:0].map.shape == several[:0].logits.shape == (0, 0, 0)
-
-
-def test_an_allocation_is_its_indices(kept: Allocation, texture: Texture) -> None:
     assert np.asarray(kept) is kept.indices
-    assert np.array_equal(texture.tokens(kept.grid)[np.asarray(kept)], texture.tokens(kept.grid)[kept.indices])
-
-
-def test_no_copy_where_one_is_needed(one: Relevance, several: Relevances) -> None:
     for value, dtype in ((one, np.float64), (several, None), (several, np.float32)):
         with pytest.raises(ValueError, match="copy"):
             np.array(value, dtype, copy=False)
-    assert np.array(one, np.float32, copy=False) is one.map
 
 
 @needs_torch
@@ -140,30 +128,26 @@ def test_without_an_opencv_that_can_it_is_numpy(monkeypatch: pytest.MonkeyPatch)
     assert to_single(to_half(values)).dtype == np.float32
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(1, 3 * SHORT), st.integers(1, 400), st.sampled_from([2, 7, 10**6]))
-def test_they_are_those_of_a_sort(seed: int, count: int, k: int, kinds: int) -> None:
-    values = np.random.default_rng(seed).integers(0, kinds, count).astype(np.float32)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 3 * SHORT),
+    st.integers(1, 400),
+    st.sampled_from([1, 2, 7, 10**6]),
+    st.sampled_from(["any", "rising", "falling", "one group", "infinite"]),
+)
+def test_they_are_those_of_a_sort(seed: int, count: int, k: int, kinds: int, order: str) -> None:
+    values = np.random.default_rng(seed).integers(0, kinds, count).astype(np.float64)
+    if order in ("rising", "falling"):
+        values = np.sort(values)[:: 1 if order == "rising" else -1]
+    elif order == "one group":
+        values = np.where(np.arange(count) % LEAST_GROUPS == 3, values, 0)
+    elif order == "infinite":
+        values[:7], values[-7:] = np.inf, -np.inf
     k = min(k, count)
     found = largest(values, k)
     assert found[0] == found.min()
     assert np.array_equal(np.sort(found), np.sort(values)[count - k :])
-
-
-@pytest.mark.parametrize("shape", ["rising", "falling", "equal", "in every group", "infinite", "one group"])
-def test_any_order_of_the_numbers(shape: str) -> None:
-    n, k = 4 * SHORT + 5, 100
-    values = np.arange(n, dtype=np.float64)
-    if shape == "falling":
-        values = values[::-1]
-    elif shape == "equal":
-        values = np.zeros(n)
-    elif shape == "in every group":
-        values %= LEAST_GROUPS
-    elif shape == "infinite":
-        values[:7], values[-7:] = np.inf, -np.inf
-    elif shape == "one group":
-        values = np.where(np.arange(n) % LEAST_GROUPS == 3, values, 0)
-    assert np.array_equal(np.sort(largest(values, k)), np.sort(values)[n - k :])
+    assert np.array_equal(np.sort(largest(values.astype(np.float32), k)), np.sort(found))
 
 
 @pytest.mark.parametrize("few", [1, 90, 110, 4 * SHORT])

@@ -8,15 +8,11 @@ import numpy as np
 import pytest
 
 import foveate
-from benchmarks.baselines import cascade
 from foveate import Texture
-from foveate.allocation.allocation import allocate_map
 from foveate.channels import Channels
 from foveate.channels.build import COMPUTABLE, select_channels
 from foveate.channels.segments import KMeans
 from foveate.core.errors import ChannelError, OptionError
-from foveate.encoders.load import load_encoder
-from foveate.language.query import prepare
 from foveate.relevance.evidence import colour_plane
 from foveate.relevance.passes import add_dialogue, add_map, add_phrases, add_word_maps, shared_map
 from tests.conftest import PHOTOS
@@ -103,18 +99,6 @@ def test_anything_but_a_texture_and_a_relevance_is_refused(texture: Texture) -> 
     for name in (cast(Any, ["pass"]), wrong):
         with pytest.raises(ChannelError, match="name="):
             add_map(texture, relevance, name)
-
-
-@pytest.mark.parametrize("query", ["a window", "a dog and a wheel"])
-def test_the_baseline_of_coarse_cells_first(texture: Texture, query: str) -> None:
-    prepared = prepare(load_encoder("nano"), query)
-    exact = allocate_map(texture.scores(prepared.vectors).max(0), texture.grid, 273).indices
-    assert np.array_equal(cascade(texture, prepared, 273, slack=1e9).kept, exact)  # room for all cells: nothing is lost
-    quick = cascade(texture, prepared, 273)
-    assert len(quick.kept) == 273
-    assert quick.looked[quick.kept].all()
-    assert quick.looked.mean() < 0.5
-    assert len(np.intersect1d(quick.kept, exact)) >= 0.5 * 273
 
 
 def test_presets_and_lists_of_channels() -> None:
