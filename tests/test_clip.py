@@ -14,7 +14,7 @@ from transformers import CLIPModel
 import foveate
 from foveate import Texture
 from foveate.core.errors import EncoderNameError, OptionError, TextureEncoderError
-from foveate.encoders.clip import ClipEncoder, make_bias
+from foveate.encoders.clip import ClipEncoder
 from foveate.encoders.load import load_encoder
 from tests.tiny_models import PATCH
 
@@ -41,13 +41,6 @@ def test_keeping_the_last_block_reproduces_the_librarys_own_output(folder: Path,
         ours = raw.last_block(raw.before_last_block(x), (h, w))
         theirs = raw._model.vision_model(x, interpolate_pos_encoding=True).last_hidden_state
     torch.testing.assert_close(ours, theirs)
-
-
-def test_the_native_size_needs_no_interpolation(clip: ClipEncoder) -> None:
-    x = pixels(1, 8, 8)
-    with torch.no_grad():
-        theirs = clip._model.vision_model(x, output_hidden_states=True).hidden_states[-2]
-        torch.testing.assert_close(clip.before_last_block(x), theirs)
 
 
 def naclip_by_hand(clip: ClipEncoder, x: torch.Tensor, shape: tuple[int, int]) -> np.ndarray:
@@ -85,15 +78,6 @@ def test_maskclip_is_each_patchs_own_value(folder: Path) -> None:
         changed = x.clone()
         changed[:, 1:5] += 1
         torch.testing.assert_close(mask.last_block(changed, (3, 5))[:, 5:], expected[:, 5:])  # no neighbour matters
-
-
-def test_the_neighbourhood_knows_rows_from_columns() -> None:
-    bias = make_bias((2, 3), sigma=1.0)
-    assert bias.shape == (7, 7)
-    assert bias[0].sum() == bias[:, 0].sum() == 0
-    assert bias[1, 2] == pytest.approx(np.exp(-0.5))  # (0, 0) and (0, 1)
-    assert bias[1, 3] == pytest.approx(np.exp(-2.0))  # (0, 0) and (0, 2)
-    assert bias[1, 4] == pytest.approx(np.exp(-0.5))  # (0, 0) and (1, 0)
 
 
 def test_features_follow_the_image_when_it_is_mirrored_or_turned(folder: Path) -> None:

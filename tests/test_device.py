@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import foveate
-from foveate.core.devices import explain_device, first_line, run_in_halves
+from foveate.core.devices import explain_device, run_in_halves
 from foveate.core.errors import DeviceError, OptionError
 from foveate.core.threads import map_in_order
 from foveate.encoders import load
@@ -101,16 +101,6 @@ def test_a_texture_is_asked_where_it_was_encoded(names: list[str]) -> None:
     assert load._places == {("clip", names[0].partition(":")[2]): "cpu"}
 
 
-@pytest.mark.parametrize("name", [0, 1])
-def test_several_at_once_are_those_one_by_one(names: list[str], name: int) -> None:
-    how = {"encoder": names[name], "channels": "fast", "long_side": 64, "rank": "full"}
-    several = foveate.encode(IMAGES, **how)  # type: ignore[call-overload]
-    for texture, image in zip(several, IMAGES, strict=True):
-        alone = foveate.encode(image, **how)  # type: ignore[call-overload]
-        assert texture.grid == alone.grid
-        assert np.abs(texture.embedding.astype(float) - alone.embedding.astype(float)).max() < 1e-3
-
-
 @pytest.mark.parametrize("device", ["cuda:99", "cpu:3", "meta", "gpu", "", 0, True])
 def test_a_device_that_is_not_there_is_refused_before_anything_is_read(device: str) -> None:
     with pytest.raises(OptionError, match="device=") as caught:
@@ -139,13 +129,6 @@ def test_a_gpu_gives_the_same(names: list[str]) -> None:
 
 
 # --- what goes wrong on a GPU -----------------------------------------------------------------------------------------
-
-
-def test_words_of_a_cause_are_whole() -> None:
-    cause = RuntimeError("\n device type at start of device string: gpu \nand more")
-    assert first_line(cause, 100) == "device type at start of device string: gpu"
-    assert first_line(cause, 30) == "device type at start of ..."
-    assert first_line(RuntimeError(), 30) == ""
 
 
 OF_MEMORY = [

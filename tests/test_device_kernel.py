@@ -120,7 +120,7 @@ from foveate.allocation.kernel import ask_kernel
 kinds = dict(z="*fp16", weights="*fp32", offsets="*fp32", table="*i64", out_index="*i64", out_score="*fp32",
              out_rows="*i64")
 signature = {n: kinds.get(n, "constexpr" if n.isupper() else "i32") for n in ask_kernel.arg_names}
-source = ASTSource(fn=ask_kernel, signature=signature, constexprs=dict(RANK=24, WORDS=10, BLOCK=16384))
+source = ASTSource(fn=ask_kernel, signature=signature, constexprs=dict(RANK=24, WORDS=10, BLOCK=4096))
 built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=dict(num_warps=32))
 print(len(built.asm["cubin"]), built.metadata.shared)
 """
@@ -129,4 +129,4 @@ print(len(built.asm["cubin"]), built.metadata.shared)
     assert done.returncode == 0, done.stderr
     size, shared = map(int, done.stdout.split())
     assert size > 0
-    assert shared <= 227 * 1024  # of a block on an H100
+    assert 4 * shared <= 227 * 1024  # of a block on an H100, where up to four times as many cells are

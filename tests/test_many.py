@@ -34,7 +34,6 @@ from foveate.core.errors import (
 )
 from foveate.core.grid import Grid
 from foveate.core.threads import map_in_order, once
-from foveate.encoders import nano
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import DenseFeatures
 from tests.conftest import PHOTOS
@@ -54,13 +53,15 @@ def same(a: Texture, b: Texture) -> bool:
 
 def test_several_are_equal_to_one_by_one_and_in_order() -> None:
     sources: list[Any] = [str(BUS), BROCCOLI.read_bytes(), Image.open(BUS), RANDOM, foveate.load_image(BROCCOLI)]
-    found = foveate.encode(sources, threads=3)
+    found = foveate.encode(sources, threads=3, long_side=256)
     names = ["yellow_bus.jpg", "bytes", "PIL image", "array", "child_with_broccoli.jpg"]
     assert [texture.name for texture in found] == names
-    alone = {name: foveate.encode(sources[names.index(name)]) for name in ("yellow_bus.jpg", "bytes", "array")}
+    alone = {
+        name: foveate.encode(sources[names.index(name)], long_side=256) for name in ("yellow_bus.jpg", "bytes", "array")
+    }
     assert all(same(texture, alone[texture.name]) for texture in found if texture.name in alone)
     assert np.array_equal(found[4].embedding, found[1].embedding)
-    assert all(map(same, foveate.encode(sources[3:], threads=1), found[3:]))
+    assert all(map(same, foveate.encode(sources[3:], threads=1, long_side=256), found[3:]))
 
 
 def test_keywords_are_those_of_one(tmp_path: Path) -> None:
@@ -68,12 +69,15 @@ def test_keywords_are_those_of_one(tmp_path: Path) -> None:
     assert [texture.preset for texture in native] == ["minimum"] * 2
     assert same(native[1], foveate.encode(RANDOM[:40], long_side="native", preset="minimum"))
     floats = foveate.encode(
-        [foveate.load_image(each, value_range=(0, 1)) for each in (RANDOM / 255, RANDOM / 510)], channels="fast", rank=4
+        [foveate.load_image(each, value_range=(0, 1)) for each in (RANDOM / 255, RANDOM / 510)],
+        channels="fast",
+        long_side=128,
+        rank=4,
     )
     assert floats[0].rank == 4
     assert np.array_equal(floats[0].pixel, RANDOM)
     assert foveate.encode([]) == []
-    assert len(foveate.encode((BUS,), channels="fast")) == 1
+    assert len(foveate.encode((BUS,), channels="fast", long_side=128)) == 1
 
 
 def test_a_bad_image_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
@@ -82,11 +86,11 @@ def test_a_bad_image_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
     with pytest.raises(
         BadImagesError, match=r"2 of 4 images: images\[1\]: .*cut\.jpg.*images\[3\]: .*gone\.jpg"
     ) as caught:
-        foveate.encode([BUS, cut, RANDOM, tmp_path / "gone.jpg"], channels="fast")
+        foveate.encode([BUS, cut, RANDOM, tmp_path / "gone.jpg"], channels="fast", long_side=128)
     error = caught.value
     assert {place: type(each) for place, each in error.errors.items()} == {1: ImageDecodeError, 3: ImageNotFoundError}
     assert [texture is None for texture in error.textures] == [False, True, False, True]
-    assert same(error.textures[0], foveate.encode(BUS, channels="fast"))
+    assert same(error.textures[0], foveate.encode(BUS, channels="fast", long_side=128))
     assert isinstance(error, ImageError)
     assert "other 2 were encoded" in error.fix
     again = pickle.loads(pickle.dumps(error))
@@ -100,14 +104,14 @@ def test_a_page_that_is_not_there_is_one_bad_image(tmp_path: Path) -> None:
     (tmp_path / "two.pdf").write_bytes(make_pdf(text((50, 700, 40, "first")), text((50, 700, 40, "second"))))
     images: list[Any] = [RANDOM, tmp_path / "one.pdf", tmp_path / "two.pdf"]
     with pytest.raises(BadImagesError, match=r"1 of 3 images: images\[2\]: 'two\.pdf' has 2 pages") as caught:
-        foveate.encode(images, channels="fast")
+        foveate.encode(images, channels="fast", long_side=128)
     assert isinstance(caught.value.errors[2], PageError)
     assert [texture is None for texture in caught.value.textures] == [False, False, True]
-    assert [each.name for each in foveate.encode(images, page=1, channels="fast")] == [
+    assert [each.name for each in foveate.encode(images, page=1, channels="fast", long_side=128)] == [
         "array", "one.pdf", "two, page 1.pdf",
     ]  # fmt: skip
     with pytest.raises(BadImagesError, match=r"images\[1\]: page=2\n(?s:.*)has pages 1 to 1"):
-        foveate.encode(images, page=2, channels="fast")
+        foveate.encode(images, page=2, channels="fast", long_side=128)
     with pytest.raises(OptionError, match="page=1 of an image"):
         foveate.encode(RANDOM, page=1)
 
@@ -126,7 +130,9 @@ def test_what_is_wrong_for_all_is_raised_at_once() -> None:
         foveate.encode([BUS], threads=0)
     with pytest.raises(OptionError, match="threads"):
         foveate.encode([BUS], threads=True)
-    assert len(foveate.encode([RANDOM], threads=100, channels="fast")) == 1  # the 16 are only the default's
+    assert (
+        len(foveate.encode([RANDOM], threads=100, channels="fast", long_side=128)) == 1
+    )  # the 16 are only the default's
 
 
 @pytest.mark.parametrize(
@@ -193,7 +199,7 @@ def test_an_encoder_that_takes_several_gets_batches() -> None:
 def test_words_that_could_not_be_read_are_warnings_of_the_callers_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foveate.pipeline, "choose_reader", lambda read, usual: Broken())
     with pytest.warns(ReadingWarning, match="without its words") as caught:
-        foveate.encode([BUS, BROCCOLI], channels="fast")
+        foveate.encode([BUS, BROCCOLI], channels="fast", long_side=128)
     assert [Path(one.filename).name for one in caught] == ["test_many.py"] * 2
 
 
@@ -265,20 +271,6 @@ def test_what_is_loaded_is_there_while_something_else_loads() -> None:
         assert not slow.done()
         go_on.set()
         assert slow.result(10) == "slow"
-
-
-def test_threads_that_begin_together_load_one_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Path] = []
-    real = nano.load_network
-
-    def load_network(path: Path) -> Any:
-        made.append(path)
-        return real(path)
-
-    monkeypatch.setattr(nano, "load_network", load_network)
-    encoder = nano.NanoEncoder.built_in()
-    foveate.encode([RANDOM] * 4, encoder=encoder, channels="fast", threads=4)
-    assert len(made) == 1
 
 
 # --- the hint ---------------------------------------------------------------------------------------------------------
