@@ -131,11 +131,6 @@ def test_the_result_does_not_share_memory_with_the_callers_array(noise: np.ndarr
     assert np.array_equal(rgb, before)
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 4000), (4000, 1)])
-def test_extreme_shapes_load(shape: tuple[int, int]) -> None:
-    assert load_image(np.zeros(shape, np.uint8)).size == shape
-
-
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
@@ -271,9 +266,10 @@ def test_a_picture_is_returned_as_it_is_so_that_limits_can_be_lifted(noise: np.n
         (np.zeros((4, 4), complex), "complex"),
         (np.full((4, 4), np.nan), "nan"),
         (np.array([["a"]]), "<U1"),
+        ({"image": 1}, "dict"),
     ],
 )
-def test_arrays_that_are_no_images(array: np.ndarray, says: str) -> None:
+def test_arrays_that_are_no_images(array: Any, says: str) -> None:
     with pytest.raises(ImageArrayError, match=says):
         load_image(array)
 
@@ -282,11 +278,6 @@ def test_arrays_that_are_no_images(array: np.ndarray, says: str) -> None:
 def test_a_range_that_is_none(bounds: Any) -> None:
     with pytest.raises(ImageArrayError, match="value_range"):
         load_image(np.zeros((4, 4)), value_range=bounds)
-
-
-def test_something_else_entirely() -> None:
-    with pytest.raises(ImageArrayError, match="dict"):
-        load_image({"image": 1})  # type: ignore[arg-type]
 
 
 # --- fuzz -------------------------------------------------------------------------------------------------------------

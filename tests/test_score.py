@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import foveate
@@ -50,6 +50,7 @@ def test_rivals_equal_their_definition(text: str, texture: Texture, bank: Negati
     assert np.allclose(found.logits, texture.scores(query.vectors)[0] - 0.7 * level, atol=1e-4)
 
 
+@settings(max_examples=20)
 @given(
     st.lists(
         st.sampled_from(["broccoli", "a dog", "a dog and a cat", "a cup, a fork and a plate"]), min_size=1, max_size=4

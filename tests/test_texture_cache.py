@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -165,16 +162,3 @@ def test_index_search_and_store_commands(tmp_path: Path) -> None:
         run("search", tmp_path / "nowhere", "cake")
     with pytest.raises(FoveateError, match="is a file"):
         run("search", store, photos / "cake_and_coffee.jpg")
-
-
-def test_an_interrupted_index_goes_on(tmp_path: Path) -> None:
-    photos = pictures(tmp_path / "photos", 3)
-    command = [sys.executable, "-m", "foveate.cli.main", "index", photos, "-o", tmp_path / "s.fov", "--long-side", "64"]
-    with subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        while process.poll() is None and not (tmp_path / "s.fov" / "format.json").exists():
-            time.sleep(0.01)
-        process.kill()
-    run("index", photos, "-o", tmp_path / "s.fov", "--long-side", "64")
-    assert len(Store(tmp_path / "s.fov")) == 3
-    assert Store(tmp_path / "s.fov").verify().ok
-    assert os.listdir(tmp_path / "s.fov" / "shards")

@@ -326,6 +326,7 @@ except foveate.FoveateError as error:
 """
 
 
+@pytest.mark.crash
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="needs POSIX limits")
 def test_a_full_disk_leaves_the_old_file_and_no_half(saved: Path, tmp_path: Path) -> None:
     target = tmp_path / "t.safetensors"
@@ -347,6 +348,7 @@ while True:
 """
 
 
+@pytest.mark.crash
 def test_a_killed_writer_leaves_a_whole_file(saved: Path, tmp_path: Path) -> None:
     target = tmp_path / "t.safetensors"
     for wait in (0.02, 0.08):
