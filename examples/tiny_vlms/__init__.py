@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from examples.tiny_vlms import first
+from examples.tiny_vlms import first, rope_grids
 from examples.tiny_vlms.parts import WIDTH
 
-FAMILIES = {**first.FAMILIES}
+FAMILIES = {**first.FAMILIES, **rope_grids.FAMILIES}
 
 
 def tiny(name: str, width: int = WIDTH) -> tuple[Any, Any]:

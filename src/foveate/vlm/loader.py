@@ -186,9 +186,17 @@ class _NoVideos:
 def without_video_processor(kind: type[Any]) -> type[Any]:
     """A processor class without its video processor: everything else, images above all, is its own code."""
     full = kind.get_attributes()
-    at = full.index("video_processor") if "video_processor" in full else None
-    if at is None:
+    if "video_processor" not in full:
         return kind
+    at = full.index("video_processor")
+    from transformers.processing_utils import ProcessorMixin
+
+    class _WithoutPlace(ProcessorMixin):  # type: ignore[misc]
+        """Stands between the class and its base, which takes what the class hands on by place."""
+
+        def __init__(self, *args: Any, **keywords: Any) -> None:
+            keywords.pop("video_processor", None)
+            super().__init__(*args[:at], *args[at + 1 :], **keywords)
 
     def get_attributes(cls: Any) -> list[str]:
         return [name for name in full if name != "video_processor"]
@@ -204,7 +212,7 @@ def without_video_processor(kind: type[Any]) -> type[Any]:
         "__module__": kind.__module__,
         "__doc__": kind.__doc__,
     }
-    made: type[Any] = type(kind.__name__, (kind,), members)
+    made: type[Any] = type(kind.__name__, (kind, _WithoutPlace), members)
     return made
 
 
