@@ -13,17 +13,18 @@ from typing import Any
 
 import torch
 
-from examples.tiny_vlms import first, rope_grids
+from examples.tiny_vlms import first, grids, rope_grids
 from examples.tiny_vlms.parts import WIDTH
 
-FAMILIES = {**first.FAMILIES, **rope_grids.FAMILIES}
+FAMILIES = {**first.FAMILIES, **rope_grids.FAMILIES, **grids.FAMILIES}
+NEED_TORCHVISION = {**grids.NEED_TORCHVISION}  # or what stands in for it: tests/stand_in
 
 
 def tiny(name: str, width: int = WIDTH) -> tuple[Any, Any]:
     """(model, processor) of a family: float32, evaluation, the same weights in every run. `width`: see WIDTH."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model, processor = FAMILIES[name](width)
+        model, processor = (FAMILIES | NEED_TORCHVISION)[name](width)
     model.eval()
     for parameter in model.parameters():  # random initialisation is so small that attention is uniform
         if parameter.ndim > 1:
