@@ -63,14 +63,6 @@ def test_query_aware_beats_plain_pca_on_the_queries_of_its_metric(seed: int, ran
     assert error[0] <= error[1] * 1.02 + 1e-6  # Eckart-Young, up to storage in float16
 
 
-def test_scores_are_linear_so_they_commute_with_averaging() -> None:
-    x, q = features(3), queries(3)
-    small = compress(x, rank=8, metric=query_metric(q))
-    offset, weights = small.basis.project(q)
-    z = small.z.astype(np.float32)
-    assert np.allclose(weights @ z.mean(0) + offset, scores(small, q).mean(1), atol=1e-5)
-
-
 def test_the_same_features_give_the_same_bytes() -> None:
     a, b = (compress(features(5), rank=8, metric=query_metric(queries(5))) for _ in range(2))
     assert a.z.tobytes() == b.z.tobytes()
@@ -79,6 +71,7 @@ def test_the_same_features_give_the_same_bytes() -> None:
 
 @pytest.mark.parametrize("x", [np.zeros((50, WIDTH), np.float32), np.ones((1, WIDTH), np.float32) / np.sqrt(WIDTH)])
 def test_features_without_any_spread(x: np.ndarray) -> None:
+    assert (compress(np.zeros((50, 300), np.float32), rank=16).z == 0).all()  # wider than what is counted exactly
     small = compress(x, rank=16, metric=query_metric(queries(0)))
     assert np.isfinite(small.z).all()
     assert np.abs(scores(small, queries(0)) - queries(0) @ x.T).max() < 1e-3
@@ -131,12 +124,6 @@ def test_the_quick_directions_are_as_good_as_all_of_them(seed: int, aware: bool)
         return float(np.square(q @ (centred - centred @ directions.inward(12) @ directions.outward(12)).T).mean())
 
     assert wrong(quick) < 1.01 * wrong(slow)
-
-
-def test_wide_features_without_any_spread() -> None:
-    small = compress(np.zeros((50, 300), np.float32), rank=16)
-    assert np.isfinite(small.basis.rows).all()
-    assert (small.z == 0).all()
 
 
 def test_a_thing_of_one_cell_has_a_direction_of_its_own_wherever_it_lies() -> None:

@@ -98,30 +98,3 @@ def test_a_package_that_is_missing_is_named(
         BRIDGES[name](asked[0])
     with pytest.raises(OptionError, match="pass what"):
         BRIDGES[name]("a relevance")
-
-
-def test_supervision_itself(asked: tuple[Relevance, Allocation]) -> None:
-    supervision = pytest.importorskip("supervision")
-    found = viz.to_supervision(asked[0])
-    assert len(found) == len(asked[0].boxes())
-    assert asked[0].texture is not None
-    drawn = supervision.BoxAnnotator().annotate(asked[0].texture.pixel.copy(), found)
-    assert (drawn != asked[0].texture.pixel).any()
-
-
-def test_fiftyone_itself(asked: tuple[Relevance, Allocation]) -> None:
-    fiftyone = pytest.importorskip("fiftyone")
-    sample = fiftyone.Sample(filepath="photo.jpg", map=viz.to_fiftyone(asked[0]), kept=viz.to_fiftyone(asked[1]))
-    np.testing.assert_array_equal(sample["map"].map, asked[0].map)
-    assert len(sample["kept"].detections) == 64
-
-
-def test_rerun_itself(asked: tuple[Relevance, Allocation], tmp_path: Any) -> None:
-    rerun = pytest.importorskip("rerun")
-    recording = rerun.RecordingStream("foveate")
-    recording.save(tmp_path / "bus.rrd")
-    viz.to_rerun(*asked, recording=recording)
-    recording.flush()
-    content = (tmp_path / "bus.rrd").read_bytes()
-    for name in ("image", "heat", "boxes", "kept"):
-        assert f"/foveate/{name}".encode() in content

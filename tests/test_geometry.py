@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from foveate.channels.geometry import JUMP, compute_normals, find_jumps, find_parts, measure_occlusion
+from foveate.channels.geometry import JUMP, compute_normals, find_parts, measure_occlusion
 from foveate.core.errors import OptionError
 
 SHAPES = st.tuples(st.integers(1, 7), st.integers(1, 7))
@@ -66,14 +66,6 @@ def test_convention_which_way_normals_point() -> None:
     assert np.allclose(floor, (lean, 0.5, 1 - lean))
 
 
-def test_normals_do_not_depend_on_the_resolution() -> None:
-    def slope(h: int, w: int) -> np.ndarray:
-        y, x = (np.mgrid[:h, :w] + 0.5) / max(h, w)
-        return compute_normals(0.4 * y + 0.3 * x, relief=0.5)
-
-    assert np.allclose(slope(10, 16)[0, 0], slope(80, 128)[5, 9], atol=1e-5)
-
-
 # --- occlusion --------------------------------------------------------------------------------------------------------
 
 
@@ -126,24 +118,6 @@ def test_the_wall_behind_a_box_has_the_step_and_a_shadow_has_none(high: float) -
     assert not measure_occlusion(np.zeros((12, 16)), ids).any()
     assert not measure_occlusion(depth, ids, jump=high + 0.01).any()
     assert not measure_occlusion(*box_before_a_wall(0.01)).any()
-
-
-def test_a_border_one_sample_off_the_jump_still_counts() -> None:
-    depth = np.tile(np.repeat([0.0, 1.0], [5, 5]), (3, 1))
-    for first, found in ((3, False), (4, True), (5, True), (6, True), (7, False)):
-        ids = np.tile(np.repeat([0, 1], [first, 10 - first]), (3, 1))
-        assert measure_occlusion(depth, ids).any() == found
-
-
-@given(SCENES)
-def test_jumps_are_those_of_occlusion(scene: tuple[np.ndarray, np.ndarray]) -> None:
-    depth, ids = scene
-    expected = [
-        (y * depth.shape[1] + x, v * depth.shape[1] + u, step(depth, y, x, axis)[0])
-        for y, x, v, u, axis in neighbours(depth.shape)
-        if ids[y, x] != ids[v, u]
-    ]
-    assert sorted(zip(*(part.tolist() for part in find_jumps(depth, ids)), strict=True)) == sorted(expected)
 
 
 @given(SCENES)

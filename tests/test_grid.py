@@ -26,16 +26,13 @@ def test_convention_positions_are_y_x_in_pixels() -> None:
 def test_convention_flat_indices_run_along_rows() -> None:
     grid = Grid(2, 3, height=20, width=60)
     assert grid.index_at(np.array([[0.0, 59.0], [19.0, 0.0]])).tolist() == [2, 3]
+    assert grid.index_at(np.array([[-5.0, -5.0], [99.0, 99.0]])).tolist() == [0, 5]  # outside: the nearest
 
 
 @given(sizes, sizes, st.integers(1, 400), st.integers(1, 400))
 def test_a_cells_centre_lies_in_that_cell(h: int, w: int, height: int, width: int) -> None:
     grid = Grid(h, w, height, width)
     assert grid.index_at(grid.centres()).tolist() == list(range(grid.count))
-
-
-def test_positions_outside_are_clamped() -> None:
-    assert Grid(2, 3, 20, 60).index_at(np.array([[-5.0, -5.0], [99.0, 99.0]])).tolist() == [0, 5]
 
 
 def test_a_grid_without_cells_is_refused() -> None:
@@ -119,12 +116,6 @@ def test_mode_equals_its_definition(plane: np.ndarray, h: int, w: int, coarser: 
             expected[i, j] = values[counts.argmax()]  # of equally common ones the lowest
     assert np.array_equal(found, expected)
     assert found.dtype == np.float32
-
-
-def test_mode_takes_the_commonest_id_and_never_blends() -> None:
-    ids = np.array([[7, 7, 2, 3], [7, 1, 3, 3]], np.float32)
-    assert reduce_plane(ids, (1, 2), "mode").tolist() == [[7, 3]]
-    assert reduce_plane(np.array([[4, 9]], np.float32), (1, 1), "mode").tolist() == [[4]]  # a tie: the lower id
 
 
 # --- reading planes ---------------------------------------------------------------------------------------------------

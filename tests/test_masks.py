@@ -64,15 +64,6 @@ def test_small_masks_lie_on_large_ones_whatever_their_order() -> None:
     assert (stack_masks(np.zeros((0, 3, 5), bool)) == np.zeros((3, 5))).all()
 
 
-def test_of_two_that_are_nearly_the_same_the_better_stays() -> None:
-    masks = np.stack([box(0, 0, 4, 4), box(0, 0, 4, 5), box(4, 4, 8, 8), box(0, 0, 0, 0), box(0, 0, 4, 4)])
-    scores = np.array([0.9, 0.95, 0.5, 1.0, 0.9], np.float32)
-    assert suppress_duplicates(masks, scores, 0.7).tolist() == [1, 2]
-    assert suppress_duplicates(masks, scores, 0.8).tolist() == [1, 0, 2]  # exactly 0.8 is not above 0.8
-    assert suppress_duplicates(masks, scores, 1.0).tolist() == [1, 0, 4, 2]
-    assert suppress_duplicates(masks[:0], scores[:0], 0.7).tolist() == []
-
-
 @given(st.integers(0, 12), st.integers(0, 2**31), st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0]))
 def test_suppression_as_it_is_usually_written(n: int, seed: int, overlap: float) -> None:
     rng = np.random.default_rng(seed)

@@ -13,7 +13,6 @@ import pytest
 from typer.testing import CliRunner
 
 import foveate
-from benchmarks.presets import look_at, measure
 from foveate import Texture
 from foveate.cli.main import app
 from foveate.core.errors import ChannelError, MissingExtraError, OptionError
@@ -152,14 +151,3 @@ def test_commands_take_it_show_it_and_refuse_it(tmp_path: Path, monkeypatch: pyt
         wrong = run(command[0], str(BUS), *command[1:], "--preset", "documents")
         assert isinstance(wrong.exception, OptionError), command
     assert not (tmp_path / "x.safetensors").exists()
-
-
-def test_the_benchmark_looks_where_it_says(plain: Texture, tmp_path: Path) -> None:
-    place = np.zeros((20, 30), bool)
-    place[:5, :5] = True
-    gaze = look_at(plain, place, np.random.default_rng(0)).channel("gaze")
-    y, x = np.unravel_index(gaze.argmax(), gaze.shape)
-    assert y < gaze.shape[0] / 3
-    assert x < gaze.shape[1] / 3
-    with pytest.raises(OptionError, match="--data"):
-        measure(tmp_path)

@@ -308,30 +308,24 @@ def test_a_reader_that_never_ends_is_stopped() -> None:
         read_words(SHEET, endless)
 
 
-def test_what_a_reader_raises_is_said_and_what_it_read_is_not_run() -> None:
+@pytest.mark.parametrize(
+    ("raised", "error", "words"),
+    [
+        (RuntimeError("no\x1b[2J luck"), OptionError, r"RuntimeError: no\[2J luck"),
+        (SystemExit(3), OptionError, "SystemExit: 3"),
+        (KeyboardInterrupt("stop"), KeyboardInterrupt, "stop"),
+        (MissingExtraError("it needs a thing", expected="it", fix="get it"), MissingExtraError, "needs a thing"),
+    ],
+)
+def test_what_a_reader_raises_is_said(raised: BaseException, error: type[BaseException], words: str) -> None:
     def broken(rgb: np.ndarray) -> list[Word]:
-        raise RuntimeError("no\x1b[2J luck")
+        raise raised
 
-    with pytest.raises(OptionError, match=r"RuntimeError: no\[2J luck"):
+    with pytest.raises(error, match=words):
         read_words(SHEET, broken)
 
-    def leaves(rgb: np.ndarray) -> list[Word]:
-        sys.exit(3)
 
-    with pytest.raises(OptionError, match="SystemExit: 3"):
-        read_words(SHEET, leaves)
-
-    def stopped(rgb: np.ndarray) -> list[Word]:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        read_words(SHEET, stopped)
-
-    def missing(rgb: np.ndarray) -> list[Word]:
-        raise MissingExtraError("it needs a thing", expected="it", fix="get it")
-
-    with pytest.raises(MissingExtraError, match="needs a thing"):
-        read_words(SHEET, missing)
+def test_an_image_that_is_none_is_not_read() -> None:
     with pytest.raises(ImageArrayError):
         read_words(SHEET[0], reads())
 

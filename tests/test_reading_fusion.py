@@ -11,7 +11,7 @@ import pytest
 import foveate
 from foveate.core.errors import OptionError, QueryError
 from foveate.reading.words import Word, Words
-from foveate.relevance.written import CERTAIN, ENTERS, UNREAD, _on_thing, page_of, weigh
+from foveate.relevance.written import UNREAD, _on_thing, page_of
 from foveate.texture.texture import Texture
 
 PAGE = [
@@ -113,21 +113,6 @@ def test_left_out_when_asked(blank: Texture, page: Texture) -> None:
     assert without.words == ()
     with pytest.raises(OptionError):
         foveate.score(page, "the total", reading="yes")  # type: ignore[call-overload]
-
-
-def test_a_texture_from_its_file_answers_alike(page: Texture, tmp_path: Path) -> None:
-    page.save(tmp_path / "page.safetensors")
-    loaded = Texture.load(tmp_path / "page.safetensors")
-    assert loaded.words is not None
-    assert list(loaded.words) == list(page.words or ())
-    first, second = (foveate.score(t, "what is the total?") for t in (page, loaded))
-    np.testing.assert_array_equal(first.map, second.map)
-
-
-def test_the_weight_of_a_confidence() -> None:
-    assert weigh(0) == weigh(ENTERS) == 0
-    assert weigh(CERTAIN) == weigh(1) == 1
-    assert 0 < weigh((ENTERS + CERTAIN) / 2) < 1
 
 
 def test_writing_on_a_thing(page: Texture) -> None:

@@ -177,13 +177,6 @@ def test_prepared_words_are_immutable_and_pickle() -> None:
     assert np.array_equal(score_words(again, question).scores, score_words(page, question).scores)
 
 
-def test_a_page_of_many_words_stays_small() -> None:
-    rows = "\n".join("   ".join(f"w{r}x{c} {r * c}" for c in range(10)) for r in range(60))
-    page = prepare_words(draw(rows).words)
-    assert len(page.words) == 1200
-    assert len(page.source) < 60 * len(page.starts)
-
-
 # --- cells -------------------------------------------------------------------------------------------------------
 
 

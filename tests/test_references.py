@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import re
 import subprocess
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,12 +25,12 @@ PAGES = [
 CODE = [path for folder in ("src", "benchmarks", "training", "examples") for path in (ROOT / folder).rglob("*.py")]
 OLD = {"log.md", "gone.py"}  # they name code of earlier days
 TEXTS = [path for path in (*PAGES, *CODE) if path.name not in OLD]
-EXAMPLES = [path for path in CODE if ">>> " in path.read_text("utf-8")]
 FILE = re.compile(r"(?<![\w./*])((?:[\w-]+/)*\w+\.py)\b")
 MODULE = re.compile(r"\bfoveate(?:\.\w+)+")
 NOT_OURS = {"setup.py"}
 
 
+@cache
 def known_files() -> set[str]:
     """Every way to name a Python file of the project: its name, or the end of its path."""
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
@@ -54,6 +55,7 @@ def test_examples_in_docstrings_run(path: Path) -> None:
     assert doctest.testmod(import_module(module)).failed == 0
 
 
+@cache
 def exists(name: str) -> bool:
     """Whether a dotted name begins with a module of ours that has the attribute that follows."""
     parts = name.split(".")

@@ -50,32 +50,24 @@ def promises(found: Regions, total: int, low: int, high: int) -> None:
         assert array.shape == (len(found), columns)
 
 
-@settings(max_examples=60)
-@given(maps, st.integers(64, 2500), st.integers(8, 40))
-def test_totals_bounds_boxes_and_products(plane: np.ndarray, total: int, side: int) -> None:
+@settings(max_examples=80)
+@given(maps, st.integers(1, 2500), st.integers(8, 50), st.none() | st.tuples(st.integers(9, 60), st.integers(0, 40)))
+def test_totals_bounds_boxes_and_products(
+    plane: np.ndarray, total: int, side: int, budgets: tuple[int, int] | None
+) -> None:
     h, w = plane.shape
     grid = Grid(h, w, h * side, w * side)
+    low, high = (64, 400) if budgets is None else (budgets[0], sum(budgets))
+    how: dict[str, Any] = {} if budgets is None else {"budgets": (low, high), "cell": 14}
     try:
-        found = regions(plane, grid, total)
-    except BudgetError:
-        assert total < 128 or plane.size <= -(-total // 400)  # a strip, or fewer cells than regions
+        found = regions(plane, grid, total, **how)
+    except BudgetError:  # the narrower the budgets, the more totals cannot be met
+        assert budgets is not None or total < 128 or plane.size <= -(-total // 400)  # a strip, fewer cells than regions
         return
-    promises(found, total, 64, 400)
-    again = regions(plane, grid, total)
+    promises(found, total, low, high)
+    again = regions(plane, grid, total, **how)
     assert np.array_equal(found.boxes, again.boxes)
     assert np.array_equal(found.sizes, again.sizes)
-
-
-@settings(max_examples=40)
-@given(maps.filter(lambda plane: plane.size >= 20), st.integers(9, 60), st.integers(0, 40), st.integers(1, 2000))
-def test_other_budgets(plane: np.ndarray, low: int, more: int, total: int) -> None:
-    h, w = plane.shape
-    grid = Grid(h, w, h * 50, w * 50)
-    try:
-        found = regions(plane, grid, total, (low, low + more), cell=14)
-    except BudgetError:
-        return  # the narrower the budgets, the more totals cannot be met
-    promises(found, total, low, low + more)
 
 
 def test_every_total_from_128_can_be_met_and_smaller_ones_name_their_neighbours() -> None:

@@ -16,7 +16,7 @@ from PIL import Image
 from benchmarks import text as bench
 from foveate.channels import text
 from foveate.channels.text import PIXELS, fill_quads, find_quads, find_text_regions
-from foveate.core.errors import EncoderFilesError, ImageArrayError, OptionError
+from foveate.core.errors import EncoderFilesError, ImageArrayError
 from foveate.core.image import load_image
 
 
@@ -169,10 +169,3 @@ def test_the_measurement_counts_cells_by_hand(tmp_path: Path, monkeypatch: pytes
     assert all(len(row["cells"]) == len(bench.COLUMNS) for row in report["rows"])
     assert report["missing"] == []
     json.dumps(report)
-
-
-@pytest.mark.parametrize("content", ["", "[]", '{"images": []}', '{"images": [{"file": "a.png", "instances": [{}]}]}'])
-def test_a_folder_that_is_none_is_named(content: str, tmp_path: Path) -> None:
-    (tmp_path / "annotations.json").write_text(content)
-    with pytest.raises(OptionError, match=r"annotations\.json"):
-        bench.measure(tmp_path)
