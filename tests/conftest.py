@@ -205,6 +205,19 @@ def wide(cake: Path) -> Texture:
     return foveate.encode(cake)
 
 
+def same(a: Texture, b: Texture) -> bool:
+    """Whether everything that is stored is equal, bit for bit."""
+
+    def facts(t: Texture) -> list[object]:
+        return [t.name, t.grid, t.encoder, dict(t.preprocessing), dict(t.made_by), sorted(t.planes)]
+
+    def arrays(t: Texture) -> list[np.ndarray]:
+        planes = [t.planes[name] for name in sorted(t.planes)]
+        return [t.pixel, t.embedding, t.residual, t.basis.mean, t.basis.rows, np.array(t.valid), *planes]
+
+    return facts(a) == facts(b) and all(map(np.array_equal, arrays(a), arrays(b)))
+
+
 @pytest.fixture
 def noise() -> np.ndarray:
     """An image that is not square and differs in every pixel: uint8 [30, 50, 3]."""

@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 
 import foveate
 import foveate.pipeline
-from foveate import Texture
 from foveate.cli.main import app
 from foveate.core.errors import (
     BadImagesError,
@@ -32,23 +31,14 @@ from foveate.core.errors import (
     ReadingWarning,
     ResolutionHint,
 )
-from foveate.core.grid import Grid
 from foveate.core.threads import map_in_order, once
-from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import DenseFeatures
-from tests.conftest import PHOTOS
+from tests.conftest import PHOTOS, same
 from tests.pdf_files import make_pdf, text
+from tests.store_toys import Toy
 
 BROCCOLI, BUS = PHOTOS / "child_with_broccoli.jpg", PHOTOS / "yellow_bus.jpg"
 RANDOM = np.random.default_rng(0).integers(0, 256, (90, 70, 3)).astype(np.uint8)
-
-
-def same(a: Texture, b: Texture) -> bool:
-    """Whether everything that is stored is equal, bit for bit."""
-    arrays = [(a.pixel, b.pixel), (a.embedding, b.embedding), (a.residual, b.residual), (a.basis.rows, b.basis.rows)]
-    arrays += [(a.planes[name], b.planes[name]) for name in a.planes]
-    facts = [(t.name, t.grid, t.encoder, dict(t.preprocessing), dict(t.made_by), set(t.planes)) for t in (a, b)]
-    return facts[0] == facts[1] and all(np.array_equal(x, y) for x, y in arrays)
 
 
 def test_several_are_equal_to_one_by_one_and_in_order() -> None:
@@ -145,21 +135,9 @@ def test_what_is_no_list_of_images_is_refused(images: Any, says: str) -> None:
         foveate.encode(images)
 
 
-class Toy:
-    """An encoder of colours. With `encode_images`, it takes several."""
-
-    name, revision, width, templates = "toy", "1", 3, ("{}",)
-    calibration = load_encoder("nano").calibration
-
-    def encode_image(self, rgb: np.ndarray, *, long_side: int | None = None) -> DenseFeatures:
-        features = rgb[::8, ::8].astype(np.float32) / np.float32(512)
-        return DenseFeatures(features, Grid(*features.shape[:2], *rgb.shape[:2]))
-
-    def encode_text(self, texts: Any) -> np.ndarray:
-        return np.eye(3, dtype=np.float32)[[len(text) % 3 for text in texts]]
-
-
 class Together(Toy):
+    """It takes several images at once."""
+
     long_side = 64
 
     def __init__(self, lost: int = 0) -> None:

@@ -94,6 +94,7 @@ def test_nothing_that_could_move_a_cursor_or_turn_a_text_comes_in(text: str, sho
         {"boxes": np.full((2, 4), np.nan, np.float32)},
         {"boxes": np.array([[5, 5, 1, 1]] * 2, np.float32)},
         {"confidences": np.array([0.5, 1.5], np.float32)},
+        {"confidences": np.array([0.5, np.nan], np.float32)},
         {"line_numbers": np.array([0, 2], np.int32)},
         {"line_numbers": np.array([1, 1], np.int32)},
         {"reader": ""},

@@ -29,7 +29,6 @@ from foveate.reading.rapid import (
     certainty,
     cut_tiles,
     find_turn,
-    has_rows,
     is_sure,
     merge,
 )
@@ -220,15 +219,6 @@ def test_halves_of_a_line_become_one_and_neighbours_stay_apart() -> None:
     assert len(merge([one, one])) == 2
     assert len(merge([np.array([quad(10, 0, 30, 100)]), np.array([quad(11, 80, 31, 200)])])) == 1  # on end
     assert merge([np.zeros((0, 4, 2), np.float32)]).shape == (0, 4, 2)
-
-
-def test_small_print_is_suspected_where_it_is() -> None:
-    small = cv2.cvtColor(draw(*LINES, size=12, shape=(400, 600)), cv2.COLOR_RGB2GRAY).astype(np.uint8)
-    assert has_rows(small)
-    assert has_rows(np.ascontiguousarray(small.T))
-    assert has_rows(255 - small)
-    assert not has_rows(np.full((400, 600), 255, np.uint8))
-    assert not has_rows(np.random.default_rng(0).integers(0, 256, (400, 600), np.uint8))
 
 
 # --- what RapidOCR may do ---------------------------------------------------------------------------------------------

@@ -129,16 +129,6 @@ def test_mips_halve_by_each_channels_own_reduction(texture: Texture) -> None:
     assert texture.mip("saliency", 16).shape == (1, 1)
 
 
-def test_sampling_at_a_level_reads_the_mip_of_that_footprint(texture: Texture) -> None:
-    at = [[100.0, 200.0]]
-    assert texture.sample(at, ["edge_on"], level=2)[0, 0] == texture.sample(at, ["edge_on"])[0, 0]  # native is 4 x 4
-    coarse = texture.sample(at, ["edge_on"], level=4)[0, 0]
-    plane = texture.mip("edge_on", 2)
-    y, x = 100 * plane.shape[0] / 640 - 0.5, 200 * plane.shape[1] / 480 - 0.5
-    corners = plane[int(y) : int(y) + 2, int(x) : int(x) + 2]
-    assert corners.min() <= coarse <= corners.max()
-
-
 def test_a_texture_cannot_be_changed(texture: Texture) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         texture.name = "other"  # type: ignore[misc]

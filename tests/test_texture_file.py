@@ -21,7 +21,7 @@ import foveate
 from foveate import Texture
 from foveate.core.errors import FoveateError, OutputError, TextureEncoderError, TextureFileError, TextureVersionError
 from foveate.reading import Word, Words
-from tests.conftest import kill_after
+from tests.conftest import kill_after, same
 
 GOLDEN = Path(__file__).parent / "golden" / "texture-v1.safetensors"
 
@@ -47,18 +47,6 @@ def saved(texture: Texture, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("textures") / "broccoli.safetensors"
     texture.save(path)
     return path
-
-
-def same(a: Texture, b: Texture) -> bool:
-    values = [(x.pixel, x.embedding, x.residual, x.basis.mean, x.basis.rows) for x in (a, b)]
-    return (
-        all(np.array_equal(x, y) for x, y in zip(*values, strict=True))
-        and a.planes.keys() == b.planes.keys()
-        and all(np.array_equal(a.planes[k], b.planes[k]) for k in a.planes)
-        and (a.valid is None) == (b.valid is None)
-        and (a.valid is None or b.valid is None or np.array_equal(a.valid, b.valid))
-        and (a.grid, a.encoder, dict(a.preprocessing), a.name) == (b.grid, b.encoder, dict(b.preprocessing), b.name)
-    )
 
 
 @settings(max_examples=10)
