@@ -148,13 +148,13 @@ def tab(browser: Any, bus: str) -> Iterator[Any]:
 
 
 @pytest.fixture
-def page(browser: Any, bus: str) -> Iterator[Any]:
+def page(tab: Any, bus: str) -> Iterator[Any]:
     """Its page, as it is opened."""
-    from tests.view_page import opened
+    from tests.view_page import start_again
 
-    with opened(browser, bus) as found:
-        found.wait_for_function("window.foveate?.image")
-        yield found
+    start_again(tab, bus)
+    yield tab
+    assert not tab.wrong, tab.wrong
 
 
 def kill_after(seconds: float, script: str, *arguments: object) -> None:

@@ -15,10 +15,9 @@ from foveate.relevance import add_dialogue
 from foveate.view.app import make_app
 from foveate.view.models import LateModel
 from foveate.view.opening import open_target
-from foveate.vlm import VLM, attach
 from tests.conftest import PHOTOS
+from tests.test_view_models import talking
 from tests.view_page import ask, late_model, opened, serving, wait_for_held
-from tests.vlm_models import SPECIAL, pair
 
 BUS = PHOTOS / "yellow_bus.jpg"
 HOSTILE = "<img src=x onerror=alert(1)> dog"
@@ -51,7 +50,7 @@ def expect_map(page: Page, expected: Any) -> None:
 
 
 def open_fold(page: Page, name: str) -> None:
-    page.locator("#dialogue summary", has_text=name).click()
+    page.locator("#dialogue details", has_text=name).evaluate("fold => { fold.open = true; }")
 
 
 # --- gaze -------------------------------------------------------------------------------------------------------------
@@ -195,26 +194,26 @@ def served(model: LateModel | None) -> Any:
     return serving(app=make_app(open_target(BUS), model))
 
 
-@pytest.fixture(scope="module")
-def talking() -> VLM:
-    """A tiny model whose answers are never empty."""
-    model, processor = pair("llava")
-    model.generation_config.suppress_tokens = list(range(len(SPECIAL)))
-    return attach(model, processor)
-
-
-def test_a_model_answers_at_two_budgets(browser: Browser, talking: VLM) -> None:
-    encoded = talking.see(foveate.encode(BUS), read=False)
-    with served(late_model(talking)) as address, opened(browser, address) as page:
+def test_a_model_is_stopped_and_answers_at_two_budgets(browser: Browser) -> None:
+    """Stop gives up the request; the next question is answered."""
+    vlm = talking("llava")
+    encoded = vlm.see(foveate.encode(BUS), read=False)
+    with served(late_model(vlm)) as address, opened(browser, address) as page:
         page.wait_for_function("window.foveate?.image")
         button = page.locator("#model button.main")
         page.wait_for_function("document.querySelector('#model .note').textContent.includes('Type a question')")
         assert button.is_disabled()
         ask(page, "the wheels")
         page.get_by_label("Visual tokens of answer 1").fill("5")
+        page.route("**/api/answers", lambda route: None)  # no answer ever
+        button.click()
+        page.wait_for_function("document.querySelector('#model button.main').textContent === 'Stop'")
+        button.click()
+        page.wait_for_function("document.querySelector('#model button.main').textContent === 'Ask the model'")
+        page.unroute("**/api/answers")
         button.click()
         page.wait_for_function("document.querySelectorAll('#model .said')[1].textContent")
-        expected = [talking.ask(encoded, "the wheels", budget=budget) for budget in (5, None)]
+        expected = [vlm.ask(encoded, "the wheels", budget=budget) for budget in (5, None)]
         assert page.locator("#model .said").all_text_contents() == [answer.text for answer in expected]
         facts = page.locator("#model ul").all_inner_texts()
         assert [text.splitlines()[0] for text in facts] == ["5 of 16 visual tokens", "16 of 16 visual tokens"]
@@ -243,33 +242,15 @@ def laid_over(page: Page, grid: Any) -> list[int]:
     return [i for i, alpha in enumerate(alphas) if alpha == 0]
 
 
-def test_a_model_has_states(browser: Browser) -> None:
+def test_a_model_has_states(browser: Browser, page: Page) -> None:
+    assert page.locator("#model").is_hidden()  # without one
     secret = ModelFilesError("/home/someone/model has no weights", expected="weights", fix="save them")
-    for model, hidden, text in (
-        (None, True, ""),
-        (late_model(), False, "tiny is loading"),
-        (late_model(problem=secret), False, "tiny could not be loaded"),
+    for model, text in (
+        (late_model(), "tiny is loading"),
+        (late_model(problem=secret), "tiny could not be loaded"),
     ):
-        with served(model) as address, opened(browser, address) as page:
-            page.wait_for_function("window.foveate?.image")
-            assert page.locator("#model").is_hidden() == hidden
-            if text:
-                page.get_by_text(text).first.wait_for()
-                assert page.locator("#model button.main").is_disabled()
-                assert "someone" not in page.content()
-
-
-def test_a_model_is_stopped(browser: Browser, talking: VLM) -> None:
-    """Stop gives up the request; the next question is answered."""
-    with served(late_model(talking)) as address, opened(browser, address) as page:
-        page.wait_for_function("window.foveate?.image")
-        ask(page, "the wheels")
-        page.route("**/api/answers", lambda route: None)  # no answer ever
-        button = page.locator("#model button.main")
-        button.click()
-        page.wait_for_function("document.querySelector('#model button.main').textContent === 'Stop'")
-        button.click()
-        page.wait_for_function("document.querySelector('#model button.main').textContent === 'Ask the model'")
-        page.unroute("**/api/answers")
-        button.click()
-        page.wait_for_function("document.querySelectorAll('#model .said')[1].textContent")
+        with served(model) as address, opened(browser, address) as other:
+            other.wait_for_function("window.foveate?.image")
+            other.get_by_text(text).first.wait_for()
+            assert other.locator("#model button.main").is_disabled()
+            assert "someone" not in other.content()

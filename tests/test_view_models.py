@@ -31,6 +31,14 @@ pytestmark = [
 ]  # fmt: skip
 
 
+TALK: dict[str, Any] = {"max_new_tokens": 6}
+
+
+@pytest.fixture(autouse=True)
+def short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foveate.view.models.LONGEST", TALK["max_new_tokens"])
+
+
 @cache
 def talking(family: str) -> VLM:
     """A tiny model whose answers are never empty."""
@@ -67,7 +75,7 @@ def test_an_answer_is_that_of_python(family: str, budget: Any) -> None:
     service = Service(late_model(vlm), vlm)
     encoded = vlm.see(foveate.encode(BUS), read=False)
     known = min(budget, sum(encoded.tokens)) if isinstance(budget, int) else budget
-    expected = vlm.ask(encoded, "the wheels", budget=known)
+    expected = vlm.ask(encoded, "the wheels", budget=known, **TALK)
     header, arrays = service.ask(query="the wheels", budget=budget)
     assert header["text"] == expected.text != ""
     assert header["tokens"] == list(expected.tokens)
@@ -95,8 +103,8 @@ def test_it_looks_where_the_map_looks(service: Any) -> None:
 
 def test_earlier_rounds_are_in_the_prompt(service: Any) -> None:
     chat = service.vlm.chat(service.vlm.see(foveate.encode(BUS), read=False), budget=9)
-    first = chat.ask("the bus")
-    second = chat.ask("and the sky")
+    first = chat.ask("the bus", **TALK)
+    second = chat.ask("and the sky", **TALK)
     rounds = [["the bus", first.text]]
     header, _ = service.ask(query="and the sky", budget=9, rounds=rounds)
     assert header["text"] == second.text
@@ -109,7 +117,7 @@ def test_a_question_that_names_nothing_is_asked(service: Any) -> None:
 
 
 def test_it_can_be_stopped() -> None:
-    vlm = talking("llava")
+    vlm = talking("llava_next")
     encoded, stop = vlm.see(foveate.encode(BUS), read=False), threading.Event()
     question = AskedAnswer(image="0", query="the bus", budget=9)
     whole = answer(vlm, encoded, question, stop)[1]

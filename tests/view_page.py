@@ -73,7 +73,9 @@ def opened(browser: Browser, address: str, at: str = "", **how: Any) -> Iterator
     context.set_default_timeout(WAIT)
     page, wrong = context.new_page(), list[str]()
     vars(page)["wait_for_function"] = partial(wait_until, page)
+    vars(page)["wrong"] = wrong
     page.add_init_script("addEventListener('securitypolicyviolation', (e) => console.error(`policy: ${e.blockedURI}`))")
+    page.add_init_script("window.untouched = { fetch: window.fetch, setTimeout: window.setTimeout }")
     page.on("console", lambda said: wrong.append(said.text) if said.text.startswith("policy: ") else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("request", lambda r: None if r.url.startswith((address, "data:", "blob:")) else wrong.append(r.url))
@@ -83,6 +85,33 @@ def opened(browser: Browser, address: str, at: str = "", **how: Any) -> Iterator
     finally:
         context.close()
     assert not wrong, wrong
+
+
+RESET = """async () => {
+    const app = window.foveate, { INITIAL } = await import("/static/state.js");
+    if (app.image?.id !== app.session.first || Object.entries(untouched).some(([name, own]) => window[name] !== own)) {
+        return false;
+    }
+    document.querySelectorAll("dialog[open]").forEach((each) => each.close());
+    document.activeElement.blur();
+    app.hover(null);
+    app.set({ ...INITIAL, image: app.session.first });
+    await app.show(app.session.first);
+    app.address.run.clear();
+    document.querySelector("#questions input").focus();
+    return true;
+}"""
+
+
+def start_again(page: Page, address: str) -> None:
+    """A page of one image as it was opened: without loading it again, where only its state and answers changed."""
+    page.unroute_all()
+    page.context.set_offline(False)
+    page.mouse.move(0, 0)
+    if not page.url.startswith(address) or page.evaluate("window.foveate?.image") is None or not page.evaluate(RESET):
+        page.goto("about:blank")
+        page.goto(address)
+        page.wait_for_function("window.foveate?.image")
 
 
 def wait_until(page: Page, expression: str, arg: Any = None, timeout: float = WAIT) -> None:
