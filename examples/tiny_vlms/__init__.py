@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 
-from examples.tiny_vlms import first, grids, rope_grids, squares
+from examples.tiny_vlms import first, grids, rope_grids, squares, tiles
 from examples.tiny_vlms.parts import WIDTH
 
-FAMILIES = {**first.FAMILIES, **rope_grids.FAMILIES, **grids.FAMILIES, **squares.FAMILIES}
-NEED_TORCHVISION = {**grids.NEED_TORCHVISION, **squares.NEED_TORCHVISION}  # or what stands in for it: tests/stand_in
+FAMILIES = {**first.FAMILIES, **rope_grids.FAMILIES, **grids.FAMILIES, **squares.FAMILIES, **tiles.FAMILIES}
+# or what stands in for it: tests/stand_in
+NEED_TORCHVISION = {**grids.NEED_TORCHVISION, **squares.NEED_TORCHVISION, **tiles.NEED_TORCHVISION}
 
 
 def tiny(name: str, width: int = WIDTH) -> tuple[Any, Any]:
