@@ -1,8 +1,4 @@
-"""`foveate ask`: questions to a vision-language model about one image.
-
-What can be refused without the model is refused before it is loaded. Not covered: several images in one prompt, videos,
-sampling; foveate.vlm has them.
-"""
+"""`foveate ask`: questions to a vision-language model about one image; what needs no model is refused before it."""
 
 from __future__ import annotations
 
@@ -159,7 +155,6 @@ def _check(
     new: int,
     chat: bool,
 ) -> None:
-    """Raises QueryError, BudgetError, OptionError or PromptError for what no model could be asked."""
     from foveate.allocation.allocation import check_floor
     from foveate.core.checks import check_choice, check_int
     from foveate.core.errors import BudgetError, OptionError, PromptError, QueryError
@@ -191,7 +186,7 @@ def _check(
 
 
 def _record(encoded: EncodedImage, answer: Answer, identity: dict[str, Any], out: Path | None) -> dict[str, Any]:
-    """What JSON says of an answer; with `out`, its picture and file are written. Mode "crop" keeps the same grids."""
+    """For JSON; with `out`, the answer's picture and file are written. Mode "crop" keeps the picture's own grids."""
     grids, kept = encoded.layouts[0].grids, answer.chosen[0].kept
     record = {
         "question": identity["question"],

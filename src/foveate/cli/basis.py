@@ -134,7 +134,6 @@ def check(
 
 
 def _texts(queries: Path | None, encoder: Any) -> Any:
-    """Unit vectors of questions: the file's lines, or the bank."""
     from foveate.encoders.protocol import encode_texts
     from foveate.language.negatives import bank_of
     from foveate.language.query import prepare

@@ -1,8 +1,4 @@
-"""`foveate doctor`: what is installed, and what is missing; to paste into a report of a problem. And which words nano
-knows.
-
-Nothing is imported at the top that could be what is broken.
-"""
+"""`foveate doctor`: what is installed, and which words nano knows. Nothing is imported at the top that may fail."""
 
 from __future__ import annotations
 
@@ -151,7 +147,6 @@ def _try_nano() -> tuple[bool, str]:
 
 
 def _try_reader(name: str) -> str:
-    """Read a tiny image; readers are no part of the main job."""
     try:
         import numpy as np
 

@@ -1,7 +1,4 @@
-"""`foveate encode`, `read` and `channels`: an image, what is written in it, and its planes.
-
-And how every command gets its texture.
-"""
+"""`foveate encode`, `read`, `channels`: an image, its writing, its planes. And how every command gets its texture."""
 
 from __future__ import annotations
 
@@ -183,14 +180,13 @@ def _row(texture: Texture, name: str) -> tuple[str, ...]:
 
 
 def hints_aside() -> AbstractContextManager[list[str]]:
-    """Hints at images much larger than what the encoder sees, for `print_hints`."""
+    """Hints at images much larger than what the encoder sees."""
     from foveate.core.errors import ResolutionHint
 
     return warnings_aside(ResolutionHint)
 
 
 def print_hints(hints: list[str], *more: str) -> None:
-    """On stderr, after the table; with options instead of keywords."""
     sizes = "--long-side 1024 shows more, --long-side native every pixel; foveate zoom: still more"
     for hint in (*(f"{hint.splitlines()[0]}\n  {sizes}" for hint in hints), *more):
         typer.echo(f"hint: {hint}", err=True)
@@ -205,10 +201,9 @@ def load_or_encode(
     page: int | None = None,
     preset: Any = None,
 ) -> tuple[Texture, float]:
-    """A texture from an image (encoded) or from a texture file (read), and the seconds it took, without loading.
+    """A texture, encoded or read from its file, and the seconds it took, without loading.
 
-    A texture file goes by another preset where one is named; nothing of it is made again, but it is read where the
-    preset reads.
+    A texture file goes by the preset that is named: it is read where that reads, nothing else of it is made again.
     """
     from foveate.relevance.presets import remember_preset
     from foveate.texture.texture import Texture
@@ -275,7 +270,6 @@ def reads(read: bool | str | None, preset: str | None) -> bool:
 
 
 def describe_texture(image: Path, texture: Texture, seconds: float) -> dict[str, Any]:
-    """For JSON: the image, and how it was encoded."""
     return {
         "image": str(image),
         "preset": texture.preset,
@@ -287,7 +281,6 @@ def describe_texture(image: Path, texture: Texture, seconds: float) -> dict[str,
 
 
 def describe_words(words: Words) -> str:
-    """For a table: how many there are, who read them, how the page lies."""
     turned = f"; the page had to be turned by {words.turned} degrees" if words.turned else ""
     return f"{format_count(len(words), 'word')} in {format_count(len(words.lines), 'line')}, {words.reader}{turned}"
 

@@ -108,9 +108,9 @@ def _look_at(
     floor: float | None = None, long_side: Any = None, read: bool | str | None = None, page: int | None = None,
     pictures: Sequence[str] = (), preset: str | None = None,
 ) -> tuple[dict[str, Any], list[Relevance]]:  # fmt: skip
-    """Write the results of all queries, print their table. -> what `foveate look` prints as JSON; the relevances.
+    """Print and write the results of all queries -> what `foveate look` prints as JSON; the relevances.
 
-    All queries are scored and drawn before anything is written, so a bad one leaves no files behind.
+    All are scored and drawn before anything is written, so a bad one leaves no files behind.
     """
     from foveate.core.checks import check_choice
     from foveate.core.files import make_folder
@@ -158,7 +158,6 @@ def _looked_for(record: dict[str, Any]) -> str:
 
 
 def _unread(texture: Texture, queries: Sequence[str], image: Path) -> list[str]:
-    """A hint, where a question asks for what is written, and nobody read the image."""
     from foveate.answers.match import read_question
 
     asked = next((query for query in queries if read_question(query).writing), None)
@@ -171,7 +170,7 @@ def _unread(texture: Texture, queries: Sequence[str], image: Path) -> list[str]:
 
 
 def _words_found(relevance: Any) -> str:
-    """The best words of a question, and of the others those that are half as good: a few."""
+    """The best words of a question, and those that are half as good: a few."""
     best = [word.text for word in relevance.words if 2 * word.score >= relevance.words[0].score]
     return ", ".join(best[:MOST_WORDS]) + (" ..." if len(best) > MOST_WORDS else "")
 

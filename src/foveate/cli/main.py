@@ -1,7 +1,5 @@
-"""The command `foveate`: its list of commands, and how an error becomes a message.
-
-Only typer is imported at the top of the commands, so that --help is quick. An error is printed to stderr with what
-came, what was expected and what to do; the exit status is then 1 (2 for wrong usage).
+"""The command `foveate`: its list of commands, and how an error becomes a message: what came, what was expected, what
+to do, on stderr; the exit status is 1 (2 for wrong usage).
 """
 
 from __future__ import annotations
@@ -39,7 +37,6 @@ class _Sections(TyperGroup):
     """Lists the commands under headings."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """As of click."""
         for heading in (START, ONE, MODELS, MANY, MEASURING):
             with formatter.section(heading):
                 here = (each for each in self.commands.items() if getattr(each[1], "rich_help_panel", None) == heading)
@@ -55,7 +52,6 @@ app = Program(
 
 
 def _add(heading: str, function: Callable[..., None], line: str, *examples: str) -> None:
-    """A command under a heading, what it does in a line, and examples below its options."""
     title = "Example" if len(examples) == 1 else "Examples"
     epilog = "\n  ".join((f"\b\n{title}:", *examples))
     app.command(rich_help_panel=heading, short_help=line, epilog=epilog)(function)
@@ -140,7 +136,6 @@ def _root(
 
 
 def main() -> None:
-    """Entry point of `foveate`."""
     run(app)
 
 

@@ -73,7 +73,6 @@ def _timed(known: Store, text: str, count: int, exact: bool) -> tuple[str, list[
 
 
 def _record(text: str, hits: list[Hit], seconds: float, out: Path | None) -> dict[str, Any]:
-    """For JSON; with `out`, a contact sheet is written."""
     from foveate.viz import search_sheet
 
     sheet = None if out is None or not hits else out / f"search--{make_slug(text)}.png"

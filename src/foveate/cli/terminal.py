@@ -1,7 +1,4 @@
-"""What commands share: common options, --json, tables, progress, and results in files that never overwrite others.
-
-Only typer is imported at the top; `foveate --help` stays quick.
-"""
+"""What commands share: common options, --json, tables, progress, and results in files that never overwrite others."""
 
 from __future__ import annotations
 
@@ -101,7 +98,6 @@ class _Command(TyperCommand):
     """A command whose errors of usage help: what is missing is explained, and -k is suggested for --k."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As of click."""
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
@@ -126,7 +122,6 @@ class Program(typer.Typer):
         super().__init__(add_completion=False, no_args_is_help=True, rich_markup_mode=None, **how)
 
     def command(self, *given: Any, **how: Any) -> Callable[[F], F]:
-        """As of typer."""
         register = super().command(*given, **{"cls": _Command} | how)
 
         def add(function: F) -> F:
@@ -248,7 +243,6 @@ def add_unknown(text: str, unknown: list[str]) -> str:
 
 
 def round_box(box: Iterable[float]) -> list[float]:
-    """For JSON: to a tenth of a pixel."""
     return [round(float(side), 1) for side in box]
 
 
@@ -272,16 +266,13 @@ def print_table(title: str, header: tuple[str, ...], rows: Iterable[tuple[str, .
 
 
 def print_files(what: str, paths: list[str]) -> None:
-    """Below a table: a line for each file, never broken, to be opened or copied."""
+    """Below a table: a line for each file, never broken."""
     for path in paths:
         typer.echo(f"{what if path is paths[0] else '':{len(what)}}  {path}")
 
 
 def print_json(**values: Any) -> None:
-    """A command's result for programs, once: a JSON object in a line, where it was called with --json.
-
-    JSON has no number that is not finite: such a one is null.
-    """
+    """A command's result for programs: a JSON object in a line, where it was called with --json. Infinity is null."""
     out = _json_goes_to.get()
     if out is not None:
         print(json.dumps(_finite(values), allow_nan=False), file=out, flush=True)
@@ -328,10 +319,7 @@ def waiting(what: str, encoder: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def counting(what: str, total: int | None = None) -> Iterator[Callable[..., None]]:
-    """A progress bar on stderr, for people only; gives a function of the number done, and the total if it came later.
-
-    Without a total it only counts.
-    """
+    """A progress bar on stderr, for people only; gives a function of the number done, and a later total."""
     if not sys.stderr.isatty():
         yield lambda done, total=None: None
         return

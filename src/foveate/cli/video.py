@@ -1,7 +1,4 @@
-"""The command `foveate video`: a video for people, a line of JSON for each frame.
-
-Only typer and the standard library are imported at the top, so that `foveate --help` stays quick.
-"""
+"""The command `foveate video`: a video for people, a line of JSON for each frame."""
 
 from __future__ import annotations
 
@@ -123,9 +120,8 @@ def video(
 
 
 def choose_outputs(clip: str, out: Path | None, video: bool = True) -> tuple[Path, Path | None]:
-    """(lines, video or None) of a clip, checked before any work: `CLIP_kept.jsonl` and `CLIP_kept.mp4` by default.
-
-    Raises OutputError: another suffix, no such folder, no right to write there, a folder in its place, the clip itself.
+    """(lines, video or None) of a clip, by default `CLIP_kept.jsonl` and `CLIP_kept.mp4`. Raises OutputError for a path
+    that cannot be written, of another suffix, or that is the clip itself.
     """
     from foveate.core.errors import OutputError
 
@@ -167,18 +163,11 @@ def write_results(
     progress: Callable[[int], None] = lambda done: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
-    """Write every frame of a stream as a line of JSON and a picture of a video. -> the summary of `foveate video`.
+    """Write at most `most` frames of a stream as lines of JSON and pictures of a video. -> the summary of the command.
 
     Both files are complete or not there. A line is on its way to the disk before the next frame, in LINES.part.jsonl,
-    which a failure or a kill leaves behind. Pictures are drawn and encoded by another thread, up to DRAWN_BEHIND frames
-    later.
-
-    Args:
-        stream: closed at the end. most: frames, at most.
-        progress: called with the number of frames done.
-        stopped: called after each frame; True ends the clip there, as if it were shorter.
-
-    Raises what the stream raises, and OutputError; the message says where the lines so far are.
+    which a failure or a kill leaves behind. Pictures are drawn by another thread. `progress` gets the number of frames
+    done; `stopped` is asked after each. Raises what the stream raises, and OutputError.
     """
     import numpy as np
 

@@ -86,7 +86,7 @@ def view(
 
 @contextmanager
 def _leading_to(address: str) -> Iterator[str]:
-    """A file of this account alone that sends the browser on: its command line, every account can read."""
+    """A file of this account alone that sends the browser on: every account can read its command line."""
     with TemporaryDirectory(prefix="foveate-") as folder:
         file = Path(folder) / "open.html"
         file.touch(0o600)

@@ -93,7 +93,6 @@ def zoom(
 
 
 def _answer(record: dict[str, Any]) -> str:
-    """For the table: found, or how much of the image was looked at in vain."""
     confidence = f"{record['confidence']:.2f}"
     if record["detected"]:
         return f"found, {confidence}"
@@ -103,7 +102,6 @@ def _answer(record: dict[str, Any]) -> str:
 
 
 def _look_closer(scene: Any, query: str, share: float, sure: float, out: Path, image: Path) -> tuple[Any, Any]:
-    """-> (the scene with what was encoded for this query, its record)."""
     from foveate.tiles.search import look
     from foveate.viz import look_page
 

@@ -3,16 +3,12 @@
     for frame in foveate.video.stream("clip.mp4", "the dog", budget=128):
         frame.index, frame.time, frame.relevance, frame.kept, frame.kept_new, frame.keyframe, frame.confidence
 
-* streams: a clip and questions -> frames
-* state: one frame from the state before
-* decode: files (PyAV, the extra `video`), folders, arrays -> pictures with their times; a clip as a few frames
-* flow: motion between two frames (DIS, or any function), and what a picture shows that needs no question
-* propagation: encoded features, seen again where the motion took them, with their confidence
-* refresh: when to encode again, and which parts
-* words: what was read in a keyframe, followed in the frames after it
+* streams: a clip and questions -> frames; state: one frame from the state before
+* decode: files (PyAV, the extra `video`), folders, arrays -> pictures with their times; export: writes clips
+* flow: motion between two frames; propagation: encoded features where the motion took them; refresh: when to encode
+  again, and which parts; words: what was read in a keyframe, in the frames after it
 * temporal: smoothing of maps, hysteresis of kept cells, what a model has not been sent yet
 * volumes: frames as one block in time and space
-* export: writes clips
 """
 
 from foveate.video.decode import open_clip

@@ -1,8 +1,8 @@
 """Moving pictures -> upright RGB uint8 [H, W, 3], one at a time, each with its time: files (PyAV), folders, arrays.
 
-Times are presentation timestamps (`Clock`). What cannot be decoded is left out and counted in `skipped`. Where a
-stream does not name its colour matrix, large pictures are BT.709 and others BT.601. Turns by 90 degrees and mirrors are
-applied. Not covered: tone mapping of HDR, pixels that are not square, seeking, interlaced pictures.
+What cannot be decoded is left out and counted in `skipped`. Where a stream does not name its colour matrix, large
+pictures are BT.709 and others BT.601. Turns by 90 degrees and mirrors are applied. Not covered: tone mapping of HDR,
+pixels that are not square, seeking, interlaced pictures.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
         return self._source.skipped
 
     def __next__(self) -> TimedPicture:
-        """The next picture. Raises VideoError after `close`, or where it cannot be read."""
+        """Raises VideoError after `close`, or where the next picture cannot be read."""
         if self.closed:
             raise VideoError(
                 f"the clip '{self.name}' is closed", expected="an open clip", fix="open it again with open_clip"
@@ -157,7 +157,6 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
         self.close()
 
     def close(self) -> None:
-        """Let go of the file. May be called twice."""
         self.closed = True
         with self._reading:
             self._first = None
@@ -173,9 +172,8 @@ def open_clip(source: ClipSource, *, long_side: int | None = None, rate: float |
         long_side: pictures larger than this are scaled down to it.
         rate: pictures a second of a folder or of arrays without times; 24 by default.
 
-    Raises:
-        VideoNotFoundError: no such file, a URL, no images in the folder.
-        VideoError: not a video, no picture in it. MissingExtraError: PyAV is not installed. OptionError.
+    Raises VideoNotFoundError (no such file, a URL, no images in the folder), VideoError (not a video, no picture in
+    it), MissingExtraError (PyAV), OptionError.
     """
     if long_side is not None:
         check_int("long_side", long_side, fix="pass 512")
@@ -233,11 +231,7 @@ def _open_path(text: str, long_side: int | None, rate: float | None) -> ClipRead
     return FileReader(path, long_side)
 
 
-# --- what a clip is read from -----------------------------------------------------------------------------------------
-
-
 class ClipReader:
-    """What a clip is read from."""
 
     name: str
     ahead = False
@@ -297,9 +291,6 @@ class ImageReader(ClipReader):
                 fix = f"{cause.fix}; any frame that foveate.load_image(frame) takes will do"
                 raise VideoError(f"frame {number}: {cause.received}", expected=cause.expected, fix=fix) from cause
             yield at, shrink(rgb, self._long_side)
-
-
-# --- video files ------------------------------------------------------------------------------------------------------
 
 
 def import_pyav(what: str = "reading a video file") -> Any:
@@ -431,9 +422,6 @@ def _read_turn(frame: Any) -> tuple[int, int, int, int]:
     right = np.abs(turn - near).max() < 0.01 and (lengths.sum(0) == 1).all() and (lengths.sum(1) == 1).all()
     a, b, c, d = near.ravel().tolist() if right else (1, 0, 0, 1)
     return a, b, c, d
-
-
-# --- a clip as a few frames -------------------------------------------------------------------------------------------
 
 
 def pick(source: ClipSource | VideoClip, fps: float = 2.0, *, long_side: int | None = None) -> list[TimedPicture]:

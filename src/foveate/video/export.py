@@ -30,11 +30,7 @@ def name_part(path: Path) -> Path:
 class ClipWriter(AbstractContextManager["ClipWriter"]):
     """Write pictures to an MP4 or MKV file. Leaving the `with` block by an exception removes what was written.
 
-    Args:
-        path: ends in .mp4 or .mkv. Its folder must exist.
-        size: (H, W) of the pictures; an odd one gets its last row or column once more.
-        rate: usual pictures a second.
-
+    size: (H, W) of the pictures; an odd one gets its last row or column once more. rate: usual pictures a second.
     Raises OutputError where the file cannot be made, OptionError, MissingExtraError.
     """
 
@@ -141,7 +137,6 @@ class ClipWriter(AbstractContextManager["ClipWriter"]):
             raise
 
     def discard(self) -> None:
-        """Remove what was written."""
         container, self._container = self._container, None
         with contextlib.suppress(*self._failures):
             if container is not None:

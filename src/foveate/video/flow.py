@@ -1,6 +1,4 @@
-"""Optical flow from a frame back to an earlier one, where it can be trusted; and what a frame shows without a
-question.
-
+"""Optical flow from a frame back to an earlier one, where it can be trusted; and what needs no question.
     F_current(p) = F_earlier(p + flow(p))
 
 A flow is float32 [h, w, 2] of (dy, dx) in samples of its own plane; sample (0, 0) has its centre at (0.5, 0.5).
@@ -210,7 +208,7 @@ def look(rgb: NDArray[np.uint8], before: Sight | None = None, model: FlowModel |
 
 
 def find_passage(current: View, earlier: View, model: FlowModel) -> Passage:
-    """How the current view follows from the earlier one, by the flow of a model in both directions."""
+    """By the flow of a model in both directions."""
     flow, back = estimate_flow(model, current, earlier), estimate_flow(model, earlier, current)
     uncovered, unlike = check_flow(current, earlier, flow, back)
     trust = to_confidence(unlike) * (is_inside(flow) & ~uncovered)

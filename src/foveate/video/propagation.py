@@ -1,7 +1,7 @@
 """Features that are encoded once and propagated along the motion.
 
-A `Layer` is what was encoded in one frame, the whole of it (a keyframe) or a part, in that frame's coordinates, with
-the flow back to it. Its confidence at a place, 0 to 1, is the product of
+A `Layer` is what was encoded in one frame, or a part of it, in that frame's coordinates, with the flow back to it. Its
+confidence at a place, 0 to 1, is the product of
 
 * not hidden: nowhere on the way was it covered (forward and backward flow agree);
 * inside: the flow points into the frame that was encoded;

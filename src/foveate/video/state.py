@@ -262,11 +262,8 @@ def step(
 ) -> tuple[State, Frame]:
     """The next frame; its index, time and seconds are filled in by the caller.
 
-    Args:
-        before: from the frame before; None for the first.
-        picture: uint8 [H, W, 3], or what `look` saw in it. name: of the frame, for messages.
-        queries: texts that the encoder can read. time: of the frame, in seconds.
-        gaze: where a person looks, (y, x) in pixels of the picture; None for nowhere.
+    picture: uint8 [H, W, 3], or what `look` saw in it. time: of the frame, in seconds. gaze: where a person looks,
+    (y, x) in pixels of the picture.
     """
     sight = picture if isinstance(picture, Sight) else look(picture)
     rgb = sight.rgb
@@ -366,7 +363,6 @@ def _add_parts(
 
 
 def _encode_part(given: StepInput, box: Box, before: State, side: float) -> tuple[Layer, Basis]:
-    """A part of the frame, encoded with its surroundings, and a basis with room for what is new in it."""
     grid, basis, encoder = before.texture.grid, before.basis, given.settings.encoder
     h, w = grid.shape
     cells = (max(0, box[0] - RAMP), max(0, box[1] - RAMP), min(h, box[2] + RAMP), min(w, box[3] + RAMP))

@@ -1,7 +1,7 @@
 """A clip and a question in, a frame at a time out: which cells of each picture to spend tokens on.
 
-`Stream` is the only thing here that changes with time; each frame is made by `state.step`, which is pure. Of a file or
-a folder one thread decodes the next few pictures, and another looks for motion in them.
+`Stream` is the only thing here that changes with time. Of a file or a folder one thread decodes the next few pictures,
+and another looks for motion in them.
 """
 
 from __future__ import annotations
@@ -120,7 +120,6 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
         self.close()
 
     def close(self) -> None:
-        """Let go of the clip. May be called twice."""
         self.clip.close()
         if isinstance(self._seen, Ahead):
             self._seen.close()

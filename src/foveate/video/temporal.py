@@ -1,5 +1,4 @@
-"""What carries over between frames: smoothed maps, an advantage for cells kept before, gaze, what the model already
-received.
+"""What carries over between frames: smoothed maps, kept cells, gaze, what the model already received.
 
     map     <- (1 - s) fresh + s (t propagated + (1 - t) fresh)   s: smoothing; t: trust in the motion, 0 to 1
     looks   <- 0.9 propagated + 0.1 kept                           the channel "fixation"
@@ -7,7 +6,6 @@ received.
     gaze    <- max(propagated / 2^(seconds / 0.5), now)            now: where a person looks, the channel "gaze"
     sent    : of the kept cells those that look different from what was last sent from their place
 
-`python -m benchmarks video` compares `sent` with other rules.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ class Motion(Frozen):
         return float((self.trust < 0.5).mean())
 
     def in_pixels(self, grid: Grid) -> tuple[Floats, Floats]:
-        """The channels "flow_y" and "flow_x": how far each cell came since, down and right, in pixels."""
+        """The channels "flow_y" and "flow_x": how far each cell came, down and right, in pixels."""
         down, right = np.float32(grid.height / grid.h), np.float32(grid.width / grid.w)
         return -self.flow[..., 0] * down, -self.flow[..., 1] * right
 

@@ -43,7 +43,7 @@ class Writing(Frozen):
 
 
 def read_frame(rgb: NDArray[np.uint8], name: str, time: float, reader: WordReader) -> Writing:
-    """Read a frame. Raises OptionError, which names the frame, and MissingExtraError."""
+    """Raises OptionError, which names the frame, and MissingExtraError."""
     try:
         words = read_words(rgb, reader)
     except OptionError as cause:
@@ -105,7 +105,6 @@ def _scale(luma: Luma, size: tuple[int, int]) -> Floats:
 
 
 def _find_corners(luma: Luma, box: Floats) -> Floats:
-    """-"""
     y0, x0 = np.floor(box[:2]).astype(int)
     y1, x1 = np.ceil(box[2:]).astype(int)
     found: Any = cv2.goodFeaturesToTrack(np.ascontiguousarray(luma[y0:y1, x0:x1]), CORNERS, 0.05, 3)
@@ -123,7 +122,6 @@ def _track(before: Luma, after: Luma, points: Floats) -> tuple[Floats, NDArray[n
 
 
 def _fit(was: Floats, now: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """-"""
     matrix = np.eye(2, 3, dtype=np.float32)
     if len(was) >= 4:
         found, follows = cv2.estimateAffinePartial2D(was, now, method=cv2.RANSAC, ransacReprojThreshold=APART)

@@ -36,10 +36,10 @@ def make_app(
     token: str | None = None,
     limits: RequestLimits = LIMITS,
 ) -> Starlette:
-    """The application for a target (`opening.open_target`). `app.state.prepare()` loads what questions will need.
+    """The application for a target; `app.state.prepare()` loads what questions will need.
 
-    model: that answers questions (`models.load_late`). hosts: names of this machine in the Host header; None takes any,
-    which only a token makes safe. token: what every request must bring. limits: of requests (guard.py).
+    hosts: names of this machine in the Host header; None takes any, which only a token makes safe. token: what every
+    request must bring.
     """
     encoding = target.encoding
     pictures = Pictures(lambda id: target.find(id) or find_example(id), encoding)
@@ -63,10 +63,7 @@ class AskedFile(Asked):
 
 
 def page_routes(session: Mapping[str, Any]) -> list[Operation]:
-    """The page, its files, the session as JSON, and the description of the service.
-
-    session: kind, name, first (`Target.session`), encoding, reads, model.
-    """
+    """The page, its files, the session as JSON (`Target.session` and more), and the description of the service."""
 
     def page(asked: AskedFile) -> Response:
         file = STATIC / asked.name

@@ -1,7 +1,6 @@
-"""A clip: its pictures by number, and the answers of `foveate.video.stream` for each frame.
+"""A clip: its pictures by number, and the answers of `foveate.video.stream` for each frame, kept up to so many bytes.
 
 A request for frames advances the stream for a moment and answers with the frames made; the page asks again for more.
-Pictures and answers are kept up to a number of bytes.
 """
 
 from __future__ import annotations
@@ -47,14 +46,13 @@ SUFFIXES = frozenset(
 
 
 def is_clip(path: Path) -> bool:
-    """Whether a path has the name of a video file. (A folder of frames is a clip only with --clip.)"""
+    """Whether a path has the name of a video file; a folder of frames is a clip only with --clip."""
     return path.suffix.lower() in SUFFIXES and path.is_file()
 
 
 class ClipPictures:
-    """Pictures of a clip by number, decoded in order; for an earlier one decoding begins again.
-
-    id: 24 hexadecimal digits. count: pictures in the clip; None until the end was reached.
+    """Pictures of a clip by number, decoded in order; for an earlier one decoding begins again. `count`: None until the
+    end was reached.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,7 +68,7 @@ class ClipPictures:
         return open_clip(self._path, long_side=LONG_SIDE)
 
     def describe(self) -> dict[str, Any]:
-        """What the page is told: id; frames, as the file promises, or None; rate a second; longSide of its pictures."""
+        """id; frames, as the file promises, or None; rate a second; longSide of its pictures."""
         with self.open() as clip:
             return {"id": self.id, "frames": clip.frames, "rate": clip.rate, "longSide": LONG_SIDE}
 
@@ -82,7 +80,6 @@ class ClipPictures:
             return self._jpegs[number]
 
     def rgb(self, number: int) -> NDArray[np.uint8]:
-        """A picture as it was decoded, uint8 [H, W, 3]. Raises ImageNotFoundError."""
         with self._lock:
             return self._read(number)
 
@@ -142,10 +139,7 @@ class AskedPicture(AskedImage):
 
 
 class ClipRun:
-    """The stream of a clip for some questions: every frame once. One thread at a time, under its lock.
-
-    next: number of the frame that comes next. ended: whether there is none.
-    """
+    """The stream of a clip for some questions: every frame once. One thread at a time, under its lock."""
 
     def __init__(self, clip: VideoClip, asked: ClipQuestions, encoding: SessionEncoding = USUAL) -> None:
         self.lock = threading.Lock()
@@ -170,7 +164,6 @@ class ClipRun:
 
 
 class ClipRuns:
-    """Answers of a clip's stream, by questions and number of the frame."""
 
     def __init__(self, pictures: ClipPictures, encoding: SessionEncoding = USUAL) -> None:
         self._pictures, self._encoding = pictures, encoding
@@ -181,8 +174,7 @@ class ClipRuns:
     def frames(self, asked: ClipQuestions, first: int, most: int = MOST) -> Message:
         """Frames from a number on: the known ones, and what can be made in MOMENT seconds; perhaps none.
 
-        Header: frames (`describe_frame`); reached, the frame that the run makes next; count, of the clip, or None where
-        the end was not reached. Raises QueryError, BudgetError.
+        `reached`: the frame that the run makes next. `count`: of the clip, or None where the end was not reached.
         """
         run = self._run(asked)
         with run.lock:
@@ -269,7 +261,6 @@ def _count_bytes(message: Message) -> int:
 
 
 def clip_routes(pictures: ClipPictures, runs: ClipRuns) -> list[Operation]:
-    """Operations of a clip: how many pictures there are as far as that is known, one of them, `ClipRuns.frames`."""
 
     def check(id: str) -> None:
         if id != pictures.id:

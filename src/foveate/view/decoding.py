@@ -1,7 +1,8 @@
 """Uploads are decoded in a separate process (`python -m foveate.view.decoding`), as a hostile image may break decoders.
 
-That process has limits of memory and time, and can open no files. If it dies, the next image gets a new one. Messages
-of both sides are 8 bytes of length, little-endian, and so many bytes: the file, or wire.py's arrays.
+It has limits of memory and time, and can open no files. Messages of both sides are 8 bytes of length, little-endian,
+and
+so many bytes: the file, or wire.py's arrays.
 """
 
 from __future__ import annotations
@@ -27,10 +28,7 @@ COMMAND = (sys.executable, "-P", "-m", "foveate.view.decoding")  # -P: no module
 
 
 class Decoder:
-    """`load_image` of untrusted bytes, one image at a time; safe from many threads.
-
-    seconds: that one image may take. memory: bytes of addresses that the process may have (not limited on Windows).
-    """
+    """`load_image` of untrusted bytes, one image at a time, for many threads. No limit of memory on Windows."""
 
     def __init__(self, seconds: float = SECONDS, memory: int = MEMORY) -> None:
         self._seconds, self._memory = seconds, memory
@@ -38,7 +36,6 @@ class Decoder:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the process now, and not with the first image."""
         with self._lock:
             self._running()
 
@@ -77,7 +74,7 @@ class Decoder:
 
 
 def _environment() -> dict[str, str]:
-    """This process's, with one thread: the stacks of more would count as memory."""
+    # with one thread: the stacks of more would count as memory
     return {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -105,7 +102,6 @@ def _picture(message: bytes, name: str) -> Picture:
 
 
 def call_by_name(received: str, name: str) -> str:
-    """An error of `load_image` about bytes, with the name of the file."""
     return received.replace("'bytes'", f"'{name}'", 1)
 
 

@@ -1,6 +1,5 @@
-"""Operations for browsing images of a folder or store; and a folder as what the viewer shows.
-
-A folder is listed without reading a file; small pictures are made on request. Names of files are sent, never paths.
+"""Operations for browsing images of a folder or store; and a folder as what the viewer shows. A folder is listed
+without reading a file. Names of files are sent, never paths.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ SIDE = 320  # pixels along the long side of a small picture
 
 @dataclass(frozen=True)
 class Listing:
-    """A page of a list. total: images of all pages. images: id and name of each. place: of the image asked for."""
+    """A page of a list: how many images all pages have, id and name of each here, the place of the image asked for."""
 
     total: int
     images: Sequence[tuple[str, str]]
@@ -44,7 +43,7 @@ class Listing:
 
 
 class AskedPage(Asked):
-    """A page of a list: those with `part` in their names. of: an id whose place in the list is wanted."""
+    """A page of the images with `part` in their names; `of`: an id whose place in the list is wanted."""
 
     offset: Annotated[int, Field(ge=0, le=OFFSET), *WHOLE] = 0
     limit: Annotated[int, Field(ge=0, le=MOST), *WHOLE] = 100
@@ -53,7 +52,7 @@ class AskedPage(Asked):
 
 
 def gallery_routes(list_page: Callable[[AskedPage], Listing], thumbnail: Callable[[str], bytes]) -> list[Operation]:
-    """The operations of a list. list_page: offset 0 without a part lists anew. thumbnail: id -> a small JPEG."""
+    """list_page: offset 0 without a part lists anew. thumbnail: id -> a small JPEG."""
 
     def page(asked: AskedPage) -> dict[str, Any]:
         found = list_page(asked)
@@ -77,7 +76,6 @@ class FolderListing:
     files: Mapping[str, Source]
 
     def page(self, asked: AskedPage) -> Listing:
-        """A page; letters match in either case."""
         names = ((id, shown_name(source.name)) for id, source in self.files.items())
         found = [(id, name) for id, name in names if asked.part.casefold() in name.casefold()]
         place = next((i for i, (id, _) in enumerate(found) if id == asked.of), None)
@@ -89,7 +87,7 @@ class FolderListing:
 
 
 def open_folder(path: Path) -> Target:
-    """A folder as a target. Raises ImageNotFoundError where no image is in it."""
+    """Raises ImageNotFoundError where no image is in it."""
     listing = list_folder(path)
     if not listing.files:
         raise ImageNotFoundError(

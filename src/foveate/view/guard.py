@@ -1,10 +1,9 @@
 """Checks before every operation: who may ask, how much, and for how long; and security headers of answers.
 
-* Who: the Host header must name this machine, against DNS rebinding. Requests of other sites' pages are refused, and no
-  answer allows them (no CORS). Where other machines can connect, a random token is needed, in a cookie or a header.
+* Who: the Host header must name this machine, against DNS rebinding. Requests of other sites' pages are refused (no
+  CORS). Where other machines can connect, a random token is needed, in a cookie or a header.
 * How much: bodies are counted while they come, each and all together; requests beyond a number wait.
-* How long: late bodies and answers are given up. Slow clients are dropped in server.py.
-* The browser runs scripts of this server alone, makes no markup of text, and shows the page in no frame.
+* How long: late bodies and answers are given up; server.py drops slow clients.
 """
 
 from __future__ import annotations
@@ -64,7 +63,6 @@ LIMITS = RequestLimits()
 
 
 class Refusal(Exception):  # noqa: N818  # an answer, and no error of the program
-    """A request that ends here."""
 
     def __init__(self, status: int, received: str, expected: str, fix: str) -> None:
         super().__init__(received)
@@ -129,7 +127,6 @@ class Guard:
             self._held -= len(body)
 
     async def _read(self, receive: Receive, headers: Headers, body: bytearray, most: int) -> None:
-        """Read a body within the limits, by the length it declares and by the bytes that come."""
         said = headers.get("content-length", "0")
         if not said.isdecimal() or int(said) > most:
             raise _too_large(most)
@@ -148,7 +145,6 @@ class Guard:
 
 
 class _Again:
-    """A body that was read, as `receive` of an application."""
 
     def __init__(self, body: bytes, receive: Receive) -> None:
         self._body: bytes | None = body
@@ -162,7 +158,7 @@ class _Again:
 
 
 class _Outgoing:
-    """`send` with the headers of every answer, which knows whether one has begun."""
+    """`send` with the headers of every answer."""
 
     def __init__(self, send: Send) -> None:
         self._send, self._begun = send, False
@@ -177,7 +173,7 @@ class _Outgoing:
         await self._send(message)
 
     async def instead(self, answer: Response, scope: Scope, receive: Receive) -> None:
-        """Send an answer of the guard; if another has begun already, end the connection."""
+        """Send an answer of the guard; one that has begun already ends the connection."""
         if self._begun:
             raise ConnectionAbortedError("an answer that could not be finished")
         await answer(scope, receive, self)
@@ -193,7 +189,7 @@ def _check_host(headers: Headers, hosts: frozenset[str] | None) -> None:
 
 
 def _check_site(scope: Scope, headers: Headers) -> None:
-    """Refuse what pages of other sites ask; a link to the page itself may stand anywhere."""
+    """A link to the page itself may stand on any site."""
     site, origin = headers.get("sec-fetch-site", "none"), headers.get("origin")
     link = scope["method"] == "GET" and scope["path"] == "/" and headers.get("sec-fetch-mode") == "navigate"
     ours = origin is None or origin.partition("://")[2] == headers["host"]
@@ -229,7 +225,6 @@ def _entrance(token: str) -> Response:
 
 
 def _spoken(scope: Scope, refusal: Refusal) -> Response:
-    """An error for the page, or for a person who reads it in the browser."""
     if scope["path"].startswith("/api/"):
         answer = refused(refusal.status, refusal.received, refusal.expected, refusal.fix)
     else:
@@ -245,7 +240,6 @@ def _too_large(most: int) -> Refusal:
 
 @asynccontextmanager
 async def _in_time(seconds: float, status: int, received: str) -> AsyncIterator[None]:
-    """A block that must end in time, or the request is refused."""
     try:
         async with asyncio.timeout(seconds):
             yield

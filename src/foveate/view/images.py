@@ -1,6 +1,5 @@
-"""Operations on one image: upload, description, pixels, channels; and the sample photographs.
-
-Channels are computed for each request and not kept with the texture: planes of pixels are large.
+"""Operations on one image: upload, description, pixels, channels (computed anew each time: planes of pixels are large);
+and the sample photographs.
 """
 
 from __future__ import annotations
@@ -57,14 +56,12 @@ UPLOAD = {
 
 
 class AskedPlane(AskedImage):
-    """A channel, after so many halvings."""
 
     name: Annotated[str, Field(max_length=200)]
     level: Annotated[int, Field(ge=0, le=MAX_LEVEL), *WHOLE] = 0
 
 
 def image_routes(pictures: Pictures) -> list[Operation]:
-    """Operations on the images of a session."""
 
     async def upload(asked: Asked, request: Request) -> dict[str, str]:
         name = file_name(request.headers.get("x-file-name", ""))
@@ -96,13 +93,11 @@ def image_routes(pictures: Pictures) -> list[Operation]:
 
 
 def file_name(header: str) -> str:
-    """The name in a percent-encoded header: without folders, printable, at most NAME characters."""
     name = re.split(r"[/\\]", unquote(header, errors="replace"))[-1]
     return "".join(each for each in name if each.isprintable())[:NAME].strip() or "image"
 
 
 def describe_image(id: str, texture: Texture) -> Message:
-    """What the page needs of an image, whatever is asked."""
     grids, arrays = describe_grids(texture)
     words = [{"text": word.text, "box": list(map(float, word.box))} for word in texture.words or ()]
     lost = isinstance(texture, StoredTexture) and not texture.original
@@ -123,24 +118,21 @@ def describe_image(id: str, texture: Texture) -> Message:
     return header, arrays
 
 
-# --- channels ---------------------------------------------------------------------------------------------------------
-
-
 def channel_names(texture: Texture) -> tuple[str, ...]:
-    """The 40 channels, and what else the texture has; without what is derived from pixels, if that takes seconds."""
+    """Of full40, then others; without those derived from pixels, if that takes seconds."""
     derived = tuple(each.name for each in DERIVED) if texture.grid.height * texture.grid.width <= MOST else ()
     return tuple(dict.fromkeys((*FULL40.names, *texture.built, *derived)))
 
 
 def describe_channels(texture: Texture, grid: Grid) -> Message:
-    """What every channel is, and its values at the cells of a grid: float16 [channels, cells], as `Texture.tokens`."""
+    """Values at the cells of a grid: float16 [channels, cells], as `Texture.tokens`."""
     names = channel_names(texture)
     table = replace(texture).tokens(grid, Layout("viewer", names), dtype=np.float16)
     return {"channels": [describe_channel(texture, name) for name in names]}, {"values": table.T}
 
 
 def describe_channel(texture: Texture, name: str) -> dict[str, Any]:
-    """A channel for people, as JSON; `low` and `high` are None where it has no bound."""
+    """For JSON; `low` and `high` are None where it has no bound."""
     channel = texture.describe(name)
     first, last = levels_of(native_shape(channel.native, texture.grid))
     return {
@@ -159,7 +151,7 @@ def describe_channel(texture: Texture, name: str) -> dict[str, Any]:
 
 
 def levels_of(shape: tuple[int, int]) -> tuple[int, int]:
-    """The finest and the coarsest mip level that the page is shown of a plane of this native shape."""
+    """The finest and the coarsest mip level that the page is shown."""
 
     def samples(level: int) -> int:
         return math.prod(-(-side // 2**level) for side in shape)
@@ -181,9 +173,6 @@ def describe_plane(texture: Texture, name: str, level: int) -> Message:
     return {"name": name, "level": level}, {"plane": np.clip(plane, -HALF_END, HALF_END).astype(np.float16)}
 
 
-# --- photographs to begin with ----------------------------------------------------------------------------------------
-
-
 @cache
 def example_files() -> Mapping[str, Path]:
     return MappingProxyType({file_id(PHOTOS / name): PHOTOS / name for name in QUESTIONS})
@@ -195,7 +184,6 @@ def find_example(id: str) -> ImageEntry | None:
 
 
 def list_examples(asked: Asked) -> dict[str, Any]:
-    """{"examples": [{id, name, questions}]}."""
     found = example_files().items()
     return {"examples": [{"id": id, "name": path.name, "questions": QUESTIONS[path.name]} for id, path in found]}
 

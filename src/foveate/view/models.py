@@ -1,7 +1,5 @@
-"""A vision-language model's answers, beside the visual tokens that it saw.
-
-It is loaded in a thread, answers one question at a time, and stops where the request is given up. Its tokens are chosen
-by the relevance that /api/score would send.
+"""A vision-language model's answers, beside the visual tokens that it saw: those of the relevance that /api/score
+sends. It loads in a thread, answers one question at a time, and stops where the request is given up.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ POLL = 0.1  # seconds between looks whether somebody still waits
 
 @dataclass(frozen=True)
 class LateModel:
-    """A model that may still be loading. name: for people; of a folder only its last part."""
+    """A model that may still be loading; of a folder its name is the last part only."""
 
     name: str
     vlm: Future[VLM]
@@ -56,7 +54,7 @@ class AskedAnswer(AskedQuestion):
 
 
 def load_late(name: str, encoder: str | None = None) -> LateModel:
-    """Begin to load a checkpoint, by Hub name or folder, with `foveate.vlm.load`. encoder: that of the session."""
+    """Begin to load a checkpoint in a thread; `encoder` is that of the session."""
     made: Future[VLM] = Future()
 
     def work() -> None:
@@ -77,7 +75,6 @@ def model_name(name: str) -> str:
 
 
 def model_routes(pictures: Pictures, model: LateModel | None) -> list[Operation]:
-    """Operations of the model."""
     one = CapacityLimiter(1)
     encoded: LRUCache[str, EncodedImage] = LRUCache(IMAGES)
 
@@ -123,7 +120,7 @@ def model_routes(pictures: Pictures, model: LateModel | None) -> list[Operation]
 def answer(
     vlm: VLM, encoded: EncodedImage, question: AskedAnswer, stop: threading.Event, encoder: str | None = None
 ) -> tuple[Prepared, Answer]:
-    """Ask a model, until `stop` is set: then the answer is what it has so far. encoder: as for `score`."""
+    """Ask a model, until `stop` is set: then the answer is what it has so far."""
     from transformers import StoppingCriteriaList
 
     from foveate.vlm import Turn
@@ -143,10 +140,7 @@ def answer(
 
 
 def describe_model_answer(prepared: Prepared, said: Answer) -> Message:
-    """What the page gets of an answer: text, counts, seconds, the grids of visual tokens, and which of each were kept.
-
-    A grid's box is (y0, x0, y1, x1) in pixels of the image; it may show a part of it, or reach beyond it.
-    """
+    """For the page. A grid's box is (y0, x0, y1, x1) in pixels of the image, of which it may show a part."""
     grids = said.layouts[0].grids
     header = {
         "text": said.text,

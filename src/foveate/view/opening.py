@@ -19,7 +19,7 @@ TEXTURE = ".safetensors"
 
 
 def open_target(path: Path | None, clip: bool = False, encoding: SessionEncoding = USUAL) -> Target:
-    """clip: a folder is a clip, too. encoding: of images without a texture. Raises OptionError, ImageError, ..."""
+    """encoding: of images without a texture. Raises OptionError, ImageError, ..."""
     return replace(_open(path, clip, encoding), encoding=encoding)
 
 

@@ -1,7 +1,6 @@
-"""Operations on questions: the map on each grid of the page, and why it looks so.
+"""Operations on questions: the map on each grid of the page, in float32 as `allocate` has it, and why it looks so.
 
-The browser allocates, so it gets the map in float32 as `allocate` has it; "auto" is a number for each grid. A request
-brings its context (a gaze, a dialogue: vlm/context.py), as the server keeps no state of a page.
+A request brings its context (a gaze, a dialogue: vlm/context.py), as the server keeps no state of a page.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ Seen = Annotated[float, Field(strict=True, ge=0)]
 
 @dataclass(frozen=True)
 class NamedGrid:
-    """A grid of cells or visual tokens that the page offers. name: short, in addresses. label: for people."""
+    """A grid of cells or visual tokens: a name for addresses, a label for people."""
 
     name: str
     label: str
@@ -54,7 +53,7 @@ class NamedGrid:
 
 
 def grids_of(grid: Grid) -> list[NamedGrid]:
-    """The grids over an image: its cells, and those of the usual vision-language models."""
+    """The texture's cells, and the tokens of the usual vision-language models."""
 
     def patches(side: int) -> Grid:
         rows, columns = (max(1, round(length / side)) for length in (grid.height, grid.width))
@@ -87,13 +86,11 @@ class AskedContext(Asked):
 
 
 class AskedQuestion(AskedContext):
-    """A question about an image."""
 
     query: Text
 
 
 class AskedReasons(AskedQuestion):
-    """A question whose reasons are wanted, on one grid."""
 
     grid: GridName = "cells"
 
@@ -109,7 +106,6 @@ class AskedGrid(AskedImage):
 
 
 def question_routes(pictures: Pictures) -> list[Operation]:
-    """Operations of questions about the images of a session."""
     encoder = pictures.encoding.encoder
 
     def ask(asked: AskedQuestion) -> tuple[Relevance, Prior | None]:
@@ -140,7 +136,7 @@ def question_routes(pictures: Pictures) -> list[Operation]:
 
 
 def find_grid(cells: Grid, name: str) -> Grid:
-    """One of the grids over an image, by its name (`grids_of`). Raises OptionError."""
+    """By its name (`grids_of`). Raises OptionError."""
     grids = {each.name: each.grid for each in grids_of(cells)}
     return grids[check_choice("grid", name, tuple(grids), fix="'cells' is the texture's own")]
 
@@ -159,7 +155,7 @@ def describe_grids(texture: Texture) -> tuple[list[dict[str, Any]], dict[str, ND
 
 
 def describe_relevance(relevance: Relevance) -> Message:
-    """What the browser gets of an answer: a header, and the map on each grid as float32 `map:NAME`."""
+    """A header, and the map on each grid as float32 `map:NAME`."""
     light = replace(relevance, features=None, parts={}, reasons={}, texture=None)
     arrays, auto = {}, {}
     for each in grids_of(relevance.grid):
@@ -170,7 +166,6 @@ def describe_relevance(relevance: Relevance) -> Message:
 
 
 def describe_answer(relevance: Relevance, auto: dict[str, int]) -> dict[str, Any]:
-    """An answer without its map. auto: the automatic budget on each grid."""
     return {
         "query": relevance.query,
         "confidence": relevance.confidence,
@@ -188,16 +183,12 @@ def describe_answer(relevance: Relevance, auto: dict[str, int]) -> dict[str, Any
 
 
 def is_unread(relevance: Relevance) -> bool:
-    """Whether a question asks for what is written, and the image was not read."""
     texture = relevance.texture
     return texture is not None and texture.words is None and read_question(relevance.query).writing
 
 
 def describe_reasons(relevance: Relevance, grid: Grid) -> Message:
-    """What entered the map, on a grid: float32 [h, w] each, as exact as `Allocation.why`.
-
-    `reason:NAME` of `Relevance.reasons`, in order; `phrase:TEXT` of `Relevance.parts`; `logits`, the raw score.
-    """
+    """What entered the map, on a grid, float32 [h, w] each: `reason:NAME`, `phrase:TEXT`, and `logits`."""
     moved = replace(relevance, features=None, texture=None).on(grid)
     header = {"reasons": list(moved.reasons), "phrases": list(moved.parts), "weights": dict(moved.weights)}
     reasons = {f"reason:{name}": plane for name, plane in moved.reasons.items()}
@@ -205,13 +196,12 @@ def describe_reasons(relevance: Relevance, grid: Grid) -> Message:
 
 
 def describe_points(texture: Texture, grid: Grid) -> Message:
-    """What `Coverage` compares on a grid: `points`, float32 [cells, r]."""
+    """`points`, float32 [cells, r]."""
     features = resize_map(texture.coordinates().reshape(*texture.grid.shape, -1), grid.shape)
     return {}, {"points": to_typical_distance(features.reshape(grid.count, -1))}
 
 
 def describe_prior(prior: Prior | None) -> dict[str, Any]:
-    """Its name and weight; None and 0 where there is none."""
     return {"prior": None if prior is None else prior.name, "weight": 0.0 if prior is None else prior.weight}
 
 

@@ -67,7 +67,7 @@ class Watched(H11Protocol):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0 is a free one. Raises OptionError where the system does not give it."""
+    """A socket that listens; port 0 is a free one. Raises OptionError."""
     check_int("--port", port, 0, 65535, fix="leave it out, which takes a free one")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -99,7 +99,7 @@ def is_local(host: str) -> bool:
 
 
 def name_of(listening: socket.socket) -> str:
-    """Host and port that a browser can open; for 0.0.0.0 those of the network that leads out of the machine."""
+    """Host and port for a browser; of 0.0.0.0 those of the network that leads out of the machine."""
     host, port = listening.getsockname()[:2]
     if ipaddress.ip_address(host).is_unspecified:
         host = _own_address(listening.family) or socket.gethostname()

@@ -1,6 +1,5 @@
-"""The service behind the page: each `Operation` checks what comes (a pydantic model), answers it, and describes itself.
-
-The model's fields come from the address, the query string or the JSON body.
+"""The service behind the page: each `Operation` checks what comes (a pydantic model, whose fields come from the
+address, the query string or the JSON body), answers it, and describes itself.
 """
 
 from __future__ import annotations
@@ -48,9 +47,6 @@ QUOTED = re.compile(rf"""(?<=['"]){ROOT}(?:[^'"]|['"]\w)*""")  # may hold spaces
 PLAIN = re.compile(rf"""(?<![\w'":/.\\<~]){ROOT}[^\s'",;)]+""")
 
 
-# --- what comes -------------------------------------------------------------------------------------------------------
-
-
 def _to_text(text: str) -> str:
     check_text(text)
     return text
@@ -80,16 +76,13 @@ class AskedImage(Asked):
 
 
 class Operation(Route):
-    """A method of an address.
+    """A method of an address, which may have names of the model's fields in it, "/api/images/{id}".
 
     Args:
-        method, path: with names of the model's fields in it, "/api/images/{id}".
         call: the model -> the answer, in a thread; if it is async, (the model, the request) -> the answer. An answer is
             a Response, or what `answer` needs: a value for JSON, a Message, the bytes of a JPEG.
-        asked: the model.
         answer: the type of the answer's content; several for files of the page.
         takes: describes a body that is not JSON, and parameters that `call` reads by itself.
-        limiter: of threads, where there should be few.
     """
 
     def __init__(
@@ -117,7 +110,7 @@ class Operation(Route):
         self.method, self._about = method.lower(), (summary, asked, answer, status, takes)
 
     def describe(self) -> Json:
-        """In OpenAPI. Made when it is asked for, as schemas take a tenth of a second."""
+        """In OpenAPI; made when asked for, as schemas take a tenth of a second."""
         summary, asked, answer, status, takes = self._about
         content = {answer: _schema(answer)} if isinstance(answer, str) else {kind: _schema(kind) for kind in answer}
         error = {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}
@@ -150,7 +143,6 @@ async def _read(request: Request, asked: type[Asked], body: bool) -> Asked:
 
 
 def _explain(error: ValidationError, path: Mapping[str, Any]) -> FoveateError:
-    """The first fault of a request, of its address before its body."""
     fault = min(error.errors(include_url=False), key=lambda each: each["loc"][0] not in path)
     cause = fault.get("ctx", {}).get("error")
     if isinstance(cause, FoveateError):
@@ -164,9 +156,6 @@ def _explain(error: ValidationError, path: Mapping[str, Any]) -> FoveateError:
         )
     received = f"no {place}" if fault["type"] == "missing" else f"{place}={given!r}"[:200]
     return OptionError(received, expected=fault["msg"].removeprefix("Input should be "), fix="see the description")
-
-
-# --- what is answered -------------------------------------------------------------------------------------------------
 
 
 def packed(message: Message) -> Response:
@@ -187,7 +176,6 @@ def _respond(answered: Any, kind: str | Sequence[str], status: int) -> Response:
 
 
 def refused(status: int, received: str, expected: str = "", fix: str = "") -> Response:
-    """An error for the page to show."""
     error = {"received": received, "expected": expected, "fix": fix}
     text = json.dumps({"error": error})  # in ASCII: what came may hold halves of characters
     return Response(text, status, media_type=JSON)
@@ -201,7 +189,6 @@ async def refuse(request: Request, error: Exception) -> Response:
 
 
 async def refuse_route(request: Request, error: Exception) -> Response:
-    """What Starlette says of addresses and methods that are none."""
     assert isinstance(error, HTTPException)
     allowed = (error.headers or {}).get("Allow")
     expected = f"the method {allowed}" if allowed else "an address of foveate view"
@@ -219,9 +206,6 @@ def hide_paths(text: str) -> str:
     for pattern in (QUOTED, PLAIN):
         text = pattern.sub(lambda found: re.split(r"[/\\]", found[0].rstrip("/\\"))[-1], text)
     return text
-
-
-# --- its description --------------------------------------------------------------------------------------------------
 
 
 def describe_service(routes: Sequence[BaseRoute]) -> Json:

@@ -1,6 +1,5 @@
-"""A session of the viewer: what it shows (`Target`), how it encodes and asks, its images by id and their textures.
-
-An id tells nothing of a path: it is a hash of an upload's bytes, or of a file's name, size and time.
+"""A session of the viewer: what it shows (`Target`), how it encodes and asks, its images by id and their textures. An
+id is a hash of an upload's bytes, or of a file's name, size and time.
 """
 
 from __future__ import annotations
@@ -40,10 +39,7 @@ STRIP = Picture(np.resize(np.arange(256, dtype=np.uint8), (8, 512, 3)), None, "s
 
 @dataclass(frozen=True)
 class SessionEncoding:
-    """Keywords of `foveate.encode` that were named; None is its default.
-
-    encoder: also for questions. long_side: in pixels, or "native". read: whether to read, or the reader's name.
-    """
+    """Keywords of `foveate.encode` that were named; None is its default. `encoder` is also for questions."""
 
     encoder: str | None = None
     preset: PresetName | None = None
@@ -52,7 +48,6 @@ class SessionEncoding:
 
     @property
     def reads(self) -> bool:
-        """Whether images are read. Raises OptionError for no preset."""
         return bool(find_preset(self.preset).encoding.get("read") if self.read is None else self.read)
 
     @property
@@ -95,7 +90,7 @@ USUAL = SessionEncoding()
 
 @dataclass(frozen=True)
 class ImageEntry:
-    """An image that can be had: its id, a name for people, how to get it; its texture, where that is not to be made."""
+    """An image that can be had; its texture, where that is not to be made."""
 
     id: str
     name: str
@@ -105,10 +100,8 @@ class ImageEntry:
 
 @dataclass(frozen=True)
 class Target:
-    """What is shown, whatever kind it is (opening.py).
-
-    session: kind ("empty", "image", "folder", "store", "clip"), name, first (an id, or None), and what a kind adds.
-    find: the image of an id, or None. routes: of this kind alone, given the session's pictures.
+    """What is shown. session: kind ("empty", "image", "folder", "store", "clip"), name, first (an id, or None), ...
+    routes: of this kind alone, given the session's pictures.
     """
 
     session: Mapping[str, Any]
@@ -163,7 +156,7 @@ class Pictures:
         return found
 
     def texture(self, id: str) -> Texture:
-        """The texture of an image. Requests for it at the same time wait for one encoding."""
+        """Requests for one at the same time wait for one encoding."""
         return self._textures.get(id, lambda: self._make(self.source(id)))
 
     def _make(self, source: ImageEntry) -> Texture:
@@ -175,7 +168,7 @@ class Pictures:
 
 
 def file_id(path: Path) -> str:
-    """An id of a file that changes with the file, and does not tell where it is."""
+    """It changes with the file, and does not tell where it is."""
     about = path.stat()
     said = f"{os.path.abspath(path)}\0{about.st_size}\0{about.st_mtime_ns}"
     return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:24]  # not every name is Unicode

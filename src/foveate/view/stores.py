@@ -28,19 +28,18 @@ MOST_HITS = 480  # of a search; chosen by hand
 
 
 class AskedSearch(Asked):
-    """So many images of a store, for a question."""
 
     query: Text
     count: Annotated[int, Field(ge=1, le=MOST_HITS), *WHOLE] = 48
 
 
 def is_store(path: Path) -> bool:
-    """Whether a folder is a store: also one that lost its description, which its shards have, too."""
+    """A store that lost its description is one: its shards have it, too."""
     return (path / FORMAT_FILE).is_file() or bool(list_shards(path))
 
 
 def open_store(path: Path, encoding: SessionEncoding = USUAL) -> Target:
-    """A store as a target. Raises StoreError and its kinds, TextureEncoderError; OptionError for other options."""
+    """Raises StoreError and its kinds, TextureEncoderError; OptionError for other options."""
     if encoding.named:
         given = ", ".join(f"{keyword}={value!r}" for keyword, value in encoding.named.items())
         raise OptionError(
@@ -88,7 +87,7 @@ def open_store(path: Path, encoding: SessionEncoding = USUAL) -> Target:
 
 
 def describe_hits(query: str, hits: list[tuple[str, Hit]], unread: bool) -> Message:
-    """What the page gets of a search: for each hit (with its content key) a score and its map in 255 steps."""
+    """For each hit (with its content key) a score and its map in 255 steps."""
     listed, maps, unknown = [], dict[str, NDArray[Any]](), dict[str, None]()
     for place, (key, hit) in enumerate(hits):
         said = [word.text for word in hit.words]

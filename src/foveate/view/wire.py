@@ -1,7 +1,4 @@
-"""Messages: arrays in the format of safetensors, with a header of JSON in its metadata. `static/api.js` reads them.
-
-A module by itself, as the process that decodes uploads needs nothing else of the viewer.
-"""
+"""Messages: arrays in the format of safetensors, with a header of JSON in its metadata. `static/api.js` reads them."""
 
 from __future__ import annotations
 

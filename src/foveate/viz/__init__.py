@@ -1,18 +1,9 @@
 """Pictures as values: what a question found, what was kept, what a texture holds. Begin with `heatmap`.
 
-    pictures.py    one image: heatmap, kept, homunculus; compare: several questions side by side
-    pages.py       pages of results: a question with its cells, a model's answer, a large image, a search
-    values.py      picture_of: how each value shows itself
-    planes.py      channel_sheet: all channels of a texture
-    charts.py      curve: what is kept over budgets, from a report; the page of a check of a basis
-    layers.py      heat, kept cells and frames over a photograph, as arrays
-    cartogram.py   how an image is redrawn with area in proportion to tokens
-    paper.py       blocks of text and pictures that never cover each other; fonts
-    colours.py     the scale of heat, colours of questions
-    bridges.py     values for supervision, FiftyOne, Rerun
-    overlay.py     a frame of a clip, with what has happened so far
-
-Functions return Pillow images; the commands write them.
+Functions return Pillow images; the commands write them. pictures.py and pages.py draw (one image; pages of results),
+values.py chooses how each value shows itself, planes.py draws channels, charts.py curves, overlay.py frames of a clip;
+bridges.py makes values for other tools. Below them: layers.py (heat, kept cells and frames over a photograph),
+cartogram.py (area in proportion to tokens), paper.py (blocks of text and pictures), colours.py.
 """
 
 from foveate.viz.bridges import to_fiftyone, to_rerun, to_supervision

@@ -1,8 +1,7 @@
 """The homunculus: an image redrawn so that area is in proportion to tokens, like the body in the maps of the cortex.
 
 A density-equalising map (Gastner and Newman, PNAS 101:7499, 2004): tokens are a density that diffuses until it is even,
-and every point moves along, with velocity = - gradient density / density. Diffusion is exact in the cosine basis (one
-cv2.dct a time step). Points of the new picture are followed backwards, to where they come from.
+and every point moves along, with velocity = - gradient density / density. Diffusion is exact in the cosine basis.
 
 The density is smoothed by a third of a cell, and more where the raster would fold: a single kept cell gets less area
 than it should.
@@ -187,7 +186,7 @@ def _linear(plane: Floats, y: Floats, x: Floats) -> Floats:
 
 
 def _spread(places: NDArray[np.floating], height: int, width: int) -> NDArray[np.floating]:
-    """Places at the centres of height x width samples over the picture: [height, width, 2]."""
+    """At the centres of height x width samples over the picture: [height, width, 2]."""
     for axis, size in enumerate((height, width)):
         at = (np.arange(size) + 0.5) * ((places.shape[axis] - 1) / size)
         first = at.astype(np.int64)

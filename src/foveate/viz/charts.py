@@ -40,7 +40,7 @@ OURS, BOUND, REST = (
 
 
 class Series(NamedTuple):
-    """A curve: its points, and an interval around them where it is known."""
+    """A curve, and an interval around it where it is known."""
 
     name: str
     x: Sequence[float]
@@ -54,10 +54,7 @@ class Series(NamedTuple):
 def curve(report: Report) -> Image.Image:
     """How much of a thing is kept, over the share of cells kept: the curve of a report of `foveate evaluate relevance`.
 
-    Args:
-        report: the report, or the path of its report.json.
-
-    Raises OptionError for a file or report that has no such curve.
+    `report` may be the path of its report.json. Raises OptionError for one that has no such curve.
     """
     fix = "pass report.json of 'foveate evaluate relevance', as it is"
     try:
@@ -157,8 +154,7 @@ def _draw_area(
     return np.asarray(cv2.resize(area, (WIDE, TALL), interpolation=cv2.INTER_AREA), np.uint8)
 
 
-# --- the check of a basis ---------------------------------------------------------------------------------------------
-
+# The check of a basis:
 CURVES = ("spearman", "overlap", "variance", "neighbours")
 SMALL_SIDE = 160  # pixels of a photograph
 STYLE = """body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:60em;color:#222}
@@ -205,7 +201,6 @@ of {_as_html(basis.made.get("images"))} images.</p>
 
 
 def _as_html(said: object) -> str:
-    """Anything, as text for HTML; bytes of a file name that are not UTF-8 as \\udcxx."""
     return html.escape(str(said).encode("utf-8", "backslashreplace").decode())
 
 

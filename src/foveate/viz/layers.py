@@ -1,7 +1,6 @@
 """Layers over a photograph: heat with its contour, kept cells, frames. Arrays [H, W, 3] in, arrays of that size out.
 
-What is detected is lit and outlined, what is less relevant is dark. Heat is on the scale from 0 to 1 and never
-stretched: a thing that is not there lights nothing.
+What is detected is lit and outlined, what is less relevant is dark. Heat is on the scale from 0 to 1, never stretched.
 """
 
 from __future__ import annotations
@@ -62,7 +61,6 @@ def expose(rgb: Bytes, brightness: float) -> Bytes:
 
 
 def veil(rgb: Bytes) -> Bytes:
-    """The image [H, W, 3], faint and grey, as of paper: nothing was found in it."""
     grey = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)[..., None].astype(np.float32)
     pale = grey + (rgb - grey) * PALE
     return np.asarray(pale + (np.array(PAPER, np.float32) - pale) * VEIL, np.uint8)
@@ -116,7 +114,7 @@ def dim(rgb: Bytes, bright: NDArray[np.bool_]) -> Bytes:
 
 
 def lay_boxes(rgb: Bytes, boxes: NDArray[np.floating], colours: Sequence[Colour] = QUESTIONS) -> Bytes:
-    """The image [H, W, 3] with frames around boxes [n, 4], (y0, x0, y1, x1) in its pixels; colours in turn."""
+    """Frames around boxes [n, 4], (y0, x0, y1, x1) in pixels; colours in turn."""
     out = rgb.copy()
     thick = max(2, round(max(rgb.shape[:2]) / 320))
     for number in reversed(range(len(boxes))):  # the first, the most relevant, is drawn last
@@ -128,7 +126,7 @@ def lay_boxes(rgb: Bytes, boxes: NDArray[np.floating], colours: Sequence[Colour]
 
 
 def lay_regions(rgb: Bytes, found: Regions) -> Bytes:
-    """The image [H, W, 3], dark outside of regions; each framed in its colour."""
+    """Dark outside of regions; each framed in its colour."""
     height, width = rgb.shape[:2]
     boxes = np.rint(found.boxes * np.tile([height / found.grid.height, width / found.grid.width], 2)).astype(int)
     bright = np.zeros((height, width), bool)
@@ -138,7 +136,6 @@ def lay_regions(rgb: Bytes, found: Regions) -> Bytes:
 
 
 def scale_to(rgb: Bytes, side: int) -> Bytes:
-    """The image with a long side of `side` pixels."""
     ratio = side / max(rgb.shape[:2])
     size = (max(1, round(rgb.shape[1] * ratio)), max(1, round(rgb.shape[0] * ratio)))
     if size == rgb.shape[1::-1]:

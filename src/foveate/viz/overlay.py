@@ -1,8 +1,6 @@
-"""A frame of a clip drawn for people: what is kept, where the heat is, and below it what has happened so far.
-
-Kept cells show the photograph, outlined in their question's colour. Below stand the questions with their maps, and a
-strip over time: confidence in the propagated features, keyframes (ticks on top), renewed parts (ticks below), a line
-for each question's confidence. Drawn in 8-bit arithmetic in OpenCV, for speed; text by Pillow, for all of Unicode.
+"""A frame of a clip drawn for people: kept cells outlined in their question's colour, heat, and below it the questions
+with their maps and a strip over time: confidence in the propagated features, keyframes (ticks on top), renewed parts
+(ticks below), a line for each question's confidence. In 8-bit arithmetic of OpenCV, for speed.
 """
 
 from __future__ import annotations
@@ -43,7 +41,6 @@ COLUMNS = 512  # of the strip, at most
 
 
 class History:
-    """What the strip shows. questions: how many. expected: frames of the clip; None where it is not known."""
 
     def __init__(self, questions: int, expected: int | None = None) -> None:
         self.questions, self.expected, self.count = questions, expected, 0
@@ -59,13 +56,12 @@ class History:
 
     @property
     def found(self) -> Floats:
-        """Confidence of each question, [count, questions]."""
+        """[count, questions]."""
         return np.array(self._found, np.float32).reshape(-1, self.questions)
 
     def to_columns(self) -> tuple[Floats, Floats, NDArray[np.bool_], NDArray[np.bool_], int]:
-        """The m columns so far, each of several frames in a long clip, and how many columns the strip has.
-
-        Lowest belief [m], highest confidence of each question [m, q], whether there is a keyframe, a renewed part [m].
+        """The m columns so far, each of several frames in a long clip, and how many columns the strip has: lowest
+        belief [m], highest confidence of each question [m, q], whether there is a keyframe, a renewed part [m].
         """
         room = max(1, self.expected or COLUMNS // 4)
         while room < self.count:
@@ -90,7 +86,7 @@ class Page:
 
     @staticmethod
     def for_frames(frame: tuple[int, int], questions: int) -> Page:
-        """For frames (H, W), drawn as they are where they are neither narrow nor long."""
+        """Frames (H, W) are drawn as they are where they are neither narrow nor long."""
         height, width = frame
         ratio = min(max(1.0, NARROW / width), LONG / max(height, width))
         h, w = max(1, round(height * ratio)), max(1, round(width * ratio), NARROW)
@@ -255,7 +251,6 @@ def _draw_lamp(out: Bytes, frame: Frame, at: tuple[int, int, int], size: int) ->
 
 
 def _ink(out: Bytes, mask: Bytes, at: tuple[int, int], colour: Colour) -> None:
-    """Lay text on the page, as far as it lies on it."""
     place = out[at[0] : at[0] + mask.shape[0], at[1] : at[1] + mask.shape[1]]
     share = mask[: place.shape[0], : place.shape[1], None].astype(np.float32) / 255
     place[:] = (place * (1 - share) + np.array(colour, np.float32) * share).astype(np.uint8)

@@ -147,7 +147,7 @@ def _seen_tiles(
     boxes: Sequence[Sequence[float]],
     rgb: Bytes,
 ) -> list[Tile]:
-    """A picture, made small [h, w, 3], where the question looks in it, and what the model saw of it."""
+    """Where the question looks in a picture, made small [h, w, 3], and what the model saw of it."""
     y, x = (
         (np.arange(n) + 0.5) * whole / n
         for n, whole in zip(rgb.shape[:2], (texture.grid.height, texture.grid.width), strict=True)

@@ -1,7 +1,5 @@
 """Paper for pictures: blocks of text and pictures that are put beside and above one another, and painted at the end.
-
-A block knows its size and where everything lies in it, so nothing covers anything else. What is too long for its place
-is wrapped, then cut with an ellipsis.
+Nothing covers anything else; what is too long for its place is wrapped, then cut with an ellipsis.
 """
 
 from __future__ import annotations
@@ -48,7 +46,6 @@ class Item(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Things with places, in a rectangle of `width` x `height` pixels."""
 
     width: int
     height: int
@@ -75,7 +72,6 @@ def text(words: str, width: int, size: int = TEXT, colour: Colour = INK, lines: 
 
 
 def shape(kind: str, width: int, height: int, colour: Colour, outline: int = 2) -> Block:
-    """A "swatch", "pill" or "rule", filled; or a "ring"."""
     return Block(width, height, (Item((0, 0, width, height), colour=colour, shape=kind, width=outline),))
 
 
@@ -85,7 +81,6 @@ def over(under: Block, upper: Block) -> Block:
 
 
 def above(blocks: Iterable[Block], gap: int = 0) -> Block:
-    """Blocks, one below the other, at the left."""
     return _chain([block for block in blocks if block.height], gap, down=True)
 
 
@@ -99,7 +94,7 @@ def beside(blocks: Iterable[Block], gap: int = GAP, middle: bool = False) -> Blo
 
 
 def flow(blocks: Sequence[Block], width: int, gap: int = GAP) -> Block:
-    """Blocks beside one another, in as many rows as the width asks for."""
+    """In as many rows as the width asks for."""
     rows: list[list[Block]] = [[]]
     for block in blocks:
         if rows[-1] and sum(one.width + gap for one in rows[-1]) + block.width > width:
@@ -109,7 +104,7 @@ def flow(blocks: Sequence[Block], width: int, gap: int = GAP) -> Block:
 
 
 def grow(block: Block, width: int = 0, height: int = 0, y: int = 0) -> Block:
-    """The block in a rectangle that is at least so wide and high, `y` pixels below its top."""
+    """In a rectangle that is at least so wide and high, `y` pixels below its top."""
     items = tuple(item.moved(0, y) for item in block.items) if y else block.items
     return Block(max(block.width, width), max(block.height + y, height), items)
 
@@ -156,9 +151,6 @@ def _draw_shape(page: Image.Image, item: Item) -> None:
     inside = None if item.shape == "ring" else 255
     pen.rounded_rectangle(box, 2 * min(size), inside, 255, 4 * item.width)
     page.paste(item.colour, (left, top), mask.resize(size, Image.Resampling.BOX))
-
-
-# --- text -------------------------------------------------------------------------------------------------------------
 
 
 def wrap(words: str, width: int, size: int, lines: int = LINES) -> list[str]:

@@ -162,9 +162,6 @@ def compare(
     return paper.paint(arrange(tiles, columns, foot=[colour_bar()]))
 
 
-# --- parts of pages ---------------------------------------------------------------------------------------------------
-
-
 class Tile(NamedTuple):
     """A picture [h, w, 3] below its title, a badge of its confidence if it has one, and lines of text."""
 
@@ -184,10 +181,7 @@ def arrange(
     foot: Sequence[Block] = (),
     narrowest: int = NARROWEST,
 ) -> Block:
-    """Tiles in rows, each picture below its text, under a title; below them a foot of legends.
-
-    size: of the text in pixels. note: a line below the title. narrowest: least width of a column in pixels.
-    """
+    """Tiles in rows, each picture below its text, under a title and a note; below them a foot of legends."""
     wide = max(narrowest, *(tile.picture.shape[1] for tile in tiles))
     whole = max(min(columns, len(tiles)) * (wide + GAP) - GAP, PAGE)
     rows = []
@@ -210,7 +204,6 @@ def arrange_bare(tiles: Sequence[Tile], columns: int) -> Block:
 
 
 def head(tile: Tile, width: int, size: int = TEXT) -> Block:
-    """The text of a tile: title, badge, lines."""
     blocks = [paper.text(tile.title, width, size, INK if is_found(tile.confidence) else ABSENT, 2)]
     notes = tile.notes
     if tile.confidence is not None:
@@ -259,7 +252,6 @@ def colour_bar(width: int = BAR, size: int = TEXT) -> Block:
 
 
 def legend(meanings: Sequence[tuple[Colour, str]], size: int = TEXT) -> list[Block]:
-    """What colours mean: a swatch and a text for each."""
     small = round(0.75 * size)
     blocks = []
     for colour, meaning in meanings:
@@ -294,7 +286,6 @@ def tell_spread(found: Allocation | Regions, relevance: Relevance | None = None)
 
 
 def homunculus_tile(rgb: Bytes, found: Allocation | Regions, rest: float = REST) -> Tile:
-    """The photograph redrawn, and how far its areas are right."""
     redrawn = redraw(found, rest)
     cells = float((redrawn.tokens > 0).mean())
     return Tile(redrawn.draw(rgb), f"area by tokens: {cells:.0%} of the image is {redrawn.kept_area:.0%}")

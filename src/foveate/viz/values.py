@@ -1,6 +1,5 @@
 """How each value shows itself: what `value.show()`, `value.save_image(path)` and a notebook draw.
-
-Other kinds of values are added by `picture_of.register(MyKind)`.
+`picture_of.register(MyKind)` adds another kind.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ def _picture_allocation(value: Allocation, **how: Any) -> Image.Image:
 
 
 def _by_itself(value: Value) -> Value:
-    """A value on a part of an image as a picture of its own; it has no texture, and is drawn over grey."""
+    """A value on a part of an image has no texture, and is drawn over grey."""
     return value if value.grid.part is None else replace(value, grid=replace(value.grid, part=None))
 
 

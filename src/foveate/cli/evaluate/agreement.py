@@ -1,6 +1,5 @@
-"""Metrics of a map against a mask, means with bootstrap intervals, and the description of the machine for reports.
-
-Intervals are 95 % percentile intervals of a bootstrap over *images*: the things in one image are not independent.
+"""Metrics of a map against a mask, and means with 95 % percentile intervals of a bootstrap over *images*: the things in
+one image are not independent.
 """
 
 from __future__ import annotations
@@ -46,12 +45,10 @@ class Estimate(NamedTuple):
         return "-" if np.isnan(self.mean) else f"{self.mean:.2f} ({self.low:.2f}-{self.high:.2f})"
 
     def record(self) -> dict[str, float | None]:
-        """For JSON."""
         return {name: plain(value) for name, value in self._asdict().items()}
 
 
 def circumstances() -> dict[str, Any]:
-    """Version and machine, for a report."""
     from foveate.core.version import __version__
 
     return {
@@ -63,7 +60,7 @@ def circumstances() -> dict[str, Any]:
 
 
 def plain(value: float) -> float | None:
-    """A number for JSON, which has no NaN."""
+    """For JSON, which has no NaN."""
     return None if np.isnan(value) else round(float(value), 4)
 
 

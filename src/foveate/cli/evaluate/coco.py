@@ -1,7 +1,7 @@
 """Reading a COCO-style folder: annotations.json beside images (loose, in images/, or in images.tar).
 
-All entries are checked before the first image is read; an error names the entry. Annotations of unknown images or
-categories, crowds and empty polygons are left out. Where a mask is run-length coded, its box is taken.
+Annotations of unknown images or categories, crowds and empty polygons are left out. Of a run-length coded mask its box
+is taken.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ FAR = 1e6  # pixels; OpenCV's coordinates overflow beyond 2^31 / 2^8
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """An image and the things in it, by name: masks, bool [H / 8, W / 8], never empty, and the boxes around each of a
-    name, (y0, x0, y1, x1) in pixels, float64 [n, 4]."""
+    """An image and the things in it, by name: masks bool [H / 8, W / 8], not empty; boxes (y0, x0, y1, x1), [n, 4]."""
 
     name: str
     rgb: NDArray[np.uint8]
@@ -69,11 +68,7 @@ class Folder:
     images: tuple[Annotated, ...]
 
     def labelled(self, limit: int | None = None) -> Iterator[Labelled]:
-        """The images with their masks, at most `limit` of them.
-
-        A mask is the union of a category's outlines. A sample is True where at least half of it is covered; of a thing
-        too small for that, the fullest one.
-        """
+        """The images with their masks, the union of a category's outlines (`on_raster`); at most `limit` of them."""
         if limit is not None:
             check_int("limit", limit, fix="leave it out for all images")
         if not self.images:
@@ -97,7 +92,7 @@ class Folder:
                     yield Labelled(image.file, rgb, found, {thing: np.stack(boxes[thing]) for thing in found})
 
     def half(self, half: str | None) -> Folder:
-        """The folder with the images of one half alone (`half_of`); None: all of it. Raises OptionError."""
+        """The images of one half alone (`half_of`); None: all of them. Raises OptionError."""
         if half is None:
             return self
         check_choice("--half", half, HALVES, fix="leave it out for all images")

@@ -1,8 +1,7 @@
 """What does a map lose when a cell keeps fewer numbers? Compressed maps beside those of all features, at several ranks.
 
-Every thing's name is asked of the images that it is in. Two maps are compared by Spearman's correlation, by the overlap
-of their best 6.7 % of the cells (273 of 4,096), and by their largest difference; a map is in [0, 1]. Scores below
-0.00001 have an order, too, which compression loses and no map shows: look at the last two numbers.
+Two maps are compared by Spearman's correlation, the overlap of their best 6.7 % of the cells (273 of 4,096), and their
+largest difference. Scores below 0.00001 have an order, too, which compression loses and no map shows.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def measure(
 
 
 def compare_maps(texture: Texture, network: Encoder, questions: list[str], metric: Metric | None, found: Found) -> None:
-    """Add the numbers of each question's map, by rank. `texture` has all features, uncompressed."""
+    """Add the numbers of each question's map to `found`, by rank. `texture` has all features, uncompressed."""
 
     def ask(some: Texture, text: str) -> NDArray[np.float32]:
         return score(some, text, encoder=network).map.reshape(1, -1)

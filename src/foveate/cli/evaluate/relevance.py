@@ -1,14 +1,14 @@
 """Do relevance maps lie on the things that were asked for? Compared with COCO-style masks, beside baselines.
 
 Each thing's name is a question, for every image that it is in. Maps and masks are compared on a raster of an eighth of
-the image, whatever the encoder's grid is; `agreement.py` has the numbers. Beside the encoder, in the same run:
+the image. Beside the encoder's map stand, in the same run,
 
-* another thing in the image: the map of one thing on the mask of another. A map that only tells objects from background
-  is as good here, so the ratio of the two precisions says how much the question matters.
+* another thing in the image: the map of one thing on the mask of another, which is as good where a map only tells
+  objects from background: the ratio of the two precisions says how much the question matters;
 * saliency, centre, uniform, random: maps that know no question.
 
-Kept cells: `allocate` keeps as many cells as the true boxes have, and a tenth of all. Beside them stand the map's
-highest cells alone, those of the maps above, and those of the mask itself: the most that a map can reach.
+Kept cells: `allocate` keeps as many cells as the true boxes have, and a tenth of all; beside it the highest cells of
+the map alone, of those maps, and of the mask: the most that a map can reach.
 
 Presence: every name is asked of every image; does the confidence tell the things that are there?
 """
@@ -58,10 +58,8 @@ Floats = NDArray[np.floating]
 class KeptCells(NamedTuple):
     """Of kept cells with the cells of true boxes; everything in [0, 1].
 
-    Attributes:
-        iou: intersection over union, of as many kept cells as the boxes have.
-        recall_10: share of the boxes' cells among a tenth of all cells; precision_10: share of that tenth in the boxes.
-        covered: share of the thing's area in kept cells, at each of BUDGETS.
+    iou, recall_10 and precision_10 are of as many cells, and of a tenth of all; covered is the share of the thing's
+    area in kept cells, at each of BUDGETS.
     """
 
     iou: float
@@ -90,7 +88,6 @@ class Pair:
         return next(name for name, limit in SIZES.items() if self.share <= limit)
 
     def record(self) -> dict[str, Any]:
-        """For one line of pairs.jsonl."""
         maps = {label: {k: plain(v) for k, v in a._asdict().items()} for label, a in self.found.items()}
         known = {"image": self.image, "thing": self.thing, "share": round(self.share, 5), "size": self.size}
         known |= {"confidence": round(self.confidence, 4), "maps": maps}
@@ -137,17 +134,16 @@ def measure(
 
 
 def question(name: str) -> str:
-    """The question that asks for a name as it stands, whatever words it is made of."""
+    """The question that asks for a name as it stands."""
     return '"' + name.translate(QUOTES) + '"'
 
 
 def map_row(title: str, pairs: Sequence[Pair], label: str) -> dict[str, Any]:
-    """A row of the table of maps: how well those of this label agree with the masks."""
     return _row(title, label, pairs, Agreement._fields, [pair.found[label] for pair in pairs])
 
 
 def ignorant_maps(texture: Texture, shape: tuple[int, int], random: np.random.Generator) -> dict[str, Floats]:
-    """Maps that know no question: label -> [h, w]."""
+    """label -> [h, w]."""
     y, x = (np.abs((np.arange(n) + 0.5) / n - 0.5) for n in shape)
     return {
         "saliency": resize_map(texture.channel("saliency"), shape),

@@ -1,10 +1,5 @@
-"""Does a store's search find the best images? Its short lists beside the exact ranking of all images.
-
-`Store.search` compares only a short list of images exactly, which a few numbers an image decide. Here every question
-also ranks all images exactly. No labels are needed: the exact ranking is the truth, whatever the encoder sees. Equal
-scores count as equal.
-
-The store is made in a temporary folder, 100 KB an image. More images are harder, so `--limit` is for a first look.
+"""Does a store's search find the best images? Its short lists beside the exact ranking of all images, which is true
+here: no labels are needed, and equal scores count as equal. The store is made in a temporary folder, 100 KB an image.
 """
 
 from __future__ import annotations
@@ -40,9 +35,8 @@ def measure(
     long_side: int | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> dict[str, Any]:
-    """-> report with a row for each length of the short list, for `search` as it is, and after `build_ann`.
-
-    Shares are means over the questions, with intervals. Raises QueryError; StoreError where no image can be read.
+    """-> report with a row for each length of the short list, for `search` as it is, and after `build_ann`: means over
+    the questions, with intervals. Raises QueryError; StoreError where no image can be read.
     """
     network = resolve_encoder(encoder)
     if not texts:
@@ -87,7 +81,6 @@ def choose_images(paths: PathLike | Iterable[PathLike], limit: int | None = None
 
 
 def usual_questions(count: int = 100) -> tuple[str, ...]:
-    """Nouns that foveate knows, evenly from all, each asked as it stands."""
     every = nouns()
     return tuple(question(every[i]) for i in _evenly(len(every), check_int("--questions", count, 1, len(every))))
 

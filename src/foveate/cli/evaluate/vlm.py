@@ -1,9 +1,8 @@
 """How long a vision-language model takes with all tokens, and with those that a question needs.
 
-The row "stock" is the model without foveate, which encodes the image in every call; "all" is the same tokens through
-foveate, with the features that `see` kept. A batch is so many questions about one image. Each row is timed twice: of an
-image *seen before* (selection and generation) and of a *new* one (from the picture). All ways are called in turn, and a
-ratio is the median of the ratios within repeats. Modes "weight" and "crop", clips and several images are not covered.
+"stock" is the model without foveate, which encodes the image in every call; "all" the same tokens through foveate. A
+batch is so many questions about one image. Each row is timed of an image *seen before* and of a *new* one. All ways are
+called in turn, and a ratio is the median of the ratios within repeats.
 """
 
 from __future__ import annotations
@@ -37,9 +36,8 @@ MODES: tuple[Mode, ...] = ("drop", "sparse")
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure: `budgets` are percents of the cells, `batches` questions at once, `new` tokens of an answer.
-
-    `read`: the pictures are read, once, before anything is timed; questions are then scored on words, too.
+    """`budgets` are percents of the cells, `batches` questions at once, `new` tokens of an answer. `read`: the pictures
+    are read, once, before anything is timed.
     """
 
     budgets: tuple[float, ...]
@@ -72,11 +70,8 @@ def make_plan(budgets: str, modes: str, batch: str, new: int, repeats: int, read
 
 @dataclass
 class Way:
-    """One row: how, and the milliseconds of each repeat by name.
-
-    Attributes:
-        mode: None for the stock model. share: percent of the cells that are kept, None for all of them.
-        tokens: visual tokens, of each picture.
+    """One row: how (mode None: the stock model; share None: all cells), and by picture its visual tokens, by name the
+    milliseconds of each repeat.
     """
 
     name: str
@@ -128,7 +123,6 @@ def measure(vlm: VLM, pictures: Sequence[Picture], plan: Plan, progress: Callabl
 
 
 class _Clock:
-    """A model, a picture and a clock."""
 
     def __init__(self, vlm: VLM, picture: Picture, new: int, read: bool = False) -> None:
         self.torch, self.transformers = libraries()
@@ -145,7 +139,6 @@ class _Clock:
         return (time.perf_counter() - start) * 1e3, result
 
     def encode(self) -> Any:
-        """The whole image through the model's image encoder, as `see` does it."""
         encoded = self.encoded["sparse"]  # the one that keeps its pixels
         with self.torch.no_grad():
             return self.vlm.family.encode(self.vlm.model, encoded.inputs, [layout.count for layout in encoded.layouts])
@@ -154,7 +147,7 @@ class _Clock:
         return self.timed(lambda: self.vlm.see(self.picture, mode=mode, read=False))[0]
 
     def warm_up(self, way: Way, notes: list[str]) -> bool:
-        """Go through a way once, and count its tokens. One that fails as it may is noted."""
+        """Whether a way works: it is gone through once, and its tokens are counted. A failure is noted."""
         try:
             if way.mode is None:
                 self._generate(self._inputs(way.batch), self.new)
@@ -198,7 +191,6 @@ class _Clock:
         return self.vlm.answers(made, {"max_new_tokens": new, "min_new_tokens": new})
 
     def _inputs(self, batch: int) -> dict[str, Any]:
-        """What the stock model gets: the processor's output, padded on the left."""
         processor, model = self.vlm.processor, self.vlm.model
         texts = [prompt_text(processor, question, 1, None) for question in _questions(batch)]
         images = [[Image.fromarray(self.picture.rgb)]] * batch
