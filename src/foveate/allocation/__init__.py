@@ -1,8 +1,6 @@
 """Relevance -> Allocation: a map and a budget become exactly K cells.
 
-* allocation: `foveate.allocate` of one map; "auto" takes K from the map.
-* policies: which cells: TopK, Coverage, Proportional; whole numbers in proportion.
-* windows: budgets made of whole windows of cells.
+* allocation: `foveate.allocate` of one map; policies: which cells; windows: budgets made of whole windows of cells.
 * crops: a map and a total become crops of 64 to 400 tokens each.
 * torch: the same on tensors; kernel: score, exact top-K and gather of rows as one Triton kernel.
 """

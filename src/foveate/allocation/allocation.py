@@ -1,9 +1,8 @@
-"""Chooses exactly K cells from a map and a budget. K is fixed first, so that a server can size its buffers before it
-knows which.
+"""Chooses exactly K cells from a map and a budget; K is fixed first, so that a server can size its buffers.
 
-* Ties go to the lower index, so the same map keeps the same cells everywhere.
-* Protected cells, the floor and transparency reach every policy as scores of plus and minus infinity (policies.py),
-  windows as cells of a coarser grid (windows.py).
+* Ties go to the lower index.
+* Protected cells, the floor and transparency reach every policy as scores of plus and minus infinity, windows as cells
+  of a coarser grid.
 * `budget="auto"`: K = SHARE sqrt(N m), with m the sum of the map over its N cells. The less a map can be trusted, the
   nearer K is to its upper bound.
 """
@@ -119,7 +118,7 @@ class Keep:
 
 
 def allocate_relevance(relevance: Relevance, budget: Budget, keep: Keep) -> Allocation:
-    """`foveate.allocate` for one relevance: its map, as far as it can be trusted, then saliency and an even spread."""
+    """`foveate.allocate` for one relevance."""
     trust, key = relevance.trust, relevance.map
     if trust < 1:
         key = trust * key
@@ -173,10 +172,9 @@ def choose_cells(
     eligible: Bools | None,
     features: Floats | None,
 ) -> tuple[Indices, dict[str, Floats]]:
-    """Exactly `budget` cells of a map, ascending, and why: planes "protected" and "floor" of the kept cells.
-
-    In this order: protected cells; evenly spread cells for the floor's share; what the policy chooses. `floors`: the
-    share of any map, and of a map whose cells are all equal.
+    """Exactly `budget` cells of a map, ascending: protected ones, evenly spread ones for the floor's share, those of
+    the policy; and the planes "protected" and "floor" of them. `floors`: the share of any map, and of one without
+    contrast.
     """
     if plane.shape != grid.shape or math.isnan(low := plane.min()):
         raise OptionError(
@@ -237,28 +235,27 @@ def resolve_budget(
 
 
 def auto_budget(relevance: Relevance) -> int:
-    """K of the module's formula for a relevance, between a 64th and a quarter of its cells."""
+    """Between a 64th and a quarter of the cells."""
     lower, upper = math.ceil(relevance.grid.count * LOWEST), math.ceil(relevance.grid.count * HIGHEST)
     number = budget_of_mass(relevance.map, lower, upper)
     return number + round((1 - relevance.trust) * (upper - number))
 
 
 def budget_of_mass(relevance: ArrayLike, lower: int, upper: int) -> int:
-    """K of the module's formula for a map [h, w] in [0, 1], from `lower` to `upper`; never less for a higher map."""
+    """From `lower` to `upper`; never less for a higher map."""
     values = np.asarray(relevance, np.float64)
     mass = math.fsum(values.ravel())  # exact, so that rounding cannot turn the order of two maps round
     return min(max(math.ceil(SHARE * math.sqrt(values.size * mass) - 1e-9), lower), upper)
 
 
 def nearest_budget(number: int, grid: Grid, window: tuple[int, int] | None) -> int:
-    """The number of cells nearest to `number` that whole windows add up to; of two equally near, the lower."""
+    """What whole windows add up to nearest to `number`; of two equally near, the lower."""
     if window is None:
         return number
     return min(cut_windows(grid, window).nearest(number), key=lambda n: (abs(n - number), n))
 
 
 def check_budget(budget: int, grid: Grid) -> int:
-    """A whole number of a grid's cells. Raises BudgetError."""
     if type(budget) is int and 1 <= budget <= grid.count:  # before there are words for an error
         return budget
     fix = f'a number from 1 to {grid.count}, or "auto"; a larger working size gives more cells'

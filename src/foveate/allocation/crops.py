@@ -1,10 +1,9 @@
 """Levels of detail: regions of the picture, each cropped and resized to as many tokens as its relevance earns.
 
-Cells above a level (half of the map's range at first) form connected components; their bounding boxes are the regions.
-For more regions the one with the most mass is cut in two at the middle of its mass; for fewer, the faintest go.
-
-Tokens are in proportion to mass (`apportion`), then moved to near numbers that are rows x columns with an aspect near
-the box's, 4 at most, without changing the total. A box grows to the aspect of its tokens. Constants: by hand.
+Boxes of connected cells above a level (half of the map's range at first) are the regions. For more of them the one with
+the most mass is cut in two at the middle of its mass; for fewer, the faintest go. Tokens are in proportion to mass
+(`apportion`), then moved to near numbers that are rows x columns with an aspect near the box's, 4 at most, without
+changing the total. A box grows to the aspect of its tokens. Constants: by hand.
 """
 
 from __future__ import annotations
@@ -112,9 +111,6 @@ def regions(
     return Regions(np.array(boxes), sizes.prod(1), sizes, part.astype(np.float32), int(cell), grid)
 
 
-# --- where ------------------------------------------------------------------------------------------------------------
-
-
 def _cores(plane: NDArray[np.float64], fewest: int) -> tuple[list[Box], int]:
     if plane.size < fewest:
         raise BudgetError(
@@ -177,9 +173,6 @@ def _fitted(frame: tuple[float, float, float, float], aspect: float, grid: Grid)
     return top, left, top + rows, left + columns
 
 
-# --- how many tokens --------------------------------------------------------------------------------------------------
-
-
 @lru_cache(maxsize=16)
 def _products(low: int, high: int) -> dict[int, tuple[tuple[int, int], ...]]:
     ways = {
@@ -219,7 +212,7 @@ def region_numbers(total: int, low: int, high: int) -> tuple[int, ...]:
 
 
 def nearest_total(total: int, budgets: tuple[int, int] = (64, 400)) -> int:
-    """The number of tokens nearest to `total` that regions can have in all; of two as near the smaller one."""
+    """Of two as near the smaller one."""
     return min(_totals_near(total, *budgets), key=lambda near: (abs(near - total), near))
 
 

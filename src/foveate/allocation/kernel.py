@@ -1,9 +1,8 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 """Score, exact top-K and gather of token rows as one Triton kernel: one program for each pair of image and question.
 
-Keys are whole numbers in the order of the scores (NaN is -infinity). The K-th largest is found bit by bit, by 32
-counts; a prefix sum gives each kept cell its place: ascending, ties to the lower index. No GPU has run it: tests run it
-in Triton's interpreter, and compile it for an H100. `python -m benchmarks gpu` times it.
+Keys are whole numbers in the order of the scores (NaN is -infinity). The K-th largest is found bit by bit; a prefix sum
+gives each kept cell its place. No GPU has run it: tests run it in Triton's interpreter, and compile it for an H100.
 """
 
 from __future__ import annotations

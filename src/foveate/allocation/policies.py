@@ -1,14 +1,12 @@
-"""Which cells a budget keeps: policies, each a frozen dataclass with the method `select`; and `apportion`, which
-divides a whole number in proportion to weights.
+"""Which cells a budget keeps: policies, frozen dataclasses with the method `select`; and `apportion`.
 
-Coverage is a greedy max-min choice (like DivPrune's, CVPR 2025) in which relevance takes part. Of the cells not yet
+Coverage is a greedy max-min choice (like DivPrune's, CVPR 2025) in which relevance takes part: of the cells not yet
 kept, the next is the one with the highest
 
     g_i = (1 - diversity) r_i + diversity u_i,     u_i = min(1, min over kept j of |z_i - z_j| / s)
 
-r is the score scaled to [0, 1] over the image; s the root of the mean of |z_i - z_j|^2 over all pairs of cells. Of
-equal g, the higher score, then the lower index. Only the SHORT x budget best cells by score take part. The coordinates
-z are those of the query metric (texture/basis.py): two cells are close when no question tells them apart.
+r is the score scaled to [0, 1]; s the root of the mean of |z_i - z_j|^2 over all pairs of cells; z the coordinates of
+the query metric (texture/basis.py). Of equal g, the higher score, then the lower index.
 """
 
 from __future__ import annotations
@@ -164,7 +162,7 @@ def apportion(weights: ArrayLike, total: int, lower: ArrayLike = 0, upper: Array
 
 
 def _exact_shares(weight: NDArray[np.float64], total: float, low: Indices, high: Indices) -> NDArray[np.float64]:
-    """The shares before rounding: float64 [n]. Those outside their bounds are fixed, side by side, until none is."""
+    """float64 [n]. Those outside their bounds are fixed, side by side, until none is."""
     share = np.zeros(len(weight))
     free = np.ones(len(weight), bool)
     while free.any():
@@ -203,7 +201,7 @@ def unit_range(all_scores: Floats, scores: Floats) -> Floats:
 
 
 def typical_distance(features: Floats) -> float:
-    """Root of the mean of |z_i - z_j|^2 over all pairs of cells of [n, r]."""
+    """Over all pairs of cells of [n, r]."""
     return float(np.sqrt(2 * np.var(features, axis=0, dtype=np.float64).sum()))
 
 

@@ -1,7 +1,6 @@
 """`foveate.allocate` with torch tensors: the same cells as allocation.py, ties included (extra `[torch]`).
 
-Whole windows and other policies than TopK are refused, and take `relevance.cpu()`. Run on the CPU only, where tests
-hold it equal to NumPy: no GPU was at hand.
+Windows and policies other than TopK are refused. Run on the CPU only, where tests hold it equal to NumPy.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ def allocate_on_device(
     protected: Any = None,
     window: tuple[int, int] | None = None,
 ) -> DeviceAllocation:
-    """`foveate.allocate` for a relevance on a device. `protected` may be a tensor. Raises DeviceError besides."""
+    """`protected` may be a tensor. Raises as `foveate.allocate`, and DeviceError."""
     import torch
 
     texture, grid, trust = relevance.texture, relevance.grid, relevance.trust

@@ -1,9 +1,8 @@
 """Budgets made of whole windows of cells, for encoders with windowed attention and those that merge tokens.
 
-The grid is cut into windows of (wh, ww) cells from the upper left; those at the lower and right edge may be smaller.
-Exactly K cells can be kept only if K is a sum of the up to four sizes. Of such sums, the one is taken whose best
-windows hold, in this order: the fewest cells that should come last, the most protected cells, the most cells of the
-floor, the highest sum of scores. Then the policy chooses among the windows of each size by the means of their cells.
+The grid is cut into windows of (wh, ww) cells from the upper left; those at the lower and right edge may be smaller. K
+must be a sum of the up to four sizes. Of such sums, the one is taken whose best windows hold, in this order: the fewest
+cells that should come last, the most protected cells, the most cells of the floor, the highest sum of scores.
 """
 
 from __future__ import annotations

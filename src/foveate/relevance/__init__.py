@@ -2,15 +2,10 @@
 
     relevance = foveate.score(texture, "the red car")        # where it looks: map, confidence, reasons
 
-* value: Relevance and Relevances, what a question found; boxes: boxes around the parts of a map.
-* scoring: text vectors become a calibrated map with a confidence.
-* confidence: how sure a map is; from where on a thing counts as being there.
-* composition: maps of the things that a phrase is made of become the map of the phrase.
-* evidence: planes that the words of a question ask for (colours, motion).
-* written: the words of an image that answer a question, as a plane.
-* options: the keywords of `foveate.score`. steps: segments, cues, words, weights, a prior and a fusion, in this order.
-* fusion: ways to combine the map with what is in the pixels and what stands out.
-* presets: names for keywords of encode and score together.
+* value: Relevance and Relevances, what a question found; boxes around the parts of a map; confidence: how sure it is.
+* scoring: text vectors become a calibrated map; composition: a phrase's map from those of the things in it.
+* steps: segments, cues (evidence), read words (written), weights, a prior and a fusion, in this order.
+* options: the keywords of `foveate.score`; presets: names for keywords of encode and score together.
 * passes: maps kept as planes for later questions.
 """
 

@@ -1,7 +1,8 @@
 """Boxes around what a map shows, and how much kept cells and known boxes have in common. `python -m benchmarks boxes`.
 
-A part that covers less than a cell is left out, unless it has the map's highest value. A detected thing whose map is
-below the threshold has one box: around the peak, as far as the map is PEAK_SHARE of it.
+A part below a cell is left out, unless it has the map's highest value. A detected thing whose map is below the
+threshold
+has one box: around the peak, as far as the map is PEAK_SHARE of it.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
 FINER = 3
 HALF = 0.5  # of a cell's area
-PEAK_SHARE = 0.5  # of the map's highest value: as the threshold is of a thing that is surely there
+PEAK_SHARE = 0.5  # of the map's highest value
 
 
 def find_boxes(plane: Floats, grid: Grid, threshold: float, *, detected: bool = False) -> Floats:
-    """Boxes of the parts of a map [h, w] that reach the threshold: float32 [n, 4], as `Relevance.boxes`."""
+    """As `Relevance.boxes`."""
     check_number("threshold", threshold, fix="0.5 is where a thing counts as detected")
     fine = _interpolate(plane)
     highest_of_all = float(fine.max())
@@ -42,7 +43,7 @@ def find_boxes(plane: Floats, grid: Grid, threshold: float, *, detected: bool = 
 
 
 def score_boxes(plane: Floats, grid: Grid, boxes: ArrayLike) -> Floats:
-    """The highest value of a map [h, w] in each box [n, 4]: float32 [n], as `Relevance.score_boxes`."""
+    """As `Relevance.score_boxes`."""
     fix = "pass [[y0, x0, y1, x1]] in pixels of the image, y first"
     given = check_array("boxes", boxes, (None, 4), dtype=np.float64, fix=fix)
     inside = np.clip(given, 0, (grid.height, grid.width) * 2)

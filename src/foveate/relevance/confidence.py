@@ -21,7 +21,6 @@ def in_digits(confidence: float, digits: int = 2) -> str:
 
 
 def peak_cells(cells: int) -> int:
-    """How many cells of a map its confidence is the mean of."""
     return min(max(1, cells // PEAK_SHARE), MOST)
 
 

@@ -1,7 +1,6 @@
 """Planes for the words that describe (colour, material, pattern, motion), and the rule by which each changes a map.
 
 Colours are fuzzy regions of hue, saturation and value (language/words/colours.tsv), read from each cell's mean.
-Materials are seen by their usual colours, patterns by their edges.
 """
 
 from __future__ import annotations

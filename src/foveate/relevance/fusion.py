@@ -3,8 +3,7 @@
     information   = 0.4 max(edge_on, edge_off) + 0.3 high_pass + 0.3 (1 - edge_distance)      what is in the pixels
     perspective   = (0.6 saliency + 0.4 motion) (1 - 0.5 eccentricity)                        what stands out
 
-These formulas and weights are the seed documents'. `python -m benchmarks fusion` compares the fusions; the default is
-the question alone.
+Formulas and weights are the seed documents'; `python -m benchmarks fusion` compares them.
 """
 
 from __future__ import annotations

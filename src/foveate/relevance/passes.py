@@ -4,8 +4,6 @@
     texture = add_phrases(texture, relevance)              # a plane for each phrase: word_red_car, word_dog
     texture = add_word_maps(texture, relevance)            # a plane for each word: word_red, word_car, word_dog
     texture = add_dialogue(texture, relevance)             # a dialogue: score(texture, query, prior="history")
-
-Every function returns a new texture.
 """
 
 from __future__ import annotations
@@ -36,20 +34,20 @@ FLOOR = 0.02  # of a phrase in the mean of all: lower, and one phrase that is no
 
 
 def add_map(texture: Texture, relevance: Relevance, name: str = "pass_1") -> Texture:
-    """Keep a question's map as a plane of this name. Raises ChannelError for a name that the layout has taken."""
+    """A new texture with a question's map as a plane of this name. Raises ChannelError for one that is taken."""
     _check(texture, relevance)
     check_type("name", name, str, fix='leave it out for "pass_1"', error=ChannelError)
     return _with_plane(texture, name, relevance.on(texture.grid).map, relevance.query, relevance.query)
 
 
 def add_phrases(texture: Texture, relevance: Relevance) -> Texture:
-    """Keep the map of each phrase of a question as a plane: "red car" becomes `word_red_car`."""
+    """A new texture with the map of each phrase as a plane: "red car" becomes `word_red_car`."""
     _check(texture, relevance)
     return _with_words(texture, relevance.on(texture.grid).parts, relevance.query)
 
 
 def add_word_maps(texture: Texture, relevance: Relevance, encoder: str | Encoder | None = None) -> Texture:
-    """Keep a map of each word of a question's phrases as a plane: "red car" becomes `word_red` and `word_car`.
+    """A new texture with a map of each word of the phrases: "red car" becomes `word_red` and `word_car`.
 
     Colours, materials and patterns are seen in the pixels, other words by the encoder, if it can read them. Raises
     TextureEncoderError for a texture from another encoder.

@@ -1,10 +1,5 @@
-"""Presets: one name for the keywords of `encode` and `score` that suit a use.
-
-    texture = encode("invoice.pdf", preset="document")       # reads it; the texture remembers its preset
-    relevance = score(texture, "what is the total?")         # as the preset of the texture has it
-
-Keywords that a caller names win over the preset. A preset that lacks what it needs (a reader, a gaze) is an error.
-`python -m benchmarks presets` measures what each costs and gains.
+"""Presets: one name for the keywords of `encode` and `score` that suit a use (docs/presets.md). What a caller names
+wins. `python -m benchmarks presets` measures what each costs and gains.
 """
 
 from __future__ import annotations
@@ -26,7 +21,7 @@ FOUND = (*CHANNEL_SETS["standard"], "text")  # writing is looked for, and not re
 
 @dataclass(frozen=True)
 class Preset:
-    """What a name stands for: keywords of `encode` and of `score`; about: in a few words, for messages and tables."""
+    """What a name stands for: keywords of `encode` and of `score`; and in a few words."""
 
     name: PresetName
     about: str

@@ -7,8 +7,7 @@ For a phrase with unit vector q and a cell with unit feature x (compressed, see 
     logits     m = s - contrast r
     relevance  p = sigmoid(slope m + offset)                        in [0, 1]; of several phrases the highest
 
-The five numbers are the encoder's `Calibration`; the steps after that are in fusion.py. Things that are asked for
-together have the confidence of the least likely one. Transparent pixels have no relevance.
+The five numbers are the encoder's `Calibration`. Transparent pixels have no relevance.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ def score_query(
 
 
 def _score_plain(texture: Texture, query: Query, calibration: Calibration, negatives: Negatives | None) -> Relevance:
-    """`score_query` where only segments enter, in half the time."""
+    """In half the time, where only segments enter."""
     logits, maps, _ = _score_vectors(texture, query.vectors, calibration, negatives)
     kept = _of_texture(texture)
     own, confidence = maps.reshape(kept.grid.shape), peak(maps[0])

@@ -1,8 +1,5 @@
-"""What happens to a question's own map after scoring, step by step.
-
-Each cell takes a share of its segment's mean; cues follow (evidence.py); words that were read take their place
-(written.py); weights by hand follow as cues do; the prior is mixed in; a fusion combines the result with what is in the
-pixels and what stands out (fusion.py).
+"""What happens to a question's own map after scoring: each cell takes a share of its segment's mean; cues follow
+(evidence.py); words that were read (written.py); weights by hand, as cues do; the prior; a fusion (fusion.py).
 """
 
 from __future__ import annotations
@@ -62,7 +59,7 @@ def combine(
     options: CheckedScoring,
     reading: Reading | None,
 ) -> Floats:
-    """The map after all steps of the module's docstring. Adds to `reasons` and `weights` what entered."""
+    """The map after all steps. Adds to `reasons` and `weights` what entered."""
     found = reasons["participation"]
     if options.smoothing and texture.has("cluster_id"):
         reasons["segment"] = segment_means(texture, found)

@@ -1,8 +1,7 @@
-"""`foveate.score` with torch tensors: the formulas of scoring.py and fusion.py on a device (extra `[torch]`).
+"""`foveate.score` with torch tensors: the formulas of scoring.py on a device (extra `[torch]`).
 
-Products are made in float64: the user may have allowed TF32 for those of float32. Composed phrases ("the red car") are
-put together on the CPU. What was read and fusions are refused: both are for the texture on the CPU. Run on the CPU
-only, where tests hold it equal to NumPy: no GPU was at hand.
+Products are made in float64: the user may have allowed TF32 for those of float32. Composed phrases are put together on
+the CPU; what was read and fusions are refused. Run on the CPU only, where tests hold it equal to NumPy.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ class DeviceRelevance(OwnCopy, AsArray):
 
 
 class DeviceRelevances(tuple[DeviceRelevance, ...], AsArray):
-    """Several questions on one texture on a device, in the order asked."""
+    """As Relevances."""
 
     __slots__ = ()
 
@@ -132,7 +131,6 @@ def copied(tensor: Tensor) -> NDArray[Any]:
 def score_on_device(
     texture: DeviceTexture, query: Query, calibration: Calibration, negatives: Negatives | None, options: CheckedScoring
 ) -> DeviceRelevance:
-    """The relevance of one prepared question. Raises DeviceError for what only the texture on the CPU can do."""
     check_supported(texture, options)
     shape = texture.grid.shape
     logits, maps = score_vectors(texture, query.vectors, calibration, negatives)
@@ -179,7 +177,6 @@ def score_on_device(
 
 
 def check_supported(texture: DeviceTexture, options: CheckedScoring) -> None:
-    """Raises DeviceError for what was read in the image, and for fusions."""
     host, why = texture.texture, ""
     if options.reading and (host.words or (host.words is None and page_of(host)[1] is not None)):
         why = f"what is written in {host.name!r}"
@@ -196,7 +193,7 @@ def check_supported(texture: DeviceTexture, options: CheckedScoring) -> None:
 def score_vectors(
     texture: DeviceTexture, vectors: NDArray[np.floating], calibration: Calibration, negatives: Negatives | None
 ) -> tuple[Tensor, Tensor]:
-    """Logits and relevance of text vectors [q, D]: float32 [q, n] each."""
+    """float32 [q, n] each."""
     import torch
 
     logits = plain_scores(texture, vectors)

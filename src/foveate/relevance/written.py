@@ -1,10 +1,8 @@
 """The map of the read words that answer a question, with a weight for how far it replaces the encoder's map.
 
-Words that were read are scored (answers/match.py) and painted. Asked for what a thing says, they count as far as they
-lie on it. Of a page that was not read, all its writing counts, at half height. A detected thing keeps its map, unless
-the question asks for writing.
+Asked for what a thing says, words count as far as they lie on it. Of a page that was not read, all its writing counts,
+at half height. A detected thing keeps its map, unless the question asks for writing.
 """
-
 from __future__ import annotations
 
 from collections.abc import Mapping
