@@ -2,7 +2,6 @@
 
     page = prepare_words(texture.words)                             # once an image
     found = score_words(page, read_question("what is the total?"))  # found.scores [n], found.confidence
-    plane = paint_words(page.words, found.scores, texture.grid)     # [h, w]
 
 1. **Labels.** A piece of writing holds a question's term t as far as one of the term's phrases is in it: equal, plural,
    shortened, misread, or another name of the same field. With l the share of the piece's letters that match any term,
@@ -95,9 +94,6 @@ def _by_word(page: ReadWords, units: Floats) -> Floats:
     return np.asarray(np.clip(np.maximum.reduceat(units, page.word_starts), 0, 1), np.float32)
 
 
-# --- spelling ----------------------------------------------------------------------------------------------------
-
-
 def _compare(page: ReadWords, wanted: tuple[str, ...], least: float = RATIO) -> Floats:
     same = np.zeros((len(wanted), len(page.vocabulary)), np.float32)
     for row, token in np.argwhere(near([skeleton(word) for word in wanted], page.skeletons)).tolist():
@@ -107,9 +103,6 @@ def _compare(page: ReadWords, wanted: tuple[str, ...], least: float = RATIO) -> 
             if (known := page.index.get(form)) is not None:
                 same[row, known] = max(same[row, known], value)
     return np.maximum.reduceat(same[:, page.token], page.token_starts, axis=1)
-
-
-# --- labels and values -------------------------------------------------------------------------------------------
 
 
 class _Wanted(NamedTuple):
@@ -204,7 +197,7 @@ def _be_sure(page: ReadWords, question: ReadingQuestion, value: Floats, fits: Fl
 def _move(
     page: ReadWords, wanted: _Wanted, labels: _Labels, question: ReadingQuestion, kinds: tuple[str, ...], fits: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """-> (the value of each unit [u]; what of it a label before it in its piece gives; what each edge carries [e])."""
+    """-> (value of each unit [u]; what of it a label before it in its piece gives; what each edge carries [e])."""
     piece, starts = page.piece, page.starts
     moved = SELF * labels.evidence
     near = page.weight
@@ -274,9 +267,6 @@ def _score_exact(page: ReadWords, question: ReadingQuestion) -> WordScores:
     return WordScores(words, float(words.max()) if float(score.max()) > 0 else 0.0, why)
 
 
-# --- why ---------------------------------------------------------------------------------------------------------
-
-
 def _explain(
     page: ReadWords, question: ReadingQuestion, labels: _Labels | None, own: Floats | None, near: Floats | None,
     value: Floats, fits: Floats, score: Floats, kinds: tuple[str, ...],
@@ -317,9 +307,6 @@ def _why_value(page: ReadWords, labels: _Labels, own: Floats, near: Floats, i: i
 
 
 MOST_LINES = 12
-
-
-# --- cells -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -375,5 +362,5 @@ def place_words(words: Words, grid: Grid) -> WordCells:
 
 
 def paint_words(words: Words, scores: Floats, grid: Grid) -> Floats:
-    """Scores of words on cells: float32 [h, w] in [0, 1]; `place_words(words, grid).paint(scores)`."""
+    """float32 [h, w] in [0, 1]."""
     return place_words(words, grid).paint(np.asarray(scores, np.float32))

@@ -54,8 +54,7 @@ class ReadWords(Frozen):
     """The words of an image and what questions need of them: u units, p pieces, and edges from labels to values.
 
     `word` and `piece` number those of each unit, `starts` the first unit of each piece; `token` has the tokens of all
-    units, `vocabulary` and `skeletons` (letters that look alike are one) their texts. `keeps` [u], `label` [p] and
-    `types` [u] are float32; `follows` is the piece that each piece continues, or -1.
+    units. `keeps` [u], `label` [p] and `types` [u] are float32; `follows` is the piece that each continues, or -1.
     """
 
     words: Words
@@ -114,7 +113,7 @@ class ReadWords(Frozen):
 
 
 def prepare_words(words: Words) -> ReadWords:
-    """Words -> what every question needs of them. Pure; keep the result with the words."""
+    """Pure; keep the result with the words."""
     texts, word, boxes = _split(words)
     lines = words.line_numbers[word]
     piece = _cut(texts, boxes, lines)
@@ -206,9 +205,6 @@ def _weigh_label(texts: tuple[str, ...]) -> float:
         return 0.0
     known = sum(word in LABEL_WORDS for word in letters) / len(letters)
     return 0.8 * known if known >= 0.5 else 0.0
-
-
-# --- neighbours --------------------------------------------------------------------------------------------------
 
 
 def _find_neighbours(boxes: Floats, label: Floats) -> tuple[dict[str, NDArray[Any]], Ints]:
@@ -312,9 +308,6 @@ def _edges_of(
         under = [q for q, row in columns[right[0]][:2] if row == 1 and boxes[q, 1] > edge and label[q] < 0.5]
         out += [(p, q, WRAPPED, WRAPPED_OF) for q in under[:1]]
     return out
-
-
-# --- types -------------------------------------------------------------------------------------------------------
 
 
 def _find_types(

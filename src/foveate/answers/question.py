@@ -1,10 +1,8 @@
-"""Parses a question about writing into terms to look for, with their synonyms, and the types that its answer may have
-(a date, an amount, a name).
+"""Parses a question about writing into terms to look for, with their synonyms, and types of its answer (a date, a
+name).
 
     >>> read_question('the sign that says "no entry"').exact
     ('no entry',)
-
-Every text is a question: one that asks for nothing written has no terms that a page holds.
 """
 
 from __future__ import annotations
@@ -157,7 +155,7 @@ class ReadingQuestion:
 
 @lru_cache(maxsize=REMEMBERED)
 def read_question(text: str) -> ReadingQuestion:
-    """A question -> what it asks of the writing. Any text is one; an empty text asks for nothing."""
+    """Any text is a question; an empty one, or one that asks for nothing written, has no terms that a page holds."""
     asked = " ".join(text.split())
     bare = asked.rstrip(" ?!.")
     writing = bool(_ASKS_FOR_WRITING.search(asked))

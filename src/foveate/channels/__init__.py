@@ -1,17 +1,12 @@
 """Channels: pixels -> planes, one family a file, each a pure function. Begin with build.py.
 
 To add a channel: declare its name, range and neutral value in core/layout.py, write a function from pixels to its plane
-here, and call it in build.py. A plane is float32 on the cell grid or on a quarter of the image's resolution.
+(float32 on the cell grid or on a quarter of the image's resolution) here, and call it in build.py.
 
-* build.py       which channels an image gets, and which method made each
-* visual.py      edge_on, edge_off, high_pass, low_pass, edge_distance, saliency; change between frames
-* segments.py    cluster_id, cluster_distance and cluster_size by KMeans or any provider
-* objects.py     object_id and boundary: segments merged where they look alike
-* sam.py         Segment Anything's masks as a provider of segments (extra `[torch]`)
-* text.py        where there is writing: a small network, built in
-* depth.py       Depth Anything V2 (extra `[torch]`)
-* geometry.py    normals and occlusion, from depth and segments
-* attention.py   fixations, a language model's attention and the dialogue so far, as planes
+* visual.py: edges, frequencies, saliency; change between frames. text.py: where there is writing.
+* segments.py: KMeans or any provider, sam.py one of them; objects.py: segments merged where they look alike.
+* depth.py: Depth Anything V2; geometry.py: normals and occlusion, from depth and segments.
+* attention.py: fixations, a language model's attention and the dialogue so far, as planes.
 """
 
 from foveate.channels.attention import accumulate as accumulate

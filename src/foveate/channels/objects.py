@@ -1,12 +1,11 @@
-"""Objects of an image: neighbouring segments that look alike, merged.
+"""Objects of an image: neighbouring segments that look alike, merged. `python -m benchmarks objects` chose ALIKE.
 
 The parts (4-connected pieces) of segments are merged, the two most alike neighbours first, as long as
 
     (|mean - mean'| + mean over their common border of |x - x'|) / 2 <= ALIKE
 
 where x of a cell is (Lab / 80, z / spread), `spread` the root mean square distance of the image's z from their mean.
-ALIKE was chosen by `python -m benchmarks objects`. With depth, two neighbours stay apart where depth jumps along more
-than half of their border. Masks (Sam) are objects already.
+With depth, two neighbours stay apart where depth jumps along more than half of their border.
 """
 
 from __future__ import annotations
@@ -105,7 +104,6 @@ def _table(first: Ids, second: Ids, values: Doubles, count: int) -> Doubles:
 def _merge(
     points: Doubles, parts: Ids, borders: tuple[Ids, Ids], count: int, alike: float, apart: Doubles | None
 ) -> Ids:
-    """-"""
     first, second = borders
     steps = np.round(np.sqrt(((points[first] - points[second]) ** 2).sum(1)))
     pairs = parts[first], parts[second]

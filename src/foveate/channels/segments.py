@@ -1,8 +1,7 @@
 """Segments of an image on the cell grid: which cells belong together, whatever the query.
 
-A provider is any callable object with a name: `KMeans`, the default, or `Sam`. Its result is checked, renumbered by
-size and brought down to 50 segments. `KMeans` follows SLIC (Achanta et al., TPAMI 2012) with the embedding as a third
-part and without search windows. The squared distance of two cells is
+A provider's result is checked, renumbered by size and brought down to 50 segments. `KMeans` follows SLIC (Achanta et
+al., TPAMI 2012) with the embedding as a third part and without search windows. The squared distance of two cells is
 
     (colour |Lab - Lab'| / 10)^2 + (position |p - p'| / spacing)^2 + (embedding |z - z'| / spread)^2
 
@@ -57,7 +56,7 @@ class Cells(Frozen):
 
 
 def measure_cells(rgb: Bytes, features: Floats) -> Cells:
-    """uint8 [H, W, 3] and float32 [h, w, r] -> Cells; features that are all alike become 0."""
+    """Features that are all alike become 0."""
     h, w, r = features.shape
     strips = (rgb[:, x : x + STRIP] for x in range(0, rgb.shape[1], STRIP))  # columns do not mix before rows do
     rows = np.concatenate([resize_map(strip, (h, strip.shape[1])) for strip in strips], 1)

@@ -3,14 +3,9 @@
 To add an encoder, pass an object with the members of `Encoder`: `foveate.encode(image, encoder=mine)`. To add a family
 of checkpoints, subclass `HubEncoder` and list it in `FAMILIES` of load.py; CONTRIBUTING.md has the steps.
 
-* protocol.py    what an encoder must return, and the checks of that
-* load.py        encoders by name, and the encoder that made a texture
-* nano.py        the built-in encoder: onnxruntime, offline; its files lie in assets/
-* names.py       nano's text side: a text as a vector over names
-* hub.py         what encoders from the Hub share: images, texts, loading (extra `[torch]`)
-* clip.py, siglip.py, tips.py    their families: dense heads and tokenisation
-* windows.py     images much larger than the network was trained on
-* checkpoint.py  checkpoints in transformers format; depth and SAM models use it too
+nano.py is the built-in encoder, names.py its text side; hub.py what encoders from the Hub share, clip.py, siglip.py and
+tips.py their families; windows.py sees images larger than the network was trained on; load.py finds encoders by name,
+checkpoint.py loads checkpoints (depth and SAM models use it too).
 """
 
 from foveate.encoders.hub import HubEncoder as HubEncoder

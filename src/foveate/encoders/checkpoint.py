@@ -1,5 +1,4 @@
-"""Finds and loads checkpoints in transformers format (extra `[torch]`), refuses incomplete ones, and records their
-revision.
+"""Finds and loads checkpoints in transformers format (extra `[torch]`), and records their revision.
 
 A checkpoint is data: weights are read as safetensors only, code that comes with it never runs, and missing weights are
 an error. A Hub name is downloaded once; a local folder downloads nothing.
@@ -176,7 +175,6 @@ def check_reachable(name: str, revision: str | None) -> None:
 
 @contextmanager
 def hide_progress(transformers: Any) -> Iterator[None]:
-    """No progress bar while weights are read."""
     switch = transformers.utils.logging
     shown = switch.is_progress_bar_enabled()
     switch.disable_progress_bar()

@@ -69,11 +69,9 @@ class HubEncoder:
 
     @property
     def device(self) -> Any:
-        """Where the model is: a torch.device."""
         return self._model.device
 
-    # --- what a family adds -------------------------------------------------------------------------------------------
-
+    # What a family adds:
     @property
     def width(self) -> int:
         """D of the space that patches and texts share."""
@@ -86,8 +84,6 @@ class HubEncoder:
     def dense_features(self, pixels: torch.Tensor) -> torch.Tensor:
         """Normalised pixels [n, 3, h * patch, w * patch] -> unit features [n, h, w, D]; differentiable."""
         raise NotImplementedError
-
-    # --- loading ------------------------------------------------------------------------------------------------------
 
     @classmethod
     def from_pretrained(
@@ -131,8 +127,6 @@ class HubEncoder:
             error=EncoderFilesError,
             type_error=EncoderNameError,
         )
-
-    # --- images -------------------------------------------------------------------------------------------------------
 
     def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
         """uint8 [H, W, 3] -> unit features float32 [h, w, D] on the patch grid (28 cells along 448 pixels for /16)."""
@@ -199,8 +193,6 @@ class HubEncoder:
         method = cv2.INTER_AREA if size[1] < rgb.shape[0] else cv2.INTER_CUBIC
         resized = cv2.resize(rgb, size, interpolation=method).astype(np.float32) / 255
         return np.asarray((resized - self._mean) / self._std, np.float32)
-
-    # --- texts --------------------------------------------------------------------------------------------------------
 
     def encode_text(self, texts: Sequence[str]) -> Floats:
         """Texts -> unit vectors float32 [n, D]; longer ones than the network's context are cut."""

@@ -31,7 +31,7 @@ _ARTICLES = frozenset("a an the some any his her its their my your our".split())
 
 @dataclass(frozen=True, eq=False)
 class NameSpace:
-    """Names, the words that mean each, and where a text lies among them, by the word table's `vectors`."""
+    """Where a text lies among names, by the words that mean each and the word table's `vectors`."""
 
     names: tuple[str, ...]
     words: dict[str, tuple[int, ...]]

@@ -1,8 +1,8 @@
-"""nano, the built-in encoder: a convolutional network (ONNX) and a static table of word-piece vectors.
+"""nano, the built-in encoder: a convolutional network (ONNX) and a static table of word-piece vectors; offline.
 
-It runs offline and without torch. Its features are evidence, one plane a name; a text becomes a vector over the names
-(names.py). Stride 8: both sides of the image are brought to multiples of 8 (long side 512), so cells cover it exactly.
-MODEL_CARD.md has the words it knows and how well it finds them; `training/` made its files.
+Its features are evidence, one plane a name; a text becomes a vector over the names (names.py). Both sides of the image
+are brought to multiples of 8 (long side 512), the stride. MODEL_CARD.md has the words it knows and how well it finds
+them; `training/` made its files.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ class NanoEncoder:
 
     @property
     def width(self) -> int:
-        """Length of its features and text vectors: its names, and one number for what no name covers."""
+        """Its names, and one number for what no name covers."""
         return self.space.width
 
     @cached_property
     def revision(self) -> str:
-        """First 12 hex digits of the SHA-256 over its files."""
+        """12 hex digits of the SHA-256 over its files."""
         return hashlib.sha256(b"".join((self.folder / name).read_bytes() for name in self.files)).hexdigest()[:12]
 
     @cached_property

@@ -114,7 +114,7 @@ def encode_texts(encoder: Encoder, texts: Sequence[str]) -> Floats:
 
 
 def encode_images(encoder: Any, images: Sequence[NDArray[np.uint8]], long_side: int | None) -> list[DenseFeatures]:
-    """`encoder.encode_images`, of an encoder that has it: one for each image. Raises EncoderOutputError."""
+    """Raises EncoderOutputError where it is not one for each image."""
     found = list(encoder.encode_images(images, long_side=long_side)) if images else []
     if len(found) == len(images):
         return found

@@ -1,7 +1,5 @@
-"""The negatives, nouns that a question competes with; and the bank, the texts for which a basis is fitted.
-
-The bank is the names that the encoder was taught (`Encoder.names`), else the nouns: of other words an encoder gives
-little but noise, to which a basis must not be fitted.
+"""The negatives, nouns that a question competes with; and the bank, the texts for which a basis is fitted: the names
+that the encoder was taught (`Encoder.names`), else the nouns.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class Negatives:
-    """Unit text vectors of nouns, float32 [m, D], of one encoder."""
+    """float32 [m, D]: unit text vectors of nouns."""
 
     vectors: Floats
 
@@ -35,7 +33,6 @@ def nouns() -> tuple[str, ...]:
 
 @once(4)
 def negatives_of(encoder: Encoder) -> Negatives:
-    """The nouns' vectors. Made once a process and encoder."""
     prompt = encoder.templates[0]
     return Negatives(encode_texts(encoder, [prompt.format(noun) for noun in nouns()]))
 

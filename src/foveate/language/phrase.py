@@ -4,8 +4,7 @@
     Phrase(text='woman white hair', noun='hair', attributes=('white',), place=Place(relation='part', of='woman'))
 
 * A relation is read from the thing: noun - relation - of. "face part of dog", "cup on table", "held by the man".
-* A frame asks for something beside its noun ("what is the man holding?"): its noun is "" ("person" for "who"), and its
-  place tells where the answer is.
+* A frame asks for something beside its noun ("what is the man holding?"): its noun is "" ("person" for "who").
 * A lone phrase, "where is", "find" and "which" ask for the first thing: what follows is its place. A question for yes
   or no ("is there a dog on the couch?") and a scene ("a man riding a horse") ask for both.
 """

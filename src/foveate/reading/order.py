@@ -67,7 +67,7 @@ def order_lines(boxes: Floats) -> list[int]:
 
 
 def find_rows(boxes: Floats) -> list[list[int]]:
-    """Boxes -> rows from top to bottom, each from left to right."""
+    """From top to bottom, each from left to right."""
     middles, heights = boxes[:, [0, 2]].mean(1), boxes[:, 2] - boxes[:, 0]
     rows: list[list[int]] = []
     for i in np.argsort(middles, kind="stable").tolist():

@@ -1,7 +1,5 @@
-"""RapidOCR as a reader (extra `[text]`): PP-OCRv6 on onnxruntime; its models lie inside the wheel.
-
-Its detector and recogniser are called one by one, because RapidOCR as a whole mismatches boxes and texts where a line
-has no words. Added here: a closer look at small print in tiles, turned pages, boxes of words, reading order.
+"""RapidOCR as a reader (extra `[text]`): PP-OCRv6 on onnxruntime; its models lie inside the wheel. Added here: a closer
+look at small print in tiles, turned pages, boxes of words, reading order.
 """
 
 from __future__ import annotations
@@ -76,9 +74,6 @@ class RapidReader:
                 box = (float(y.min()), float(x.min()), float(y.max()), float(x.max()))
                 words.append(Word(text, box, confidence, number))
         return Words.of(words, self.name, turned=(360 - 90 * turn) % 360 if words else 0)
-
-
-# --- where lines are --------------------------------------------------------------------------------------------------
 
 
 def find_lines(bgr: Bytes) -> Quads:
@@ -184,9 +179,6 @@ def around(quads: Quads) -> Quads:
     return np.array([a * u + d * v for a, d in ((left, top), (right, top), (right, low), (left, low))], np.float32)
 
 
-# --- which way they run -----------------------------------------------------------------------------------------------
-
-
 def find_turn(bgr: Bytes, quads: Quads) -> int:
     """By how many quarters the page is turned clockwise: 0 to 3."""
     if not len(quads):
@@ -221,9 +213,6 @@ def upright_boxes(quads: Quads, turn: int) -> NDArray[np.float64]:
     leaning = np.abs(angles - skew) > 0.5  # a line in another direction: what it covers
     size = np.where(leaning[:, None], np.ptp(points, axis=1), np.stack([wide, high], 1)) / 2
     return np.concatenate([(middles - size)[:, ::-1], (middles + size)[:, ::-1]], 1)
-
-
-# --- lines -> letters -------------------------------------------------------------------------------------------------
 
 
 def read_line(bgr: Bytes, quad: Quads) -> tuple[Letters, Quads]:
@@ -318,9 +307,6 @@ def part_of(quad: Quads, start: float, end: float) -> Quads:
     return np.concatenate([a + t * (b - a), d + t * (c - d)])
 
 
-# --- letters -> words -------------------------------------------------------------------------------------------------
-
-
 class Letters(NamedTuple):
     """A line as it was recognised: text with spaces, and of each character the centre along the line (0 to 1)."""
 
@@ -366,9 +352,6 @@ def cut_words(line: Letters) -> list[Piece]:
         )
         for first, end in pairwise(edges)
     ]
-
-
-# --- RapidOCR ---------------------------------------------------------------------------------------------------------
 
 
 @once()

@@ -1,8 +1,5 @@
-"""Finds a reader, reads an image with it, and checks its words.
-
-A reader is named ("rapidocr", "tesseract", "tesseract:deu+eng", "auto"), or an object with `name` and `read`, or a
-function rgb -> words. The last results of named readers are kept. Text that was read is never executed, logged, or put
-into an error.
+"""Finds a reader, reads an image with it, and checks its words. The last results of named readers are kept. Text that
+was read is never executed, logged, or put into an error.
 """
 
 from __future__ import annotations
@@ -53,7 +50,6 @@ class FunctionReader:
 
 
 def can_read() -> bool:
-    """Whether a reader is installed."""
     return importlib.util.find_spec("rapidocr") is not None or shutil.which(PROGRAM) is not None
 
 

@@ -216,7 +216,7 @@ def extended(basis: Basis, left: NDArray[np.floating], metric: Metric | None, ex
 
 @dataclass(frozen=True, eq=False)
 class Moments(Frozen):
-    """Sums from which one basis is fitted to many images: x, float64 [D], and x x^T, float64 [D, D]. They add up."""
+    """Sums from which one basis is fitted to many images: x, float64 [D], and x x^T, float64 [D, D]."""
 
     count: int
     first: Doubles

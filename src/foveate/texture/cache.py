@@ -1,7 +1,6 @@
-"""Textures in memory, the ones used last, up to a number of bytes (cachetools).
-
-The first thread that asks for a key makes its value, others wait; a failure reaches all of them and is not kept. Bytes
-are measured again whenever a value is used, because a texture grows by what is derived from it.
+"""Textures in memory, the ones used last, up to a number of bytes, which are measured again at each use: a texture
+grows by what is derived from it. One thread makes the value of a key, others wait; a failure reaches them and is not
+kept.
 """
 
 from __future__ import annotations

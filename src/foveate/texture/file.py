@@ -97,7 +97,7 @@ def words_of(tensors: Mapping[str, NDArray[Any]], reader: str, turned: int, size
 
 
 def _description(channel: Channel) -> dict[str, Any]:
-    """A range without an end has no key: JSON has no infinity."""
+    # JSON has no infinity: a range without an end has no key
     out = {key: value for key, value in asdict(channel).items() if key != "name"}
     return {key: value for key, value in out.items() if not (isinstance(value, float) and math.isinf(value))}
 

@@ -1,8 +1,7 @@
 """Channels at any position and level, as a GPU samples a texture; and channels that are computed, never stored.
 
-Level l stands for footprints of 2^l pixels of the image; a channel that is natively that coarse is read as it is. A
-footprint becomes a level by its longest axis (OpenGL 4.6, section 8.14.1, without anisotropy). The angles of rope_...
-(docs/conventions.md) are those of RoFormer (Su et al., 2021) along two axes (Heo et al., ECCV 2024).
+Level l stands for footprints of 2^l pixels of the image, by the longest axis (OpenGL 4.6, section 8.14.1). The angles
+of rope_... (docs/conventions.md) are those of RoFormer (Su et al., 2021) along two axes (Heo et al., ECCV 2024).
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ HALF_END = float(np.finfo(np.float16).max)
 
 
 class Sendable(Protocol):
-    """The part of a Texture that is sent. (texture.py imports this module, so it cannot be named here.)"""
+    """The part of a Texture that is sent: texture.py imports this module."""
 
     @property
     def name(self) -> str: ...
@@ -81,18 +81,15 @@ class DeviceTexture(OwnCopy):
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors are."""
         return self.table.device
 
     @property
     def grid(self) -> Grid:
-        """The cells."""
         grid: Grid = self.texture.grid
         return grid
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensors."""
         return sum(each.nbytes for each in self._tensors().values())
 
     def derive(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -108,7 +105,6 @@ class DeviceTexture(OwnCopy):
         return self if place == self.device else _moved(self.texture, self.layout, self._tensors(), place)
 
     def cpu(self) -> Any:
-        """The Texture that it was made of."""
         return self.texture
 
     def _tensors(self) -> dict[str, Tensor]:

@@ -7,10 +7,9 @@
     tiles.save(found.scene, "city")                        # tomorrow: tiles.load("city", "city.tif")
     texture = tiles.refine(texture, "a boat")              # an image of usual size: a part again, finer
 
-* `scene`: the values: a large image with what was encoded of it, and what one question found. Begin here.
-* `search`: `survey` and `look`: which tiles are promising, and one map from all of them.
-* `file`: `save` and `load`: a scene in a folder. `raster`: large images read in parts (tiled TIFF).
-* `re_encode`: `refine`: encode a part of a texture's image again at a finer scale. It uses no scenes.
+* `scene`: a large image with what was encoded of it, and what one question found. `file`: a scene in a folder.
+* `search`: which tiles are promising, and one map from all of them. `raster`: images read in parts (tiled TIFF).
+* `re_encode`: encode a part of a texture's image again at a finer scale, without scenes.
 """
 
 from foveate.tiles.file import load as load

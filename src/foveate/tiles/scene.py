@@ -73,7 +73,7 @@ class Scene:
 
     @property
     def finished(self) -> set[Box]:
-        """Parts that need not be encoded again (the whole image, if the overview shows it unshrunk)."""
+        """Parts that need not be encoded again."""
         size, pixels = self.raster.size, self.overview.grid
         whole = {(0, 0, *size)} if (pixels.height, pixels.width) == size else set()
         return whole | set(self.windows) | {self.box(place) for place in self.tiles}
@@ -146,7 +146,6 @@ def tile_counts(size: tuple[int, int], side: int) -> Place:
 
 
 def tile_box(place: Place, size: tuple[int, int], side: int) -> Box:
-    """A tile in pixels; the last ones are moved inwards rather than cut."""
     step = side - side // OVERLAP
     y0, x0 = (max(0, min(number * step, length - side)) for number, length in zip(place, size, strict=True))
     return y0, x0, min(size[0], y0 + side), min(size[1], x0 + side)

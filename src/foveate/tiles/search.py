@@ -369,7 +369,7 @@ def _looked_at(views: Mapping[Box, PartView], wanted: Box) -> Box | None:
 
 
 def _is_like(box: Box, wanted: Box) -> bool:
-    """Whether a part has the middle of a wanted one in its own middle, and about its size."""
+    """It has the middle of the wanted one in its own middle, and about its size."""
     (y0, x0, y1, x1), (tall, wide) = box, (wanted[2] - wanted[0], wanted[3] - wanted[1])
     if not (tall / SCALE_STEP < y1 - y0 <= tall * SIMILAR and wide / SCALE_STEP < x1 - x0 <= wide * SIMILAR):
         return False
