@@ -175,6 +175,7 @@ def check_reachable(name: str, revision: str | None) -> None:
 
 @contextmanager
 def hide_progress(transformers: Any) -> Iterator[None]:
+    """No bar on stderr within."""
     switch = transformers.utils.logging
     shown = switch.is_progress_bar_enabled()
     switch.disable_progress_bar()

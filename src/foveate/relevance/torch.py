@@ -131,6 +131,7 @@ def copied(tensor: Tensor) -> NDArray[Any]:
 def score_on_device(
     texture: DeviceTexture, query: Query, calibration: Calibration, negatives: Negatives | None, options: CheckedScoring
 ) -> DeviceRelevance:
+    """Raises DeviceError for what only the texture on the CPU can do."""
     check_supported(texture, options)
     shape = texture.grid.shape
     logits, maps = score_vectors(texture, query.vectors, calibration, negatives)
@@ -177,6 +178,7 @@ def score_on_device(
 
 
 def check_supported(texture: DeviceTexture, options: CheckedScoring) -> None:
+    """Raises DeviceError for what was read in the image, and for fusions."""
     host, why = texture.texture, ""
     if options.reading and (host.words or (host.words is None and page_of(host)[1] is not None)):
         why = f"what is written in {host.name!r}"

@@ -3,6 +3,7 @@
 Asked for what a thing says, words count as far as they lie on it. Of a page that was not read, all its writing counts,
 at half height. A detected thing keeps its map, unless the question asks for writing.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping

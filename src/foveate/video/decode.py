@@ -232,6 +232,7 @@ def _open_path(text: str, long_side: int | None, rate: float | None) -> ClipRead
 
 
 class ClipReader:
+    """What a clip is read from."""
 
     name: str
     ahead = False

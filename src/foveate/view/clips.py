@@ -164,6 +164,7 @@ class ClipRun:
 
 
 class ClipRuns:
+    """Answers of a clip's stream, by questions and number of the frame."""
 
     def __init__(self, pictures: ClipPictures, encoding: SessionEncoding = USUAL) -> None:
         self._pictures, self._encoding = pictures, encoding
@@ -261,6 +262,7 @@ def _count_bytes(message: Message) -> int:
 
 
 def clip_routes(pictures: ClipPictures, runs: ClipRuns) -> list[Operation]:
+    """How many pictures there are as far as that is known, one of them, `ClipRuns.frames`."""
 
     def check(id: str) -> None:
         if id != pictures.id:

@@ -63,7 +63,6 @@ LIMITS = RequestLimits()
 
 
 class Refusal(Exception):  # noqa: N818  # an answer, and no error of the program
-
     def __init__(self, status: int, received: str, expected: str, fix: str) -> None:
         super().__init__(received)
         self.status, self.received, self.expected, self.fix = status, received, expected, fix
@@ -145,7 +144,6 @@ class Guard:
 
 
 class _Again:
-
     def __init__(self, body: bytes, receive: Receive) -> None:
         self._body: bytes | None = body
         self._receive = receive

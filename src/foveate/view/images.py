@@ -56,12 +56,12 @@ UPLOAD = {
 
 
 class AskedPlane(AskedImage):
-
     name: Annotated[str, Field(max_length=200)]
     level: Annotated[int, Field(ge=0, le=MAX_LEVEL), *WHOLE] = 0
 
 
 def image_routes(pictures: Pictures) -> list[Operation]:
+    """Of the images of a session."""
 
     async def upload(asked: Asked, request: Request) -> dict[str, str]:
         name = file_name(request.headers.get("x-file-name", ""))
@@ -98,6 +98,7 @@ def file_name(header: str) -> str:
 
 
 def describe_image(id: str, texture: Texture) -> Message:
+    """What the page needs of an image, whatever is asked."""
     grids, arrays = describe_grids(texture)
     words = [{"text": word.text, "box": list(map(float, word.box))} for word in texture.words or ()]
     lost = isinstance(texture, StoredTexture) and not texture.original

@@ -75,6 +75,7 @@ def model_name(name: str) -> str:
 
 
 def model_routes(pictures: Pictures, model: LateModel | None) -> list[Operation]:
+    """Whether the model is ready, and its answers."""
     one = CapacityLimiter(1)
     encoded: LRUCache[str, EncodedImage] = LRUCache(IMAGES)
 

@@ -86,12 +86,10 @@ class AskedContext(Asked):
 
 
 class AskedQuestion(AskedContext):
-
     query: Text
 
 
 class AskedReasons(AskedQuestion):
-
     grid: GridName = "cells"
 
 
@@ -106,6 +104,7 @@ class AskedGrid(AskedImage):
 
 
 def question_routes(pictures: Pictures) -> list[Operation]:
+    """About the images of a session."""
     encoder = pictures.encoding.encoder
 
     def ask(asked: AskedQuestion) -> tuple[Relevance, Prior | None]:

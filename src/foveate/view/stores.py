@@ -28,7 +28,6 @@ MOST_HITS = 480  # of a search; chosen by hand
 
 
 class AskedSearch(Asked):
-
     query: Text
     count: Annotated[int, Field(ge=1, le=MOST_HITS), *WHOLE] = 48
 

@@ -136,6 +136,7 @@ def lay_regions(rgb: Bytes, found: Regions) -> Bytes:
 
 
 def scale_to(rgb: Bytes, side: int) -> Bytes:
+    """`side` is the long one."""
     ratio = side / max(rgb.shape[:2])
     size = (max(1, round(rgb.shape[1] * ratio)), max(1, round(rgb.shape[0] * ratio)))
     if size == rgb.shape[1::-1]:

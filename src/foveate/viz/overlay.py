@@ -41,6 +41,7 @@ COLUMNS = 512  # of the strip, at most
 
 
 class History:
+    """What the strip shows."""
 
     def __init__(self, questions: int, expected: int | None = None) -> None:
         self.questions, self.expected, self.count = questions, expected, 0

@@ -46,7 +46,6 @@ class Item(NamedTuple):
 
 
 class Block(NamedTuple):
-
     width: int
     height: int
     items: tuple[Item, ...] = ()

@@ -204,6 +204,7 @@ def arrange_bare(tiles: Sequence[Tile], columns: int) -> Block:
 
 
 def head(tile: Tile, width: int, size: int = TEXT) -> Block:
+    """Title, badge, lines."""
     blocks = [paper.text(tile.title, width, size, INK if is_found(tile.confidence) else ABSENT, 2)]
     notes = tile.notes
     if tile.confidence is not None:
@@ -252,6 +253,7 @@ def colour_bar(width: int = BAR, size: int = TEXT) -> Block:
 
 
 def legend(meanings: Sequence[tuple[Colour, str]], size: int = TEXT) -> list[Block]:
+    """A swatch and a text for each colour."""
     small = round(0.75 * size)
     blocks = []
     for colour, meaning in meanings:

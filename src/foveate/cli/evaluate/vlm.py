@@ -123,7 +123,6 @@ def measure(vlm: VLM, pictures: Sequence[Picture], plan: Plan, progress: Callabl
 
 
 class _Clock:
-
     def __init__(self, vlm: VLM, picture: Picture, new: int, read: bool = False) -> None:
         self.torch, self.transformers = libraries()
         self.vlm, self.picture, self.new = vlm, picture, new
