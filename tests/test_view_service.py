@@ -328,10 +328,9 @@ RIGHT: dict[str, Any] = {
 }
 
 
-def test_every_module_is_named_once_and_every_function() -> None:
+def test_every_module_is_named_and_no_function_twice() -> None:
     modules = sorted(Path(view.__file__).parent.glob("[a-z]*.py"))
-    named = re.findall(r"^    (\w+\.py)|(?:   |; )(\w+\.py)", view.__doc__ or "", re.M)
-    assert sorted(map("".join, named)) == [module.name for module in modules]
+    assert sorted(re.findall(r"\w+\.py", view.__doc__ or "")) == [module.name for module in modules]
     names = [name for module in modules for name in re.findall(r"^def ([a-z]\w+)", module.read_text(), re.M)]
     assert [name for name in names if names.count(name) > 1] == []
 
