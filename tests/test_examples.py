@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::Deprec
 
 def test_there_is_one_for_each_family_for_video_for_pages_and_for_pictures() -> None:
     names = {*FAMILIES, "video", "receipt", "pictures", "readme", "grids", "tiny_vlm", "gradio_app", "serve_cluster"}
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == names
+    assert {path.stem for path in EXAMPLES.glob("[!_]*.py")} == names
     assert all(f"[{name}.py]({name}.py)" in (EXAMPLES / "README.md").read_text() for name in names)
 
 

@@ -19,8 +19,8 @@ from foveate.core.errors import OptionError
 from foveate.core.readonly import ReadOnly
 from foveate.relevance.value import Relevance
 from foveate.vlm import METHODS, VLM, Choosing
-from foveate.vlm.families.llava import visible_box
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, project
+from foveate.vlm.families.where_shown import visible_box
 from foveate.vlm.select.baselines import coarser_shape, determinantal, max_min
 from foveate.vlm.select.choice import Candidates
 from foveate.vlm.select.methods import choose

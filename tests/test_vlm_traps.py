@@ -27,8 +27,8 @@ from foveate.core.errors import (
     QueryError,
     SceneError,
 )
+from foveate.vlm import FAMILIES as KNOWN
 from foveate.vlm import VLM, Choosing
-from foveate.vlm.loader import FAMILIES as KNOWN
 from tests.conftest import PHOTOS
 from tests.test_vlm import EXACT, QUESTION, QWENS, generated, stock_inputs
 from tests.vlm_models import FAMILIES, TEXT, attached, encoded, pair, photo

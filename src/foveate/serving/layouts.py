@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 
 from foveate.core.errors import ModelError
-from foveate.vlm.families.anyres import packed_layout, tiled_layout
-from foveate.vlm.families.llava import visible_box
+from foveate.vlm.families.layouts import packed_layout, tiled_layout
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, one_grid
+from foveate.vlm.families.where_shown import visible_box
 
 ROWS, COUNT, SPAN, DIGEST = "foveate_rows", "foveate_count", "foveate_span", "foveate_digest"
 PLACES, LENGTHS = "foveate_places", "foveate_lengths"  # the latter only splits the former, and does not travel

@@ -17,8 +17,9 @@ from foveate.encoders.protocol import Encoder
 from foveate.language.query import quoted
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
-from foveate.vlm.families.family import Family, VisualFeatures, encoder_outputs
-from foveate.vlm.families.token_layout import TokenGrid, TokenLayout
+from foveate.vlm.families.family import Family, encoder_outputs
+from foveate.vlm.families.features import Kinds, VisualFeatures, token_of
+from foveate.vlm.families.token_layout import Span, TokenGrid, TokenLayout
 from foveate.vlm.select.choice import Choice
 
 Mode = Literal["drop", "sparse", "weight", "crop"]
@@ -38,7 +39,12 @@ class Attached:
 
     def token(self, kind: str) -> int:
         """Id of the placeholder of visual tokens, of images or of videos."""
-        return int(getattr(self.model.config, f"{kind}_token_id"))
+        found = token_of(self.model, kind)
+        if found is None:
+            raise SceneError(
+                f"{kind}s for {type(self.model).__name__}", expected="a model that has a token for them", fix=""
+            )
+        return found
 
 
 class OfModel(OwnCopy):
@@ -61,20 +67,22 @@ class EncodedImage(OfModel):
         images: uint8 [H, W, 3] each; of a video, the pictures that the model gets.
         textures: of each of them: what questions are scored on.
         layouts: where the visual tokens of each image lie; a video has one layout for all pictures.
-        spans, mark: the ids that stand for each image, or the video, in a prompt; the part of its text they replace.
+        spans, mark: what stands for each image, or the video, in a prompt; the part of its text that it replaces.
         features: of each image, or of the video; None if encoded for mode "sparse" only.
         inputs: what the processor made of the images; pixels only where a mode needs them again.
+        kinds: further inputs of every token that the model takes (`token_type_ids`): the kind of an id, if it is not 0.
     """
 
     model: Any
     images: tuple[NDArray[np.uint8], ...]
     textures: tuple[Texture, ...]
     layouts: tuple[TokenLayout, ...]
-    spans: tuple[Indices, ...]
+    spans: tuple[Span, ...]
     features: VisualFeatures | None
     inputs: Mapping[str, Any]
     kind: Literal["image", "video"] = "image"
     mark: str = ""
+    kinds: Kinds = field(default_factory=dict)
 
     def __repr__(self) -> str:
         sizes = " and ".join(sorted({f"{image.shape[0]} x {image.shape[1]}" for image in self.images}))

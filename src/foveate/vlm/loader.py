@@ -27,24 +27,14 @@ from foveate.encoders.checkpoint import (
 )
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
-from foveate.vlm.families.anyres import Idefics, InternVL, LlavaNext
 from foveate.vlm.families.family import Family
-from foveate.vlm.families.llava import Llava
-from foveate.vlm.families.qwen import Qwen
+from foveate.vlm.families.features import find_method, token_of
+from foveate.vlm.families.known import FAMILIES, REFUSED, family_of
 from foveate.vlm.model import VLM
+from foveate.vlm.self_check import Exactness, check_attached
 
 OLDEST = "5.18"  # the first transformers whose models take `mm_encoder_outputs`
 SMOLVLM_BROKEN = ("5.20.1", "5.20.2")
-FAMILIES: dict[str, Family] = {
-    "LlavaForConditionalGeneration": Llava("llava"),
-    "LlavaNextForConditionalGeneration": LlavaNext("llava_next"),
-    "Qwen2VLForConditionalGeneration": Qwen("qwen2_vl"),
-    "Qwen2_5_VLForConditionalGeneration": Qwen("qwen2_5_vl"),
-    "Qwen3VLForConditionalGeneration": Qwen("qwen3_vl"),
-    "Idefics3ForConditionalGeneration": Idefics("idefics3"),
-    "SmolVLMForConditionalGeneration": Idefics("smolvlm"),
-    "InternVLForConditionalGeneration": InternVL("internvl"),
-}
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 KIND = ModelKind(
     "vision-language model",  # of which foveate.vlm.attach knows the families
@@ -58,10 +48,11 @@ def attach(model: Any, processor: Any = None, *, encoder: str | Encoder = "nano"
     """A stock model and its processor, ready to see images. The model is not changed.
 
     Args:
-        model: of one of the classes in FAMILIES, from transformers.
+        model: a vision-language model of transformers whose visual tokens lie somewhere in the image. A class that no
+            test of foveate covers (`FAMILIES`) is checked once, by `foveate.vlm.check`, which takes a few seconds.
         processor: that belongs to it.
         encoder: what textures are made with, and questions scored by: as of `foveate.encode`.
-        family: the adapter of a model that is not in FAMILIES (families/family.py).
+        family: an adapter by hand (families/family.py), which is not checked.
 
     Raises MissingExtraError, EncoderNameError; ModelError for another model, or another model's processor.
     """
@@ -78,18 +69,62 @@ def attach(model: Any, processor: Any = None, *, encoder: str | Encoder = "nano"
             expected="the model first, then its processor",
             fix="foveate.vlm.attach(model, processor)",
         )
-    adapter = FAMILIES.get(kind) if family is None else family
-    if not isinstance(adapter, Family):
+    if family is not None and not isinstance(family, Family):
         raise ModelError(
-            f"a model of class {kind}" if family is None else f"a family that is a {type(family).__name__}",
-            expected=", ".join(FAMILIES),
-            fix="for another model, subclass foveate.vlm.families.family.Family, with the methods layouts, encode and "
-            "positions (docs/vlm_reference.md), and pass it as family=",
+            f"a family that is a {type(family).__name__}",
+            expected="a foveate.vlm.families.family.Family, with the methods layouts, encode and positions",
+            fix="subclass it (docs/vlm_reference.md), or leave family= out",
         )
+    vlm = _attach(model, processor, encoder, family)
+    if family is None and not any(each.__name__ in FAMILIES for each in type(model).__mro__):
+        report = check_attached(vlm)
+        if not report.ok:
+            raise ModelError(
+                f"a {kind}, with which foveate is not exact:\n{report}",
+                expected="a model that passes foveate.vlm.check",
+                fix=BY_HAND,
+            )
+    return vlm
+
+
+def check(model: Any, processor: Any, *, family: Family | None = None) -> Exactness:
+    """Is foveate exact with this model? Shows it one small image, in the model's own number format.
+
+    All tokens against the stock model, some tokens against the full prompt with the others masked, and whether tokens
+    lie where foveate says. Print what it returns; `.ok` says whether `attach` takes the model.
+
+    Raises ModelError for a model without visual tokens that can be dropped; MissingExtraError.
+    """
+    return check_attached(_attach(model, processor, "nano", family))
+
+
+def _attach(model: Any, processor: Any, encoder: str | Encoder, family: Family | None) -> VLM:
     _check_version(model)
+    if family is None:
+        check_class(model)
     _check_processor(model, processor)
     resolve_encoder(encoder)
-    return VLM(model, processor, adapter, encoder)
+    return VLM(model, processor, family or family_of(model), encoder)
+
+
+BY_HAND = (
+    "for another model, subclass foveate.vlm.families.family.Family, with the methods layouts, encode and positions "
+    "(docs/vlm_reference.md), and pass it as family="
+)
+
+
+def check_class(model: Any) -> None:
+    """Raises ModelError for a model that has no visual tokens which can be dropped, with the reason."""
+    names = [each.__name__ for each in type(model).__mro__]
+    reason = next((REFUSED[name] for name in names if name in REFUSED), None)
+    takes = "mm_encoder_outputs" in inspect.signature(getattr(model, "forward", check_class)).parameters
+    if reason is None and takes and find_method(model, "get_image_features") is not None:
+        return
+    raise ModelError(
+        f"a model of class {names[0]}" + (f": {reason}" if reason else ""),
+        expected=f"a vision-language model with get_image_features, such as {', '.join(FAMILIES)}",
+        fix="use another model: tokens of this one cannot be chosen" if reason else BY_HAND,
+    )
 
 
 def _check_version(model: Any) -> None:
@@ -103,7 +138,9 @@ def _check_version(model: Any) -> None:
     forward = getattr(model, "forward", None)
     if forward is None or "mm_encoder_outputs" in inspect.signature(forward).parameters:
         return
-    if any(kind.__module__.startswith("transformers.") for kind in type(model).__mro__):
+    if find_method(model, "get_image_features") is not None and any(
+        kind.__module__.startswith("transformers.") for kind in type(model).__mro__
+    ):
         raise ModelError(
             f"a {type(model).__name__} of transformers {transformers.__version__}, which takes no mm_encoder_outputs",
             expected=f"transformers {OLDEST} or newer",
@@ -112,22 +149,24 @@ def _check_version(model: Any) -> None:
 
 
 def _check_processor(model: Any, processor: Any) -> None:
-    token = getattr(processor, "image_token_id", None)
     fix = "AutoProcessor.from_pretrained(the same name as the model)"
-    if token is None or not hasattr(processor, "tokenizer") or not hasattr(processor, "image_processor"):
+    names = ("tokenizer", "image_processor", "image_token")
+    if missing := [name for name in names if not hasattr(processor, name)]:
         raise ModelError(
-            f"a processor that is a {type(processor).__name__}",
+            f"a processor that is a {type(processor).__name__}, without {' and '.join(missing)}",
             expected="the model's processor, with a tokenizer and an image processor",
             fix=fix,
         )
+    tokens = {getattr(processor, "image_token_id", None), *getattr(processor, "image_token_ids", ())}
     patch = getattr(processor.image_processor, "patch_size", None)
     own = (
         getattr(getattr(model.config, "vision_config", None), "patch_size", patch) if isinstance(patch, int) else patch
     )
-    if (token, patch) != (model.config.image_token_id, own):
+    if token_of(model, "image") not in tokens or patch != own:
+        token = getattr(processor, "image_token_id", None)
         raise ModelError(
             f"a {type(processor).__name__} whose image token is {token} and whose patches are {patch} pixels",
-            expected=f"image token {model.config.image_token_id}, patches of {own}, as {type(model).__name__} has it",
+            expected=f"image token {token_of(model, 'image')}, patches of {own}, as {type(model).__name__} has it",
             fix=fix,
         )
 
@@ -241,10 +280,11 @@ def _load_processor(transformers: Any, source: Checkpoint, config: Any, options:
 def _check_kind(name: str, config: Any) -> None:
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
-    if MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.get(config.model_type) not in FAMILIES:
+    found = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.get(config.model_type)
+    if found is None or found in REFUSED:
         raise ModelError(
-            f"'{name}' is a {config.model_type} model",
-            expected=", ".join(FAMILIES),
+            f"'{name}' is a {config.model_type} model" + (f": {REFUSED[found]}" if found in REFUSED else ""),
+            expected=f"a vision-language model, such as {', '.join(FAMILIES)}",
             fix="for another model, write a family (docs/vlm_reference.md) and use foveate.vlm.attach",
         )
 

@@ -24,7 +24,7 @@ from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.vlm.context import score_anyway
 from foveate.vlm.encoded import MODES, Attached, EncodedImage, Mode
-from foveate.vlm.families.family import VisualFeatures
+from foveate.vlm.families.features import VisualFeatures
 from foveate.vlm.inputs.prompt import check_question, prompt_ids, prompt_text
 from foveate.vlm.inputs.tensors import check_weights, keep_mask, pool, shorten, weights_from_map
 from foveate.vlm.select.choice import Budget, Choice, Choosing
@@ -238,10 +238,11 @@ def lay_out(
     text = prompt_text(vlm.processor, question, len(encoded.spans), prompt, encoded.kind)
     if encoded.kind == "video" and encoded.mark in text:
         text = text.replace(encoded.mark, vlm.processor.video_token)
+    text = vlm.family.prompt(vlm.processor, text)
     full = prompt_ids(vlm.processor, text, encoded.spans, encoded.kind)
     keep = keep_mask(full, vlm.token(encoded.kind), chosen, encoded.layouts)
     ids = torch.from_numpy(full).to(vlm.model.device)
-    return keep, shorten(ids, keep, vlm.family.positions(vlm.model, ids, encoded.inputs))
+    return keep, shorten(ids, keep, vlm.family.positions(vlm.model, ids, encoded.inputs), encoded.kinds)
 
 
 # --- features ---------------------------------------------------------------------------------------------------------

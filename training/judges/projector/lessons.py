@@ -20,12 +20,13 @@ import torch
 from foveate.core.image import ImageSource
 from foveate.pipeline import encode
 from foveate.texture.texture import Texture
-from foveate.vlm.families.family import Family, VisualFeatures, encoder_outputs
+from foveate.vlm.families.family import Family, encoder_outputs
+from foveate.vlm.families.features import VisualFeatures
 from foveate.vlm.inputs.tensors import pad_left
 from foveate.vlm.model import VLM
 from foveate.vlm.select.choice import Choosing
 from foveate.vlm.select.methods import Method
-from training.judges.projector.model import TextureRows, lay_out_texture
+from training.judges.projector.model import TextureRows, lay_out_texture, wrapping_of
 
 Example = tuple[Texture | ImageSource, str, str]
 Kept = int | Literal["auto"] | None
@@ -113,7 +114,7 @@ def join(
     device = inputs["input_ids"].device
     parts = torch.split(features.to(device), [len(one.rows) for one in lessons])
     encoded = [
-        VisualFeatures((part,), tuple((torch.zeros_like(part),) for _ in range(one.deep)))
+        VisualFeatures((part,), tuple((torch.zeros_like(part),) for _ in range(one.deep)), wrapping_of(family))
         for part, one in zip(parts, lessons, strict=True)
     ]
     return {**inputs, "mm_encoder_outputs": encoder_outputs(encoded, family, "image")}

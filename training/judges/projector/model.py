@@ -40,8 +40,9 @@ from foveate.core.readonly import ReadOnly
 from foveate.pipeline import encode
 from foveate.texture.texture import EncoderStamp, Texture
 from foveate.vlm import VLM, EncodedImage
-from foveate.vlm.families.family import VisualFeatures
-from foveate.vlm.families.token_layout import one_grid
+from foveate.vlm.families.family import Family
+from foveate.vlm.families.features import VisualFeatures, Wrapping
+from foveate.vlm.families.token_layout import Span, one_grid
 
 FILE = "projector.safetensors"
 GELU_POWER = 0.425  # mean square of GELU of a standard normal number
@@ -239,6 +240,11 @@ def rows_for(vlm: VLM, projector: TextureProjector) -> TextureRows:
     return projector.rows
 
 
+def wrapping_of(family: Family) -> Wrapping:
+    """How a model takes features that its own encoder did not make: a list of tensors, or one tensor."""
+    return Wrapping(listed=family.name not in ("idefics3", "smolvlm", "internvl"))
+
+
 def lay_out_texture(vlm: VLM, texture: Texture, rows: TextureRows, features: torch.Tensor) -> EncodedImage:
     """An EncodedImage over the cells of `rows.grid(texture)`, with these features [cells, any width]."""
     grid = rows.grid(texture)
@@ -253,6 +259,6 @@ def lay_out_texture(vlm: VLM, texture: Texture, rows: TextureRows, features: tor
         deep = getattr(vlm.model.config.vision_config, "deepstack_visual_indexes", None) or ()
         width = int(vlm.model.get_input_embeddings().weight.shape[1])
         levels = tuple((features.new_zeros(len(features), width),) for _ in deep)
-    layout, span = one_grid(grid.h, grid.w, size), np.full(grid.count, token, np.int64)
-    encoded = VisualFeatures((features,), levels)
+    layout, span = one_grid(grid.h, grid.w, size), Span(np.full(grid.count, token, np.int64))
+    encoded = VisualFeatures((features,), levels, wrapping_of(vlm.family))
     return EncodedImage(vlm.model, (texture.pixel,), (texture,), (layout,), (span,), encoded, ReadOnly(inputs))

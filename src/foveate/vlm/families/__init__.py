@@ -1,6 +1,5 @@
-"""What differs from one family of models to the next. To add one, read family.py, then llava.py.
+"""What differs from one model to the next: how its tokens lie in an image, how features and positions are asked for.
 
-* token_layout.py: where the visual tokens of an image lie in it; maps and masks projected onto them.
-* family.py: the base class `Family`, the features of images, and what most families share.
-* llava.py: LLaVA 1.5. anyres.py: families that cut large images into tiles. qwen.py: the Qwen-VLs, and video.
+Begin with family.py, the adapter. layouts.py: where tokens lie, by rules. where_shown.py: where pictures were cut out.
+token_layout.py: grids of tokens, and maps on them. features.py: rows of features. sparse.py: kept tokens alone.
 """

@@ -23,6 +23,7 @@ from foveate.relevance.value import Found, Relevance
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
 Box = tuple[float, float, float, float]
+Sizes = Sequence[tuple[int, int]]  # (height, width) in pixels, of each image
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,17 @@ class TokenLayout:
     def selectable_rows(self) -> Indices:
         """Feature rows of all selectable tokens, grid after grid: int64 [selectable]."""
         return np.concatenate([grid.rows() for grid in self.grids])
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """What stands for an image, or a video, in a prompt: `ids`, int64.
+
+    text: that they are made of, where a tokenizer may join what is at its ends with what stands beside it; else None.
+    """
+
+    ids: Indices
+    text: str | None = None
 
 
 def one_grid(h: int, w: int, size: tuple[int, int]) -> TokenLayout:

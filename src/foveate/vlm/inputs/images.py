@@ -6,6 +6,7 @@ a reader is installed: reading takes seconds. `python -m benchmarks reading_vlm`
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -44,14 +45,15 @@ from foveate.texture.texture import Texture
 from foveate.video.decode import VideoClip, measure_rate, pick
 from foveate.video.state import Frame
 from foveate.vlm.encoded import Attached, EncodedImage, Mode
-from foveate.vlm.families.family import Indices, VisualFeatures
-from foveate.vlm.families.token_layout import TokenLayout
-from foveate.vlm.inputs.prompt import adds_special_tokens, find_spans
+from foveate.vlm.families.features import VisualFeatures, find_method
+from foveate.vlm.families.token_layout import Span, TokenLayout
+from foveate.vlm.inputs.prompt import adds_special_tokens, find_spans, images_text
+from foveate.vlm.inputs.tensors import read_kinds
 
 CHANNELS = (*CHANNEL_SETS["standard"], "text")  # of textures: questions look at writing, and a page is known by it
 PAGE = 0.5  # of `page_of`: docs/log.md, "auto reads"
 Read = bool | Literal["auto"] | ReadBy
-TEXT_INPUTS = ("input_ids", "attention_mask", "mm_token_type_ids")
+TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,17 +143,18 @@ def encode_images(
     sources = open_sources(vlm, images, page, [None] * len(images) if textures is None else textures)
     pictures = [source.picture for source in sources]
     processor = vlm.processor
-    text = f"{processor.image_token}\n" * len(pictures)  # what stands around an image makes no difference to it
+    text = images_text(processor, len(pictures))
     as_pillow = [Image.fromarray(picture.rgb) for picture in pictures]
     sizes = [(picture.rgb.shape[0], picture.rgb.shape[1]) for picture in pictures]
     with _layout_errors(processor, sizes):
         made = processor(
             images=as_pillow, text=text, return_tensors="pt", add_special_tokens=adds_special_tokens(processor, text)
         )
-    spans = find_spans(processor, as_pillow, text, made["input_ids"][0].numpy())
+    spans = find_spans(processor, vlm.family.prompt(processor, text), len(pictures), made["input_ids"][0].numpy())
+    kinds = read_kinds(made, _kinds_taken(vlm.model))
     inputs = {name: value for name, value in made.items() if name not in TEXT_INPUTS}
-    layouts = vlm.family.layouts(vlm.model, processor, inputs, sizes, spans)
-    _check_counts(spans, layouts, vlm.model.config.image_token_id)
+    layouts = vlm.family.layouts(vlm.model, processor, inputs, sizes, [span.ids for span in spans])
+    _check_counts(spans, layouts, vlm.token("image"))
     inputs, features = _run_encoder(vlm, inputs, layouts, mode)
     textures = list[Texture]()
     for source in sources:
@@ -165,7 +168,14 @@ def encode_images(
         spans=spans,
         features=features,
         inputs=ReadOnly(inputs),
+        kinds=ReadOnly(kinds),
     )
+
+
+def _kinds_taken(model: Any) -> set[str]:
+    """Inputs of every token that a model takes. Some have one for positions alone, which foveate hands over itself."""
+    taken = {name for name in inspect.signature(model.forward).parameters if name.endswith("token_type_ids")}
+    return taken - {"mm_token_type_ids"} if find_method(model, "get_rope_index") else taken
 
 
 def encoding_keywords(preset: PresetName | None, read: Read | None) -> tuple[dict[str, Any], Read]:
@@ -211,7 +221,8 @@ def encode_video(
         )
     with _layout_errors(vlm.processor, [pictures[0].rgb.shape[:2]]):
         video = vlm.family.video(vlm.model, vlm.processor, [picture.rgb for picture in pictures], fps)
-    _check_counts([video.span], [video.layout], vlm.model.config.video_token_id)
+    span = Span(video.span)
+    _check_counts([span], [video.layout], vlm.token("video"))
     inputs, features = _run_encoder(vlm, dict(video.inputs), [video.layout], mode)
     shown = [pictures[number] for number in video.shown]
     textures = [
@@ -222,7 +233,7 @@ def encode_video(
         images=tuple(picture.rgb for picture in shown),
         textures=read_textures(textures, reader, frames=True),
         layouts=(video.layout,),
-        spans=(video.span,),
+        spans=(span,),
         features=features,
         inputs=ReadOnly(inputs),
         kind="video",
@@ -280,8 +291,8 @@ def _on_device(model: Any, name: str, value: Any) -> Any:
     return value.to(model.device, model.dtype) if name.startswith("pixel") else value.to(model.device)
 
 
-def _check_counts(spans: Sequence[Indices], layouts: Sequence[TokenLayout], token: int) -> None:
-    found, counts = [int((span == token).sum()) for span in spans], [layout.count for layout in layouts]
+def _check_counts(spans: Sequence[Span], layouts: Sequence[TokenLayout], token: int) -> None:
+    found, counts = [int((span.ids == token).sum()) for span in spans], [layout.count for layout in layouts]
     if found != counts:
         raise ModelError(
             f"{found} visual tokens from the processor for {counts} features",

@@ -1,22 +1,24 @@
 """From a question to the ids of the full prompt, without touching the images again.
 
-The processor replaces each image token by the ids that stand for its image, which needs the images. `find_spans` keeps
-these ids; further prompts are tokenised with single image tokens, which are then replaced. As image tokens are special,
-the ids around them do not depend on what stands between: `find_spans` checks it.
+The processor replaces each image token by what stands for its image, which needs the images. `find_spans` keeps these
+ids; further prompts are tokenised with single image tokens, which are then replaced. Where a span ends in plain text
+(Gemma 3 writes line ends around an image), a tokenizer may join it with its neighbours: then its text is kept, and the
+whole prompt is tokenised. `find_spans` checks what it found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from foveate.core.checks import check_type, keyword
 from foveate.core.errors import ModelError, PromptError, QueryError
+from foveate.vlm.families.token_layout import Indices, Span
 
-Indices = NDArray[np.int64]
+APART = " =#= "  # between images, to find where the ids of one end
 
 
 def check_question(question: object) -> str:
@@ -91,39 +93,70 @@ def prompt_text(
     return text
 
 
-def prompt_ids(processor: Any, text: str, spans: Sequence[Indices], kind: str = "image") -> Indices:
-    """Ids [L] of the full prompt: each image token (video token) replaced by the ids that stand for its image."""
+def prompt_ids(processor: Any, text: str, spans: Sequence[Span], kind: str = "image") -> Indices:
+    """Ids [L] of the full prompt: each image token (video token) replaced by what stands for its image."""
+    token = processor.image_token if kind == "image" else processor.video_token
+    if any(span.text is not None for span in spans):
+        pieces = text.split(token)
+        inner = [piece for span, after in zip(spans, pieces[1:], strict=True) for piece in (span.text or "", after)]
+        return tokenise(processor, "".join([pieces[0], *inner]))
     short = tokenise(processor, text)
-    at = np.flatnonzero(short == (processor.image_token_id if kind == "image" else processor.video_token_id))
-    pieces, start = [], 0
+    at = np.flatnonzero(short == _id_of(processor, token))
+    parts, start = [], 0
     for place, span in zip(at, spans, strict=True):
-        pieces += [short[start:place], span]
+        parts += [short[start:place], span.ids]
         start = int(place) + 1
-    return np.concatenate([*pieces, short[start:]])
+    return np.concatenate([*parts, short[start:]])
 
 
-def find_spans(processor: Any, images: Sequence[Any], text: str, full: Indices) -> tuple[Indices, ...]:
-    """The ids that stand for each image in `full`, made of `text` and the images. Raises ModelError for a misfit."""
-    if len(images) == 1:
-        spans: tuple[Indices, ...] = (_in_place_of_image(processor, text, full),)
-    else:
-        token = processor.image_token
-        alone = [processor(images=[image], text=token, return_tensors="np")["input_ids"][0] for image in images]
-        spans = tuple(_in_place_of_image(processor, token, np.asarray(ids, np.int64)) for ids in alone)
-    if not np.array_equal(prompt_ids(processor, text, spans), full):
+def find_spans(processor: Any, text: str, count: int, full: Indices) -> tuple[Span, ...]:
+    """What stands for each of `count` images in `full`: ids of `text_of(processor, count)` with the images.
+
+    Raises ModelError for a misfit.
+    """
+    short = tokenise(processor, text)
+    (at,) = np.nonzero(short == _id_of(processor, processor.image_token))
+    ends = [-1, *at.tolist(), len(short)]
+    around = [short[a + 1 : b] for a, b in pairwise(ends)]  # what stands before, between and behind the images
+    start, stop = len(around[0]), len(full) - len(around[-1])
+    found = []
+    for between in around[1:-1]:
+        place = _find(full, between, start)
+        found.append(full[start:place])
+        start = place + len(between)
+    spans = tuple(_span(processor, ids) for ids in (*found, full[start:stop]))
+    if len(at) != count or not np.array_equal(prompt_ids(processor, text, spans), full):
         raise ModelError(
-            "a tokenizer whose ids beside an image token depend on what stands for the image",
-            expected="image tokens that are special tokens",
+            f"a {type(processor).__name__} whose ids beside an image depend on what stands for the image",
+            expected="a processor that replaces each image token by ids, or by a text that they can be read back from",
             fix="report this with the name of the model",
         )
     return spans
 
 
-def _in_place_of_image(processor: Any, text: str, full: Indices) -> Indices:
-    """Of the ids of a text and its one image: those in the place of the image token."""
-    short = tokenise(processor, text)
-    (place,) = np.flatnonzero(short == processor.image_token_id)
-    return full[place : len(full) - (len(short) - place - 1)]
+def images_text(processor: Any, count: int) -> str:
+    """A text with `count` image tokens, apart by what stands for no image."""
+    return APART.join([processor.image_token] * count)
+
+
+def _find(ids: Indices, part: Indices, start: int) -> int:
+    """Where a part begins in ids, from `start` on; their end if it does not."""
+    for place in range(start, len(ids) - len(part) + 1):
+        if np.array_equal(ids[place : place + len(part)], part):
+            return place
+    return len(ids)
+
+
+def _span(processor: Any, ids: Indices) -> Span:
+    words = processor.tokenizer
+    whole = {int(number) for number in words.added_tokens_decoder}
+    if len(ids) and int(ids[0]) in whole and int(ids[-1]) in whole:  # nothing is joined with these
+        return Span(ids)
+    return Span(ids, words.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def _id_of(processor: Any, token: str) -> int:
+    return int(processor.tokenizer.convert_tokens_to_ids(token))
 
 
 def adds_special_tokens(processor: Any, text: str) -> bool:

@@ -10,7 +10,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
 from foveate.relevance.confidence import DETECTED
 from foveate.relevance.value import Relevance
-from foveate.vlm.families.family import VisualFeatures
+from foveate.vlm.families.features import Kinds, VisualFeatures
 from foveate.vlm.families.token_layout import TokenLayout, project, spread
 from foveate.vlm.select.choice import Choice, Floats
 
@@ -43,18 +44,42 @@ def keep_mask(
     return keep
 
 
-def shorten(ids: torch.Tensor, keep: NDArray[np.bool_], positions: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Full ids [L], positions [L] or [3, L] -> input_ids, attention_mask [1, K], position_ids [1, K] or [4, 1, K]."""
+def shorten(
+    ids: torch.Tensor, keep: NDArray[np.bool_], positions: torch.Tensor, kinds: Kinds | None = None
+) -> dict[str, torch.Tensor]:
+    """Full ids [L], positions [L] or [3, L] -> input_ids, attention_mask [1, K], position_ids [1, K] or [4, 1, K].
+
+    kinds: further inputs of every token, by name, each [1, K]: what stands for an id that has another kind than 0.
+    """
     import torch
 
     kept = torch.from_numpy(np.flatnonzero(keep)).to(ids.device)
     at = positions.index_select(-1, kept)
     if at.ndim == 2:
-        at = torch.cat([torch.arange(len(kept), device=at.device)[None], at.to(torch.int64)])[:, None]
+        at = (
+            at[:, None]
+            if len(at) > 3
+            else torch.cat([torch.arange(len(kept), device=at.device)[None], at.to(torch.int64)])[:, None]
+        )
     else:
         at = at[None]
     short_ids = ids.index_select(0, kept)[None]
-    return {"input_ids": short_ids, "attention_mask": torch.ones_like(short_ids), "position_ids": at}
+    more = {}
+    for name, by_id in (kinds or {}).items():
+        more[name] = torch.zeros_like(short_ids)
+        for token, kind in by_id.items():
+            more[name][short_ids == token] = kind
+    return {"input_ids": short_ids, "attention_mask": torch.ones_like(short_ids), "position_ids": at, **more}
+
+
+def read_kinds(made: Mapping[str, Any], taken: Container[str]) -> Kinds:
+    """Kinds of tokens as a processor wrote them beside its ids (`token_type_ids`, ...), where a model takes them."""
+    ids = made["input_ids"]
+    found = {}
+    for name, value in made.items():
+        if name.endswith("token_type_ids") and name in taken and value.shape == ids.shape:
+            found[name] = {int(t): int(value[ids == t][0]) for t in ids.unique() if value[ids == t][0] != 0}
+    return found
 
 
 def pad_left(prompts: Sequence[dict[str, torch.Tensor]], pad: int, *, always: bool = False) -> dict[str, torch.Tensor]:
@@ -122,7 +147,7 @@ def pool(
         return tuple(map(replaced, all_images, images, layouts, chosen))
 
     levels = zip(features.levels, kept.levels, strict=True)
-    return VisualFeatures(of(features.rows, kept.rows), tuple(of(a, b) for a, b in levels))
+    return replace(kept, rows=of(features.rows, kept.rows), levels=tuple(of(a, b) for a, b in levels))
 
 
 def read_attention(

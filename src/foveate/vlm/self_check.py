@@ -1,0 +1,262 @@
+"""Is foveate exact with this model? A small image goes through the stock model, and through foveate.
+
+* all tokens: the stock model's logits, bit for bit.
+* kept tokens: the logits of the stock model over the full prompt, where nothing sees the others. Recurrent layers have
+  no mask: their reference is the stock model over the same short embeddings and positions.
+* places: a part of the image is changed, with the attention of the encoder switched off. Only tokens whose place is in
+  that part may change; a resampler, or tokens that lie elsewhere than foveate believes, are found here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from foveate.vlm.encoded import EncodedImage, Prepared
+from foveate.vlm.inputs.prompt import adds_special_tokens, prompt_text
+from foveate.vlm.model import VLM
+
+SIZE = (168, 224)  # of the small image, in pixels; by hand: several tokens, tiles where there are any
+QUESTION = "what is this?"
+# Of the largest logit: rounding of a few layers in that format, by hand; a wrong token or position is far above it.
+TOLERANCES = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 8e-2}
+STILL = 1e-3  # of the largest feature: a token that changes less stands still
+RIGHT = 0.98  # of the tokens that must stand still, or move, when a half of the image changes
+
+
+@dataclass(frozen=True)
+class Exactness:
+    """What `check` found. Differences are the largest between logits, as a share of the largest logit.
+
+    Attributes:
+        all_tokens: difference with all tokens; 0.0 is bit for bit.
+        kept: difference with some tokens, against the full prompt with the others masked.
+        dropped: for comparison, what dropping these tokens changes.
+        places: share of tokens that change where they must, and only there; None where the encoder's attention could
+            not be switched off.
+        tolerance: of both differences, in the model's number format.
+        tokens: (kept, all) visual tokens of the small image.
+        recurrent: whether layers are recurrent; then dropped tokens are absent, not masked.
+    """
+
+    model: str
+    dtype: str
+    all_tokens: float
+    kept: float
+    dropped: float
+    places: float | None
+    tolerance: float
+    tokens: tuple[int, int]
+    recurrent: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether foveate may be used with this model."""
+        return (
+            self.all_tokens <= self.tolerance
+            and self.kept <= self.tolerance
+            and (self.places is None or self.places >= RIGHT)
+        )
+
+    def __str__(self) -> str:
+        def said(difference: float) -> str:
+            return "exact" if difference == 0 else f"{difference:.1e} of the largest logit"
+
+        k, n = self.tokens
+        reference = "the stock model over the same short prompt" if self.recurrent else "the full prompt, others masked"
+        places = "not measured: the attention of its encoder could not be switched off"
+        if self.places is not None:
+            places = f"{self.places:.1%} of the tokens change where they must, and only there"
+        lines = [
+            f"{self.model}, {self.dtype}: {'ok' if self.ok else 'NOT exact'} (tolerance {self.tolerance:.0e})",
+            f"  all {n} tokens, against the stock model: {said(self.all_tokens)}",
+            f"  {k} of {n} tokens, against {reference}: {said(self.kept)} (dropping them changes {self.dropped:.1e})",
+            f"  places: {places}",
+        ]
+        return "\n".join(lines)
+
+
+def check_attached(vlm: VLM) -> Exactness:
+    """As `foveate.vlm.check` says, of a model that is attached already."""
+    picture = _picture()
+    encoded = vlm.see(picture, read=False)
+    total = sum(encoded.tokens)
+    whole = vlm.prepare(encoded, QUESTION, budget=None)
+    kept = np.zeros(total, bool)
+    kept[np.random.default_rng(0).permutation(total)[: max(1, total // 2)]] = True
+    some = vlm.prepare(encoded, QUESTION, kept=_masks(encoded, kept))
+    stock = stock_inputs(vlm, picture)
+    theirs, ours, short = (_logits(vlm, given) for given in (stock, whole.inputs(), some.inputs()))
+    recurrent = is_recurrent(vlm.model)
+    reference = _short_reference(vlm, stock, some) if recurrent else _masked_reference(vlm, stock, whole, some)
+    largest = float(theirs.abs().max())
+    dtype = str(vlm.model.dtype).removeprefix("torch.")
+    return Exactness(
+        model=type(vlm.model).__name__,
+        dtype=dtype,
+        all_tokens=_difference(theirs, ours) / largest,
+        kept=_difference(reference, short) / largest,
+        dropped=_difference(theirs, short) / largest,
+        places=measure_places(vlm, picture),
+        tolerance=TOLERANCES.get(dtype, TOLERANCES["bfloat16"]),
+        tokens=(int(kept.sum()), total),
+        recurrent=recurrent,
+    )
+
+
+def stock_inputs(vlm: VLM, picture: NDArray[np.uint8]) -> dict[str, Any]:
+    """What a user without foveate would pass to the model, for QUESTION about one image."""
+    text = prompt_text(vlm.processor, QUESTION, 1, _prompt(vlm))
+    made = vlm.processor(
+        images=[Image.fromarray(picture)],
+        text=text,
+        return_tensors="pt",
+        add_special_tokens=adds_special_tokens(vlm.processor, text),
+    )
+    return {
+        name: value.to(vlm.model.device, vlm.model.dtype) if value.is_floating_point() else value.to(vlm.model.device)
+        for name, value in made.items()
+        if hasattr(value, "to")
+    }
+
+
+def _prompt(vlm: VLM) -> str | None:
+    """A prompt by hand for a processor without a chat template."""
+    if getattr(vlm.processor, "chat_template", None) or getattr(vlm.processor.tokenizer, "chat_template", None):
+        return None
+    return f"{vlm.processor.image_token}\n{QUESTION}"
+
+
+def _picture() -> NDArray[np.uint8]:
+    """Smooth noise, the same every time: uint8 [H, W, 3]."""
+    noise = np.random.default_rng(0).integers(0, 255, (6, 8, 3), np.uint8)
+    return np.asarray(Image.fromarray(noise).resize(SIZE[::-1], Image.Resampling.BICUBIC))
+
+
+def _logits(vlm: VLM, inputs: dict[str, Any]) -> Any:
+    """Logits of the first new token, by `generate`, which lays out positions and masks as users get them."""
+    import torch
+
+    with torch.no_grad():
+        out = vlm.model.generate(
+            **inputs, max_new_tokens=1, do_sample=False, output_logits=True, return_dict_in_generate=True,
+            pad_token_id=0,
+        )  # fmt: skip
+    return out.logits[0][0].float()
+
+
+def _difference(a: Any, b: Any) -> float:
+    return float((a - b).abs().max())
+
+
+def _masks(encoded: EncodedImage, kept: NDArray[np.bool_]) -> list[NDArray[np.bool_]]:
+    ends = np.cumsum([grid.count for grid in encoded.grids])[:-1]
+    return [part.reshape(grid.shape) for part, grid in zip(np.split(kept, ends), encoded.grids, strict=True)]
+
+
+def _masked_reference(vlm: VLM, stock: dict[str, Any], whole: Prepared, some: Prepared) -> Any:
+    """The full prompt in the stock model, whose mask hides what foveate drops."""
+    import torch
+
+    mask = torch.from_numpy(some.keep.astype(np.int64))[None].to(vlm.model.device)
+    return _logits(vlm, {**stock, "attention_mask": mask, "position_ids": whole.text["position_ids"].clone()})
+
+
+def _short_reference(vlm: VLM, stock: dict[str, Any], some: Prepared) -> Any:
+    """The stock model's own embeddings of the full prompt, cut to the kept tokens, in its language model."""
+    import torch
+
+    found: list[Any] = []
+
+    def read(module: Any, args: Any, keywords: Any) -> None:
+        found.append(keywords["inputs_embeds"])
+
+    decoder = vlm.model.get_decoder()
+    hook = decoder.register_forward_pre_hook(read, with_kwargs=True)
+    try:
+        _logits(vlm, stock)
+    finally:
+        hook.remove()
+    kept = torch.from_numpy(np.flatnonzero(some.keep)).to(vlm.model.device)
+    with torch.no_grad():
+        out = decoder(
+            inputs_embeds=found[0][:, kept], position_ids=some.text["position_ids"],
+            attention_mask=some.text["attention_mask"], use_cache=True,
+        )  # fmt: skip
+        return vlm.model.get_output_embeddings()(out.last_hidden_state)[0, -1].float()
+
+
+def is_recurrent(model: Any) -> bool:
+    """Whether layers of the language model are recurrent: a mask on keys does not hide a token from them."""
+    config = model.config.get_text_config()
+    kinds = [*(getattr(config, "layer_types", None) or ()), *(getattr(config, "layers_block_type", None) or ())]
+    return any(re.search("linear|mamba|recurrent|conv", str(kind)) for kind in kinds)
+
+
+# --- places -----------------------------------------------------------------------------------------------------------
+
+
+def measure_places(vlm: VLM, picture: NDArray[np.uint8]) -> float | None:
+    """Share of tokens that change where they must when one half of the image changes; None as in `Exactness.places`."""
+    with _local_encoder(vlm.model) as hooked:
+        if not hooked:
+            return None
+        before, layout = _rows(vlm, picture)
+        right: list[bool] = []
+        for axis in (0, 1):
+            middle = picture.shape[axis] // 2
+            changed = picture.copy()
+            half = (slice(None),) * axis + (slice(0, middle),)
+            changed[half] = 255 - changed[half]
+            after, _ = _rows(vlm, changed)
+            moved = np.abs(after - before).max(1) > STILL * np.abs(before).max()
+            for grid in layout.grids:
+                edges = np.linspace(grid.box[axis], grid.box[axis + 2], grid.shape[axis] + 1)
+                margin = 6  # pixels: resizing mixes over a border
+                lines = np.moveaxis(moved[grid.rows()].reshape(grid.shape), axis, 0)
+                right += lines[(edges[:-1] >= 0) & (edges[1:] <= middle - margin)].ravel().tolist()
+                right += (~lines[(edges[:-1] >= middle + margin) & (edges[1:] <= 2 * middle)]).ravel().tolist()
+    return float(np.mean(right)) if right else None
+
+
+def _rows(vlm: VLM, picture: NDArray[np.uint8]) -> tuple[NDArray[np.float32], Any]:
+    import torch
+
+    inputs = stock_inputs(vlm, picture)
+    ids = inputs["input_ids"][0].cpu().numpy()
+    visual = {n: v for n, v in inputs.items() if n not in ("input_ids", "attention_mask")}
+    span = ids[np.flatnonzero(ids == vlm.token("image"))[0] : np.flatnonzero(ids == vlm.token("image"))[-1] + 1]
+    layouts = vlm.family.layouts(vlm.model, vlm.processor, visual, [picture.shape[:2]], [span])
+    with torch.no_grad():
+        features = vlm.family.encode(vlm.model, visual, [layouts[0].count])
+    return features.rows[0].float().cpu().numpy(), layouts[0]
+
+
+@contextmanager
+def _local_encoder(model: Any) -> Iterator[int]:
+    """For a while, every attention of the encoder of images adds nothing. Yields how many there are."""
+    import torch
+
+    def nothing(module: Any, args: Any, out: Any) -> Any:
+        if isinstance(out, tuple):
+            return tuple(torch.zeros_like(each) if hasattr(each, "shape") else each for each in out)
+        return torch.zeros_like(out)
+
+    text = {id(module) for module in model.get_decoder().modules()}
+    hooks = [
+        module.register_forward_hook(nothing)
+        for path, module in model.named_modules()
+        if id(module) not in text and re.fullmatch("self_attn|attn|attention|self_attention", path.rsplit(".", 1)[-1])
+    ]
+    try:
+        yield len(hooks)
+    finally:
+        for hook in hooks:
+            hook.remove()
