@@ -203,15 +203,6 @@ def test_what_a_texture_does_not_hold_is_refused_before_the_model_is_loaded(
         asked(tmp_path / "cake.safetensors", "a cake", "--model", "x", "--preset", "gaze")
 
 
-def test_help_lists_its_options_and_wrong_usage_names_them() -> None:
-    text = CliRunner().invoke(app, ["ask", "--help"], env={"COLUMNS": "200"}).stdout
-    assert all(method in text for method in foveate.vlm.METHODS)
-    assert all(f"{mode}:" in text for mode in ("drop", "sparse", "weight", "crop"))
-    result = CliRunner().invoke(app, ["ask", str(CAKE), "a dog", "--model", "x", "-k", "many"])
-    assert result.exit_code == 2
-    assert "auto" in result.stderr
-
-
 @pytest.mark.parametrize(
     ("mode", "name"),
     [("drop", "llava"), ("sparse", "qwen2_5_vl"), ("weight", "smolvlm"), ("crop", "qwen3_vl")],

@@ -27,7 +27,6 @@ from foveate.reading.words import Word, Words
 from foveate.relevance.options import DEFAULTS
 from foveate.relevance.scoring import score_query
 from foveate.relevance.torch import score_on_device
-from foveate.relevance.written import page_of
 from foveate.texture.texture import Texture
 from foveate.texture.torch import check_half
 
@@ -131,10 +130,6 @@ def test_several_questions_and_an_earlier_one_as_a_prior(texture: Texture) -> No
     assert_alike(foveate.score(texture, "a plate", prior=here[0].map), prior)
     plane.zero_()  # it is the caller's
     assert bool(prior.reasons["prior"].any())
-    with pytest.raises(QueryError):
-        foveate.score(there, [])
-    with pytest.raises(QueryError):
-        foveate.score(there, "")
 
 
 def test_negatives_compete_as_on_the_cpu(texture: Texture) -> None:
@@ -150,34 +145,12 @@ def test_negatives_compete_as_on_the_cpu(texture: Texture) -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 2**32), st.integers(1, 12), st.integers(1, 12), st.sampled_from([0.0, 0.3, 1.0]), st.booleans())
-def test_ties_saliency_and_spread_are_numpys(
-    texture: Texture, seed: int, h: int, w: int, floor: float, protect: bool
-) -> None:
-    """Maps of few values, so that ties decide; trust from 0 to 1; cells that do not count."""
+@given(st.integers(0, 2**32), st.integers(1, 12), st.integers(1, 12), st.sampled_from([0.0, 0.3, 1.0]))
+def test_ties_saliency_and_spread_are_numpys(texture: Texture, seed: int, h: int, w: int, floor: float) -> None:
+    """Random cells and maps of few values, so that ties decide; trust from 0 to 1; some cells are transparent."""
     rng = np.random.default_rng(seed)
-    small = grid_of(texture, h, w, rng)
-    budget = int(rng.integers(1, h * w + 1))
-    plane = rng.choice(np.array([0, 0.25, 0.5, 1], np.float32), (h, w))
-    here = replace(foveate.score(small, "broccoli"), map=plane, confidence=float(rng.choice([0, 0.25, 0.75])), peak=0.0)
-    there = small.to("cpu")
-    found = replace(
-        foveate.score(there, "broccoli"),
-        map=torch.tensor(plane),
-        confidence=here.confidence,
-        peak=0.0,
-    )
-    protected = rng.random((h, w)) < 0.2 if protect else None
-    if protected is not None and protected.sum() > budget:
-        protected = None
-    kept = foveate.allocate(here, budget, floor=floor, protected=protected)
-    assert_kept_alike(kept, foveate.allocate(found, budget, floor=floor, protected=protected))
-
-
-def grid_of(texture: Texture, h: int, w: int, rng: np.random.Generator) -> Texture:
-    """A small texture with random cells, some of them transparent."""
     valid = np.full((h, w), 255, np.uint8) * (rng.random((h, w)) > 0.2).astype(np.uint8)
-    return replace(
+    small = replace(
         texture,
         grid=Grid(h, w, h, w),
         pixel=np.zeros((h, w, 3), np.uint8),
@@ -187,6 +160,15 @@ def grid_of(texture: Texture, h: int, w: int, rng: np.random.Generator) -> Textu
         residual=np.zeros((h, w), np.float16),
         extra={},
     )
+    budget = int(rng.integers(1, h * w + 1))
+    plane = rng.choice(np.array([0, 0.25, 0.5, 1], np.float32), (h, w))
+    how: dict[str, Any] = {"confidence": float(rng.choice([0, 0.25, 0.75])), "peak": 0.0}
+    here = replace(foveate.score(small, "broccoli"), map=plane, **how)
+    there = replace(foveate.score(small.to("cpu"), "broccoli"), map=torch.tensor(plane), **how)
+    protected = rng.random((h, w)) < 0.2 if rng.random() < 0.5 else np.zeros((h, w), bool)
+    guarded: dict[str, Any] = {"protected": protected} if 0 < protected.sum() <= budget else {}
+    kept = foveate.allocate(here, budget, floor=floor, **guarded)
+    assert_kept_alike(kept, foveate.allocate(there, budget, floor=floor, **guarded))
 
 
 def test_equal_textures_have_equal_tensors(texture: Texture) -> None:
@@ -286,20 +268,6 @@ def test_a_device_without_room_is_named(texture: Texture, monkeypatch: pytest.Mo
         assert "there.texture" in caught.value.fix
 
 
-def test_of_a_page_why_is_a_question_for_the_cpu(texture: Texture) -> None:
-    """It names no thing; what was not read yet could answer it."""
-    writing = np.zeros((160, 120), np.float32)
-    writing[10:150:4, 10:110] = 1
-    page = texture.with_channel("text", writing)
-    assert page_of(page)[1] is not None
-    assert foveate.score(page, "why?").map.shape == texture.grid.shape
-    for question in ("why?", "broccoli"):
-        with pytest.raises(DeviceError, match="what is written"):
-            foveate.score(page.to("cpu"), question)
-    with pytest.raises(QueryError):
-        foveate.score(page.to("cpu"), "why?", reading=False)
-
-
 def test_what_only_the_cpu_does_is_refused_and_named(texture: Texture) -> None:
     there = texture.to("cpu")
     relevance = foveate.score(there, "broccoli")
@@ -308,6 +276,15 @@ def test_what_only_the_cpu_does_is_refused_and_named(texture: Texture) -> None:
         foveate.score(read, "broccoli")
     assert "there.texture" in caught.value.fix
     assert_alike(foveate.score(read.texture, "broccoli", reading=False), foveate.score(read, "broccoli", reading=False))
+    writing = np.zeros((160, 120), np.float32)
+    writing[10:150:4, 10:110] = 1
+    page = texture.with_channel("text", writing)  # unread: what is not read yet could answer
+    assert foveate.score(page, "why?").map.shape == texture.grid.shape
+    for question in ("why?", "broccoli"):
+        with pytest.raises(DeviceError, match="what is written"):
+            foveate.score(page.to("cpu"), question)
+    with pytest.raises(QueryError):
+        foveate.score(page.to("cpu"), "why?", reading=False)
     with pytest.raises(DeviceError, match="fusion='linear'"):
         foveate.score(there, "broccoli", fusion="linear")
     for how in ({"policy": Coverage()}, {"window": (2, 2)}):
@@ -327,6 +304,10 @@ def test_wrong_values_are_refused(texture: Texture) -> None:
             foveate.allocate(relevance, budget)
     with pytest.raises(BudgetError, match="protected"):
         foveate.allocate(relevance, 3, protected=np.ones(texture.grid.shape, bool))
+    nothing: tuple[Any, ...] = ([], "")
+    for texts in nothing:
+        with pytest.raises(QueryError):
+            foveate.score(there, texts)
     for wrong in (
         lambda: foveate.score(there, "broccoli", prior=high),
         lambda: foveate.score(there, "broccoli", prior=few),

@@ -98,28 +98,6 @@ def test_occlusion_is_its_definition(scene: tuple[np.ndarray, np.ndarray]) -> No
     assert np.allclose(out, expected)
 
 
-def box_before_a_wall(high: float = 0.7) -> tuple[np.ndarray, np.ndarray]:
-    """A near box in the middle; the wall has a shadow on its left (segment 2), without a jump of depth."""
-    depth, ids = np.full((12, 16), 0.2), np.zeros((12, 16), int)
-    ids[:, :4] = 2
-    depth[4:8, 6:12] = 0.2 + high
-    ids[4:8, 6:12] = 7
-    return depth, ids
-
-
-@pytest.mark.parametrize("high", [0.6, 0.3])
-def test_the_wall_behind_a_box_has_the_step_and_a_shadow_has_none(high: float) -> None:
-    depth, ids = box_before_a_wall(high)
-    expected = np.zeros((12, 16))
-    expected[3:9, 6:12] = expected[4:8, 5:13] = high
-    expected[4:8, 6:12] = 0  # the box itself hides, and is not hidden
-    assert np.allclose(measure_occlusion(depth, ids), expected, atol=1e-6)
-    assert not measure_occlusion(depth, np.zeros_like(ids)).any()
-    assert not measure_occlusion(np.zeros((12, 16)), ids).any()
-    assert not measure_occlusion(depth, ids, jump=high + 0.01).any()
-    assert not measure_occlusion(*box_before_a_wall(0.01)).any()
-
-
 @given(SCENES)
 def test_parts_are_what_a_flood_fills(scene: tuple[np.ndarray, np.ndarray]) -> None:
     ids = scene[1]

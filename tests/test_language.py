@@ -21,11 +21,11 @@ from foveate import Texture
 from foveate.answers.question import read_question
 from foveate.answers.types import find_types
 from foveate.core.errors import FoveateError, QueryError, QueryLanguageWarning
-from foveate.language.cues import FAVOUR, RAISE, find_cues
+from foveate.language.cues import find_cues
 from foveate.language.dialogue import goes_back, refers_back
 from foveate.language.lists import read_lists, read_rows
-from foveate.language.phrase import Phrase, Place, Relation, read
-from foveate.language.query import MAX_PHRASES, channel_weights, noun_phrases, other_language, parse, prepare
+from foveate.language.phrase import Phrase, Relation, read
+from foveate.language.query import MAX_PHRASES, noun_phrases, other_language, parse, prepare
 from tests.store_toys import Toy
 
 DATA = Path(__file__).parent / "data"
@@ -171,15 +171,6 @@ def test_what_is_no_question(text: str, words: str) -> None:
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_frame_says_what_is_asked_and_keeps_the_flat_phrase() -> None:
-    wording = parse("What is the woman wearing on her head?")
-    assert wording.phrases == ("woman", "head")
-    frame = wording.structure[0]
-    assert frame == Phrase("what is the woman wearing on her head", "", (), Place("worn on head", read("the woman")))
-    assert wording.structure[1].place == Place("part", read("woman"))
-    assert len({read("the dog's face"), read("a dog's face")}) == 1  # a structure can be a key
-
-
 def test_phrases_that_cannot_be_read_do_not_refuse_the_others() -> None:
     query = prepare(NANO, "犬, the dog's face")
     assert query.phrases == ("dog face",)
@@ -197,15 +188,6 @@ def test_a_query_is_prepared_once_and_read_only() -> None:
     assert prepare(NANO, "a very particular dog") is query
     with pytest.raises(ValueError, match="read-only"):
         query.vectors[0] = 0
-
-
-def test_weights_of_a_question_are_few_and_kept() -> None:
-    weights = channel_weights("what does the red sign say?")
-    assert dict(weights) == {"text": RAISE, "colour:red": FAVOUR}
-    assert channel_weights("what does the red sign say?") is weights
-    assert dict(channel_weights("a dog")) == {}
-    with pytest.raises(QueryError):
-        channel_weights("")
 
 
 def test_texts_that_are_no_questions_of_a_dialogue() -> None:

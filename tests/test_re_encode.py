@@ -16,7 +16,7 @@ from foveate import Grid, Texture
 from foveate.core.errors import OptionError, QueryError, TextureEncoderError
 from foveate.encoders.protocol import DenseFeatures
 from foveate.texture.texture import EncoderStamp
-from foveate.tiles.re_encode import FINE, area_means, fading, refine, top_box
+from foveate.tiles.re_encode import FINE, area_means, refine, top_box
 
 NANO = foveate.load_encoder("nano")
 
@@ -201,13 +201,6 @@ def test_means_over_cells_are_exact() -> None:
     expected = large.reshape(7, 60, 8, 90, 2).mean((1, 3))[2:6, 3:7]
     assert np.allclose(found, expected, atol=1e-5)
     assert np.allclose(area_means(pixels, (0, 0, 60, 90), Grid(60, 90, 60, 90), (0, 0, 60, 90)), pixels, atol=1e-6)
-
-
-def test_boxes_fade_towards_their_surroundings_only() -> None:
-    weight = fading((10, 12), (0, 3, 10, 12))
-    assert weight.shape == (10, 9)
-    assert (weight[:, 2:] == 1).all()
-    assert weight[4, :3].tolist() == [0.25, 0.75, 1]
 
 
 # --- bad arguments ----------------------------------------------------------------------------------------------------
