@@ -1,4 +1,4 @@
-"""The texture as a value: native resolution, named channels, sampling, mips, tables."""
+"""The texture as a value: channels, sampling, tables, planes of your own, published layouts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import foveate
 from foveate import Grid, Texture
 from foveate.core.errors import ChannelError, OptionError, UnbuiltChannelWarning
-from foveate.core.grid import resize_map
-from foveate.core.layout import CHANNELS, FULL40, MVP13, Layout
+from foveate.core.grid import resize_map, sample_linear, sample_nearest
+from foveate.core.layout import CHANNELS, FULL40, GRID13, LAYOUTS, MVP13, Layout
 from tests.conftest import PHOTOS
 
 
@@ -190,3 +190,298 @@ def test_unusable_arguments_say_so(
     for each in (texture, texture.with_channel("mine", np.zeros(texture.grid.shape))):
         with pytest.raises(error, match=words):
             call(each)
+
+
+# --- the words of graphics: filters, boundaries, levels, footprints ---------------------------------------------------
+
+
+coordinate = st.floats(-40, 40, width=32)
+
+
+def bilinear(plane: np.ndarray, y: float, x: float, boundary: str) -> float:
+    """One reading, the slow way."""
+    h, w = plane.shape
+
+    def at(i: int, j: int) -> float:
+        if boundary == "wrap":
+            return float(plane[i % h, j % w])
+        if boundary == "zero" and not (0 <= i < h and 0 <= j < w):
+            return 0.0
+        return float(plane[min(max(i, 0), h - 1), min(max(j, 0), w - 1)])
+
+    i, j = int(np.floor(y - 0.5)), int(np.floor(x - 0.5))
+    a, b = y - 0.5 - i, x - 0.5 - j
+    return (1 - a) * ((1 - b) * at(i, j) + b * at(i, j + 1)) + a * ((1 - b) * at(i + 1, j) + b * at(i + 1, j + 1))
+
+
+@given(st.integers(1, 6), st.integers(1, 7), coordinate, coordinate, st.sampled_from(["clamp", "wrap", "zero"]))
+def test_boundaries_against_one_reading_at_a_time(h: int, w: int, y: float, x: float, boundary: str) -> None:
+    plane = np.random.default_rng(h * 8 + w).random((h, w)).astype(np.float32)
+    at = np.array([y]), np.array([x])
+    assert np.allclose(sample_linear(plane, *at, boundary)[0], bilinear(plane, y, x, boundary), atol=2e-5)  # type: ignore[arg-type]
+    i, j = int(np.floor(y)), int(np.floor(x))
+    inside = 0 <= i < h and 0 <= j < w
+    expected = {
+        "clamp": plane[min(max(i, 0), h - 1), min(max(j, 0), w - 1)],
+        "wrap": plane[i % h, j % w],
+        "zero": plane[i, j] if inside else 0,
+    }[boundary]
+    assert sample_nearest(plane, *at, boundary)[0] == expected  # type: ignore[arg-type]
+
+
+def test_between_two_levels_lies_their_mix(texture: Texture) -> None:
+    at = np.random.default_rng(0).uniform(0, 480, (50, 2))
+    near = [texture.sample(at, ["saliency"], level=level) for level in (4.0, 5.0)]
+    mixed = texture.sample(at, ["saliency"], level=4.25, filter_mode="linear-mipmap-linear")
+    native = np.log2(10)  # a cell is 10 pixels: level 4 of the image is 0.68 of the cells' own
+    steps = [texture.sample(at, ["saliency"], level=native + step) for step in (0, 1)]
+    part = 4.25 - native
+    assert np.allclose(mixed, (1 - part) * steps[0] + part * steps[1], atol=1e-5)
+    assert np.array_equal(near[0], steps[1])  # the nearest level
+    assert np.array_equal(texture.sample(at, ["saliency"], level=9, filter_mode="linear"), steps[0])
+
+
+def test_each_position_may_have_its_level(texture: Texture) -> None:
+    at = np.random.default_rng(1).uniform(0, 480, (6, 2))
+    levels = np.array([0, 2, 3.4, 5, 7, 16])
+    together = texture.sample(at, ["red", "edge_on", "saliency"], level=levels)
+    for i, level in enumerate(levels):
+        assert np.array_equal(
+            together[i], texture.sample(at[i : i + 1], ["red", "edge_on", "saliency"], level=level)[0]
+        )
+
+
+def test_a_footprint_becomes_a_level(texture: Texture) -> None:
+    at = np.random.default_rng(2).uniform(0, 480, (5, 2))
+    expected = texture.sample(at, ["low_pass"], level=4)
+    assert np.array_equal(texture.sample(at, ["low_pass"], footprint=np.full(5, 16.0)), expected)
+    turned = np.array([[0.0, 16.0], [-3.0, 0.0]])  # d(y, x)/d(row, column): a quarter turn, 16 pixels a column
+    assert np.array_equal(texture.sample(at, ["low_pass"], footprint=np.stack([turned] * 5)), expected)
+    assert np.array_equal(texture.sample(at, ["low_pass"], footprint=[turned.tolist()] * 5), expected)
+    assert np.array_equal(texture.sample(at, ["low_pass"], footprint=np.full(5, 8.0), level=1), expected)
+
+
+def test_ids_are_never_blended(texture: Texture) -> None:
+    ids = np.random.default_rng(3).choice([0, 7, 49], texture.grid.shape)
+    marked = texture.with_channel("cluster_id", ids)
+    at = np.random.default_rng(4).uniform(0, 480, (200, 2))
+    for mode in ("nearest", "linear", "linear-mipmap-nearest", "linear-mipmap-linear"):
+        for level in (0, 4.5, 6):
+            read = marked.sample(at, ["cluster_id"], level=level, filter_mode=mode)
+            assert set(np.unique(read)) <= {0, 7, 49}
+    for level in (1, 2, 3):
+        assert set(np.unique(marked.mip("cluster_id", level))) <= {0, 7, 49}
+    assert set(marked.dense(Layout("ids", ("cluster_id",))).ravel()) == {0, 7, 49}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"level": "high"},
+        {"level": [1, 2]},
+        {"level": [[1], [2, 3]]},
+        {"level": -1},
+        {"footprint": np.zeros((3, 3))},
+        {"footprint": np.array([np.nan])},
+        {"filter_mode": "cubic"},
+        {"boundary_mode": "mirror"},
+    ],
+)
+def test_unusable_sampling_arguments_say_so(texture: Texture, wrong: dict[str, object]) -> None:
+    with pytest.raises(OptionError):
+        texture.sample([[5.0, 5.0]], ["red"], **wrong)  # type: ignore[arg-type]
+
+
+# --- planes of one's own ----------------------------------------------------------------------------------------------
+
+
+def test_a_new_plane_shares_the_rest(texture: Texture, tmp_path: Path) -> None:
+    plane = np.linspace(-2, 2, texture.grid.count).reshape(texture.grid.shape)
+    more = texture.with_channel("temperature", plane, low=-2, high=2, reduction="max", made_by="a camera", about="heat")
+    assert "temperature" not in texture.built
+    assert more.built == (*texture.built, "temperature")
+    assert more.pixel is texture.pixel
+    assert np.allclose(more.channel("temperature"), plane, atol=2e-3)
+    assert np.allclose(more.mip("temperature", 1), plane.reshape(32, 2, 24, 2).max((1, 3)), atol=2e-3)
+    assert more.made_by["temperature"] == "a camera"
+    assert more.sample([[5, 5]], ["temperature"])[0, 0] == pytest.approx(-2, abs=1e-3)
+    more.save(tmp_path / "t.safetensors")
+    loaded = Texture.load(tmp_path / "t.safetensors")
+    assert loaded.describe("temperature") == more.describe("temperature")
+    assert np.array_equal(loaded.channel("temperature"), more.channel("temperature"))
+    assert dict(loaded.made_by) == dict(more.made_by)
+    with pytest.raises(ChannelError, match="perhaps temperature"):
+        more.channel("temprature")
+
+
+def test_a_plane_of_the_table_keeps_its_description(texture: Texture) -> None:
+    gaze = np.zeros(texture.grid.shape)
+    gaze[3, 4] = 1
+    assert texture.with_channel("gaze", gaze).tokens()[3 * 48 + 4, FULL40.layer("gaze")] == 1
+    depth = texture.with_channel("depth", np.full((160, 120), 0.5))
+    assert depth.describe("depth").native == "quarter"
+    assert texture.with_channel("mine", np.zeros((160, 120))).describe("mine").native == "quarter"
+    assert texture.with_channel("mine", np.zeros((640, 480))).describe("mine").native == "pixel"
+
+
+@pytest.mark.parametrize(
+    ("name", "plane", "said", "error"),
+    [
+        ("gaze", np.zeros((3, 3)), {}, OptionError),
+        ("gaze", np.full((64, 48), 1.5), {}, OptionError),
+        ("gaze", np.full((64, 48), np.nan), {}, OptionError),
+        ("gaze", "a plane", {}, OptionError),
+        ("gaze", np.zeros((64, 48)), {"low": -1.0}, OptionError),
+        ("cluster_id", np.full((64, 48), 0.5), {}, OptionError),
+        ("cluster_id", np.full((64, 48), 50), {}, OptionError),
+        ("red", np.zeros((640, 480)), {}, ChannelError),
+        ("embedding_3", np.zeros((64, 48)), {}, ChannelError),
+        ("embedding_16", np.zeros((64, 48)), {}, ChannelError),
+        ("gradient", np.zeros((640, 480)), {}, ChannelError),
+        ("My Plane", np.zeros((64, 48)), {}, ChannelError),
+        (7, np.zeros((64, 48)), {}, ChannelError),
+        ("mine", np.zeros((5, 5)), {}, OptionError),
+        ("mine", np.zeros((64, 48)), {"low": 1.0, "high": 0.0}, OptionError),
+        ("mine", np.zeros((64, 48)), {"filter": "nearest"}, OptionError),  # a mean of ids is no id
+        ("mine", np.zeros((64, 48)), {"neutral": 3.0}, OptionError),
+        ("mine", np.full((64, 48), 1e6), {"high": 1e9}, OptionError),  # float16 ends at 65504
+    ],
+)
+def test_planes_that_cannot_be(
+    texture: Texture, name: str, plane: object, said: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        texture.with_channel(name, plane, **said)  # type: ignore[arg-type]
+
+
+# --- layouts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(LAYOUTS))
+def test_every_published_layout_materialises(noise: np.ndarray, name: str) -> None:
+    dense, layout = foveate.encode(noise, long_side=64).dense(layout=name), LAYOUTS[name]
+    assert dense.shape == (len(layout), *(layout.shape or (30, 50)))
+    assert np.isfinite(dense).all()
+    assert {"full40": 40, "full56": 56, "rope56": 56, "part28": 40, "mvp13": 13, "grid13": 13, "lean": 36}[name] == len(
+        layout
+    )
+
+
+def test_rope56_has_the_angles_of_positions_behind_full40(texture: Texture) -> None:
+    table = texture.tokens(layout="rope56")
+    assert np.array_equal(table[:, :40], texture.tokens())
+    assert LAYOUTS["rope56"].names[40:44] == ("rope_sin_y_0", "rope_cos_y_0", "rope_sin_x_0", "rope_cos_x_0")
+    h, w = texture.grid.shape
+    for i in range(4):  # the formula, cell by cell
+        for axis, index in (("y", np.arange(h)[:, None] + np.zeros(w)), ("x", np.arange(w) + np.zeros((h, 1)))):
+            angle = index * 100 ** (-i / 4)
+            for name, wave in (("sin", np.sin), ("cos", np.cos)):
+                plane = texture.channel(f"rope_{name}_{axis}_{i}")
+                assert np.allclose(plane, wave(angle), atol=1e-5)
+    turned = [texture.channel(f"rope_{wave}_x_0") for wave in ("sin", "cos")]
+    dot = turned[0][:, 2:] * turned[0][:, :-2] + turned[1][:, 2:] * turned[1][:, :-2]
+    assert np.allclose(dot, np.cos(2), atol=1e-5)  # two cells apart: the same rotation everywhere
+    cell = texture.grid.width / w
+    assert texture.sample([[5.0, 2.5 * cell]], ["rope_sin_x_0"])[0, 0] == pytest.approx(np.sin(2), abs=1e-5)
+    with pytest.raises(ChannelError):
+        texture.with_channel("rope_sin_x_0", turned[0])
+    with pytest.raises(ChannelError, match="rope_sin_x_3"):
+        texture.channel("rope_sin_x_9")
+
+
+def test_tables_of_halves_are_those_of_floats_rounded(texture: Texture) -> None:
+    whole, half = texture.tokens(), texture.tokens(dtype=np.float16)
+    assert half.dtype == np.float16
+    assert (half.shape, half.nbytes) == (whole.shape, whole.nbytes // 2)
+    assert np.array_equal(half, whole.astype(np.float16))
+    assert texture.tokens(dtype="float16") is half  # kept, and read-only
+    assert not half.flags.writeable
+    exact = [FULL40.layer(name) for name in FULL40.names if name.startswith(("embedding", "cluster", "saliency"))]
+    assert np.array_equal(half[:, exact].astype(np.float32), whole[:, exact])  # these are kept as float16
+    assert np.abs(half.astype(np.float32) - whole).max() <= 2**-11
+    assert texture.tokens().dtype == np.float32
+    dense = texture.dense("grid13", dtype=np.float16)
+    assert np.array_equal(dense, texture.dense("grid13").astype(np.float16))
+
+
+def test_halves_end_where_float16_ends(texture: Texture) -> None:
+    high = np.full(texture.grid.shape, 6e4)
+    moved = texture.with_channel("flow_y", high).with_channel("flow_x", high)
+    table = moved.tokens(layout=Layout("mine", ("flow_y", "flow_magnitude")), dtype=np.float16)
+    assert table[0].tolist() == [60000, 65504]
+    for wrong in (np.float64, "half16", int, None, np.uint8):
+        for make in (texture.tokens, texture.dense):
+            with pytest.raises(OptionError, match="float32 or float16"):
+                make(dtype=wrong)  # type: ignore[arg-type]
+
+
+def test_the_length_of_the_flow_follows_from_its_parts(texture: Texture) -> None:
+    assert not texture.has("flow_magnitude")
+    with pytest.warns(UnbuiltChannelWarning, match=r"foveate\.video"):
+        assert not texture.channel("flow_magnitude").any()
+    down = np.linspace(-6, 6, texture.grid.count).reshape(texture.grid.shape)
+    half = texture.with_channel("flow_y", down)
+    assert not half.has("flow_magnitude")
+    moved = half.with_channel("flow_x", np.full(texture.grid.shape, 4.0))
+    assert moved.has("flow_magnitude")
+    assert "flow_magnitude" in moved.built
+    assert "flow_magnitude" not in moved.planes
+    assert np.allclose(moved.channel("flow_magnitude"), np.hypot(down, 4), atol=5e-3)
+    assert moved.sample([[5, 5]], ["flow_magnitude"])[0, 0] == pytest.approx(np.hypot(6, 4), abs=0.1)
+    with pytest.raises(ChannelError, match="flow_magnitude"):
+        texture.with_channel("flow_magnitude", down)
+
+
+def test_an_unknown_layout_lists_the_known_ones(texture: Texture) -> None:
+    with pytest.raises(ChannelError, match="part28") as caught:
+        texture.dense(layout="ful40")
+    assert "perhaps full40" in caught.value.expected
+
+
+def sobel(luma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """d/dy and d/dx, each over 4; the border repeated."""
+    p = np.pad(luma, 1, mode="edge")
+    smooth_x, smooth_y = p[:, :-2] + 2 * p[:, 1:-1] + p[:, 2:], p[:-2] + 2 * p[1:-1] + p[2:]
+    return (smooth_x[2:] - smooth_x[:-2]) / 4, (smooth_y[:, 2:] - smooth_y[:, :-2]) / 4
+
+
+def grid13(rgb: np.ndarray, saliency: np.ndarray) -> np.ndarray:
+    """The 13 planes at 32 x 32 in a few lines of NumPy, for an image whose sides are multiples of 128."""
+    x = rgb / 255.0
+    luma = np.rint(rgb @ [0.299, 0.587, 0.114]) / 255
+    dy, dx = sobel(luma)
+    magnitude = np.minimum(np.hypot(dy, dx), 1)
+
+    def mean(plane: np.ndarray) -> np.ndarray:
+        return plane.reshape(32, len(plane) // 32, 32, -1).mean((1, 3))
+
+    def most(plane: np.ndarray) -> np.ndarray:
+        return plane.reshape(32, len(plane) // 32, 32, -1).max((1, 3))
+
+    brighter = luma >= blurred(luma)
+    y, z = np.mgrid[:32, :32]
+    return np.stack([*(mean(x[..., c]) for c in range(3)), (y + 0.5) / 32, (z + 0.5) / 32, mean(dx), mean(dy),
+                     mean(magnitude), mean(saliency), most(magnitude * brighter), most(magnitude * ~brighter),
+                     mean(x.var(2)), mean(x.mean(2))])  # fmt: skip
+
+
+def blurred(luma: np.ndarray, sigma: float = 4.0) -> np.ndarray:
+    reach = 16  # OpenCV's size for float planes: 4 sigma to either side
+    kernel = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * sigma**2))
+    kernel /= kernel.sum()
+    for axis in (0, 1):
+        wide = np.pad(luma, [(reach, reach) if a == axis else (0, 0) for a in (0, 1)], mode="edge")
+        luma = sum(k * np.take(wide, range(i, i + luma.shape[axis]), axis) for i, k in enumerate(kernel))
+    return luma
+
+
+def test_grid13_against_a_few_lines_of_numpy(broccoli: Path) -> None:
+    rgb = foveate.load_image(broccoli).rgb[100:612, 100:356]  # 512 x 256
+    texture = foveate.encode(rgb)
+    dense, expected = texture.dense(layout=GRID13), grid13(rgb, texture.channel("saliency"))
+    for name, plane, twin in zip(GRID13.names, dense, expected, strict=True):
+        off = np.abs(plane - twin)
+        if name in ("edge_on", "edge_off", "saliency"):  # a pixel as bright as its surround may fall either way
+            assert (off > 2e-3).mean() < 0.01, name
+        else:
+            assert off.max() < 5e-3, name

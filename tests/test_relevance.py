@@ -1,0 +1,511 @@
+"""From scores to a map: the formula, planes that words ask for, phrases of things, maps for later questions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import foveate
+from foveate import Texture
+from foveate.channels import Channels
+from foveate.channels.build import COMPUTABLE, select_channels
+from foveate.channels.segments import KMeans
+from foveate.core.errors import ChannelError, OptionError
+from foveate.encoders.protocol import Calibration
+from foveate.language.cues import COLOURS, MOVES, RAISE, Cue
+from foveate.language.negatives import Negatives
+from foveate.language.phrase import FRAMES, Phrase, words_of
+from foveate.language.query import channel_weights, parse, prepare
+from foveate.reading.words import Word, Words
+from foveate.relevance.composition import GUESS, compose
+from foveate.relevance.confidence import DETECTED
+from foveate.relevance.evidence import COLOUR, MATERIAL, OWN_MOTION, colour_plane, evidence_of, follow, own_motion
+from foveate.relevance.options import DEFAULTS
+from foveate.relevance.passes import add_dialogue, add_map, add_phrases, add_word_maps, shared_map
+from foveate.relevance.scoring import score_maps, score_nothing, score_query
+from foveate.relevance.value import Relevance
+from tests.conftest import PHOTOS
+from tests.store_toys import Toy
+
+NANO = foveate.load_encoder("nano")
+
+
+def with_rivalry(contrast: float, synonym: float = 0.6) -> Calibration:
+    return Calibration(temperature=20.0, contrast=contrast, synonym=synonym, slope=10.0, offset=-1.0)
+
+
+@pytest.fixture(scope="module")
+def bank() -> Negatives:
+    return Negatives(NANO.encode_text(["table", "house", "child", "tree", "puppy", "window", "hat"]))
+
+
+def test_without_rivals_it_is_a_sigmoid_of_the_score(texture: Texture) -> None:
+    query = prepare(NANO, "broccoli")
+    found = score_query(texture, query, with_rivalry(0))
+    score = texture.scores(query.vectors)[0]
+    assert np.allclose(found.logits, score, atol=1e-6)
+    assert np.allclose(found.reasons["participation"], 1 / (1 + np.exp(-(10 * score - 1))), atol=1e-5)
+
+
+@pytest.mark.parametrize("text", ["broccoli", "a dog", "a cap"])  # the bank holds synonyms of the last two
+def test_rivals_equal_their_definition(text: str, texture: Texture, bank: Negatives) -> None:
+    query = prepare(NANO, text)
+    found = score_query(texture, query, with_rivalry(0.7), bank)
+    others = bank.vectors[bank.vectors @ query.vectors[0] <= 0.6]
+    assert (len(others) < len(bank.vectors)) == (text != "broccoli")
+    level = np.log(np.exp(20 * texture.scores(others).astype(np.float64)).mean(0)) / 20
+    assert np.allclose(found.logits, texture.scores(query.vectors)[0] - 0.7 * level, atol=1e-4)
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(
+        st.sampled_from(["broccoli", "a dog", "a dog and a cat", "a cup, a fork and a plate"]), min_size=1, max_size=4
+    )
+)
+def test_several_questions_at_once_have_the_maps_they_have_alone(
+    texture: Texture, bank: Negatives, texts: list[str]
+) -> None:
+    queries = [prepare(NANO, text) for text in texts]
+    for calibration, negatives in ((with_rivalry(0), None), (with_rivalry(0.7), bank)):
+        maps = score_maps(texture, queries, calibration, negatives)
+        assert maps.shape == (len(texts), *texture.grid.shape)
+        for one, query in zip(maps, queries, strict=True):
+            alone = score_query(texture, query, calibration, negatives).reasons["participation"]
+            np.testing.assert_allclose(one, alone, atol=1e-6)
+
+
+def test_when_every_rival_is_a_synonym_nothing_breaks(texture: Texture, bank: Negatives) -> None:
+    query = prepare(NANO, "broccoli")
+    found = score_query(texture, query, with_rivalry(1, synonym=-1), bank)
+    assert np.isfinite(found.map).all()
+
+
+def test_confidence_is_the_mean_of_the_highest_cells(texture: Texture) -> None:
+    found = foveate.score(texture, "broccoli")
+    assert found.confidence == pytest.approx(np.sort(found.reasons["participation"].ravel())[-12:].mean(), abs=1e-6)
+
+
+def test_the_map_is_not_stretched_to_full_contrast(texture: Texture) -> None:
+    assert foveate.score(texture, "an elephant").map.max() < 0.5
+
+
+@pytest.mark.parametrize("contrast", [0.0, 0.7])
+@pytest.mark.parametrize("text", ["broccoli", "a dog", "a dog but not a cat", "the tallest giraffe"])
+def test_a_plain_question_is_scored_as_any_other(text: str, contrast: float, texture: Texture, bank: Negatives) -> None:
+    query, how = prepare(NANO, text), with_rivalry(contrast)
+    short, whole = (score_query(texture, query, how, bank, options) for options in (DEFAULTS, replace(DEFAULTS)))
+    for part in fields(Relevance):
+        a, b = getattr(short, part.name), getattr(whole, part.name)
+        if isinstance(a, Mapping):
+            assert list(a) == list(b)
+            assert all(np.array_equal(a[name], b[name]) for name in a)
+        else:
+            assert np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b or a is b
+
+
+def test_what_enters_beside_a_plain_question_takes_the_long_way(texture: Texture) -> None:
+    query, how = prepare(NANO, "broccoli"), with_rivalry(0)
+    sheer = replace(texture, valid=np.zeros_like(texture.pixel[..., 0]))
+    assert query.plain
+    assert score_query(sheer, query, how).map.max() == 0
+    written = texture.with_words(Words.of([Word("Broccoli", (10, 10, 60, 200)), Word("fresh", (70, 10, 99, 99))], "me"))
+    asks = replace(query, text='the word "broccoli"')
+    assert asks.plain
+    assert score_query(written, asks, how).words
+    assert "segment" not in score_query(replace(texture, planes={}), query, how).reasons
+
+
+# --- planes that words ask for ----------------------------------------------------------------------------------------
+
+
+def test_words_that_did_not_help_use_no_channel(texture: Texture) -> None:
+    for asked in ("what colour is the broccoli?", "how far is the broccoli?"):
+        assert np.array_equal(foveate.score(texture, asked).map, foveate.score(texture, "broccoli").map)
+        assert dict(channel_weights(asked)) == {}
+
+
+def test_motion_of_its_own_is_against_the_cameras(texture: Texture) -> None:
+    asked = "what is moving?"
+    assert "own_motion" not in foveate.score(texture, asked).weights  # a still has no flow
+    with pytest.raises(ChannelError, match="holds no flow"):
+        foveate.score(texture, asked, channel_weights={"own_motion": 0.5})
+    down, right = np.full(texture.grid.shape, 4.0), np.full(texture.grid.shape, -3.0)  # the camera pans
+    down[10:20, 30:40] += 6  # and something falls
+    frame = texture.with_channel("flow_y", down).with_channel("flow_x", right)
+    plane = own_motion(frame)
+    assert plane is not None
+    assert np.allclose(plane[10:20, 30:40], 6 / (OWN_MOTION * np.hypot(640, 480)))
+    assert plane.sum() == pytest.approx(float(plane[10:20, 30:40].sum()))
+    found = foveate.score(frame, asked)
+    assert dict(found.weights) == {"own_motion": MOVES}
+    assert np.array_equal(found.reasons["own_motion"], plane)
+    assert dict(foveate.score(frame, "broccoli", channel_weights={"own_motion": 0.5}).weights) == {"own_motion": 0.5}
+
+
+def test_a_question_that_names_nothing_keeps_its_cues(texture: Texture) -> None:
+    mask = np.zeros((160, 120))
+    mask[10:20, 50:75] = 1
+    found = score_nothing(texture.with_channel("text", mask), "what does it say?")
+    assert dict(found.weights) == {"text": RAISE}
+    assert found.map[4:8, 20:30].min() == RAISE
+    assert score_nothing(texture, "why?").map.max() == 0
+
+
+PAINT = {
+    "red": (200, 20, 20), "orange": (250, 140, 20), "yellow": (240, 220, 40), "green": (40, 160, 60),
+    "blue": (40, 70, 200), "purple": (130, 40, 170), "pink": (250, 150, 190), "brown": (110, 70, 30),
+    "black": (15, 15, 15), "white": (245, 245, 245), "grey": (128, 128, 128),
+}  # fmt: skip
+
+
+def test_each_colour_is_called_by_its_own_name() -> None:
+    assert set(PAINT) == set(COLOURS)
+    cells = np.repeat(np.array(list(PAINT.values()), np.uint8), 32, axis=0)
+    texture = foveate.encode(np.repeat(cells[:, None], 32, axis=1), long_side=32 * len(PAINT))
+    rows = {name: slice(4 * i + 1, 4 * i + 3) for i, name in enumerate(PAINT)}  # away from borders between colours
+    for name in PAINT:
+        plane = colour_plane(texture, name)
+        means = {other: float(plane[rows[other]].mean()) for other in PAINT}
+        assert means[name] > 0.9, name
+        assert max(means, key=lambda other: means[other]) == name, means
+
+
+@given(st.lists(st.floats(0, 1, width=32), min_size=2, max_size=9), st.floats(0, 1, width=32), st.data())
+def test_rules_keep_the_map_in_range_and_do_what_they_say(p: list[float], w: float, data: st.DataObject) -> None:
+    c = data.draw(st.lists(st.floats(0, 1, width=32), min_size=len(p), max_size=len(p)))
+    before, plane = np.array(p, np.float32), np.array(c, np.float32)
+    raised, favoured = (follow(before, Cue("x", rule, w), plane) for rule in ("raise", "favour"))
+    assert (raised >= before - 1e-6).all()
+    assert (raised <= 1 + 1e-6).all()
+    assert (favoured <= before + 1e-6).all()
+    assert (favoured >= before * (1 - w) - 1e-6).all()
+    assert np.allclose(follow(before, Cue("x", "raise", w), np.zeros_like(plane)), before, atol=1e-6)
+    assert np.allclose(follow(before, Cue("x", "favour", w), np.ones_like(plane)), before, atol=1e-6)
+
+
+def test_a_question_about_writing_uses_the_text_channel(texture: Texture) -> None:
+    question = "what does the sign say?"
+    assert "text" not in foveate.score(texture, question).reasons  # nobody looked for writing in this texture
+    mask = np.zeros((160, 120))
+    mask[10:20, 50:75] = 1  # cells of 10 pixels: rows 4 to 8, columns 20 to 30
+    read = texture.with_channel("text", mask)
+    found, plain = foveate.score(read, question), foveate.score(read, question, cues=False)
+    assert found.reasons["text"][4:8, 20:30].min() == 1
+    assert found.reasons["text"].sum() == 40
+    assert (found.map[4:8, 20:30] >= 0.5).all()
+    assert np.allclose(found.map[8:], plain.map[8:], atol=1e-6)
+
+
+def test_the_colour_of_a_thing_is_mild(texture: Texture) -> None:
+    plain, green, red = (foveate.score(texture, q, smoothing=0) for q in ("broccoli", "green broccoli", "red broccoli"))
+    assert set(green.reasons) == {"participation", "broccoli", "looks green"}
+    assert dict(green.weights) == {"looks green": COLOUR}
+    assert np.allclose(green.reasons["broccoli"], plain.map, atol=1e-6)
+    assert (red.map >= (1 - COLOUR) * plain.map - 1e-6).all()
+    leaf = np.unravel_index(plain.map.argmax(), plain.map.shape)
+    assert green.map[leaf] > red.map[leaf]
+
+
+@pytest.mark.parametrize("word", ["wooden", "denim", "striped"])
+def test_what_materials_and_patterns_look_like_is_made_once(word: str, texture: Texture) -> None:
+    found, again = evidence_of(texture, word), evidence_of(texture, word)
+    assert found is not None
+    assert again is not None
+    plane, share = found
+    assert plane.shape == texture.grid.shape
+    assert plane.dtype == np.float32
+    assert 0 <= plane.min() < plane.max() <= 1
+    assert share == MATERIAL < COLOUR
+    assert again[0] is plane
+
+
+def test_what_pixels_do_not_show_is_no_evidence(texture: Texture) -> None:
+    assert evidence_of(texture, "old") is None
+    bare = dataclasses.replace(texture, planes={n: p for n, p in texture.planes.items() if n != "high_pass"})
+    assert evidence_of(bare, "striped") is None
+
+
+# --- phrases of things, on drawn maps whose right answer is known -----------------------------------------------------
+
+
+Floats = NDArray[np.float32]
+SHAPE = (48, 64)
+
+
+def blob(y: float, x: float, half: float, high: float = 0.95) -> Floats:
+    rows, cols = np.mgrid[: SHAPE[0], : SHAPE[1]].astype(np.float32)
+    inside = np.maximum(np.abs(rows - y), np.abs(cols - x)) <= half
+    return np.where(inside, np.float32(high), np.float32(0.02))
+
+
+def colour(word: str) -> tuple[Floats, float] | None:
+    """Left half red, right half blue."""
+    plane = np.zeros(SHAPE, np.float32)
+    if word == "red":
+        plane[:, : SHAPE[1] // 2] = 1
+    elif word == "blue":
+        plane[:, SHAPE[1] // 2 :] = 1
+    else:
+        return None
+    return plane, 0.7
+
+
+def peak_at(p: Floats) -> tuple[int, int]:
+    y, x = np.unravel_index(int(p.argmax()), p.shape)
+    return int(y), int(x)
+
+
+def one(text: str) -> Phrase:
+    return parse(text).structure[0]
+
+
+def test_a_part_counts_on_its_whole_only() -> None:
+    maps = {"face": np.maximum(blob(10, 12, 3, 0.8), blob(10, 50, 3)), "dog": blob(16, 12, 10)}
+    made = compose(one("the dog's face"), maps, colour)
+    assert abs(peak_at(made.map)[1] - 12) <= 3  # the brighter face beside the dog is a person's
+    assert made.map[10, 50] < 0.3
+    assert made.confidence > DETECTED
+    assert made.confidences["dog"] > 0.9
+
+
+def test_a_part_is_not_there_if_it_is_not_found_or_its_whole_is_not() -> None:
+    nothing, dog = np.full(SHAPE, 0.03, np.float32), blob(20, 20, 10)
+    bare = compose(one("the dog's collar"), {"collar": nothing, "dog": dog}, colour)
+    assert bare.confidence < 0.1
+    assert bare.map.max() <= GUESS + 1e-6  # guessed, so it never counts as found
+    without = compose(one("the dog's collar"), {"collar": blob(20, 20, 2), "dog": nothing}, colour)
+    assert without.confidence < 0.1
+
+
+def test_parts_that_nobody_found_are_looked_for_where_they_usually_are() -> None:
+    nothing, horse = np.full(SHAPE, 0.03, np.float32), blob(24, 30, 12)
+    hooves = compose(one("the horse's hooves"), {"hooves": nothing, "horse": horse}, colour).map
+    ears = compose(one("the horse's ears"), {"ears": nothing, "horse": horse}, colour).map
+    assert hooves[34, 30] > 2 * hooves[14, 30]
+    assert ears[14, 30] > 2 * ears[34, 30]
+
+
+def test_a_colour_is_evidence() -> None:
+    cars = np.maximum(blob(20, 12, 5, 0.9), blob(20, 50, 5, 0.95))
+    red = compose(one("the red car"), {"car": cars}, colour)
+    blue = compose(one("the blue car"), {"car": cars}, colour)
+    assert peak_at(red.map)[1] < SHAPE[1] // 2 <= peak_at(blue.map)[1]
+    assert set(red.planes) == {"car", "looks red"}
+    np.testing.assert_array_equal(compose(one("the old car"), {"car": cars}, colour).map, cars)  # pixels do not show it
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("the cup next to the laptop", (20, 40)),
+        ("the cup on the laptop", (20, 30)),
+        ("the cup under the laptop", (36, 30)),
+    ],
+)
+def test_a_place_chooses_among_things(text: str, kept: tuple[int, int]) -> None:
+    places = [(20, 40), (20, 30), (36, 30), (44, 2)]
+    cups = np.max([blob(y, x, 1.5, 0.9) for y, x in places], 0)
+    made = compose(one(text), {"cup": cups, "laptop": blob(20, 28, 8)}, colour).map
+    assert made[kept] == pytest.approx(max(made[place] for place in places), abs=0.15)
+    assert made[kept] > 3 * made[44, 2]
+
+
+def test_the_only_thing_of_its_kind_is_the_one() -> None:
+    cup = blob(4, 4, 2, 0.9)
+    made = compose(one("the cup next to the laptop"), {"cup": cup, "laptop": blob(40, 55, 5)}, colour)
+    assert made.confidence == pytest.approx(0.9, abs=0.02)
+    assert peak_at(made.map)[0] <= 6
+    missing = compose(one("the cup next to the laptop"), {"cup": cup, "laptop": np.zeros_like(cup)}, colour)
+    assert missing.confidence < 0.1  # both are asked for
+
+
+def test_what_is_held_is_at_the_hands() -> None:
+    words = words_of(one("what is the man holding?"))
+    assert len(words) == len(set(words))
+    assert {*FRAMES["held"], "hand", "man"} <= set(words)
+    maps = {word: np.full(SHAPE, 0.02, np.float32) for word in words}
+    maps |= {"man": blob(24, 20, 14), "hand": blob(28, 33, 2), "umbrella": np.maximum(blob(27, 36, 3), blob(10, 60, 3))}
+    made = compose(one("what is the man holding?"), maps, colour)
+    assert np.hypot(*(np.array(peak_at(made.map)) - (27, 36))) < 5
+    assert made.map[10, 60] < 0.3  # an umbrella that nobody holds
+
+
+def test_every_frame_finds_its_words() -> None:
+    for text in ("what is the man holding?", "what is the man wearing on his head?", "what is the cat sitting on?",
+                 "what is the girl eating?", "what is the boy riding?", "what is on the table?"):  # fmt: skip
+        phrase = one(text)
+        maps = {word: blob(20, 20, 6, 0.5) for word in words_of(phrase)}
+        made = compose(phrase, maps, colour)
+        assert made.map.shape == SHAPE
+        assert "place" in made.planes
+        assert made.confidence <= made.confidences[phrase.place.of.noun] + 1e-6  # type: ignore[union-attr]
+
+
+def test_an_encoder_that_reads_phrases_keeps_its_attributes() -> None:
+    query = prepare(Toy(), "the red cup on the old table")
+    assert query.words == ("red cup", "old table")
+    assert [cue.channel for cue in query.cues] == ["colour:red"]
+    assert prepare(NANO, "the red cup").cues == ()
+
+
+def test_reasons_name_the_parts_of_a_phrase() -> None:
+    texture = foveate.encode(PHOTOS / "child_with_broccoli.jpg")
+    relevance = foveate.score(texture, "the child's hand")
+    assert {"hand", "child", "place"} <= set(relevance.reasons)
+    assert relevance.confidence <= relevance.confidences["child"]
+    assert relevance.confidences["child"] > DETECTED
+    assert set(relevance.parts) == {"child hand"}
+
+
+QUESTIONS = (
+    "the child's hand", "what is the child holding?", "what is the child wearing on his head?", "the striped red shirt",
+    "the cup next to the cup next to the cup", "the child's face, the child's hair, the cup's handle, the bus's wheel, "
+    "the tree's leaves, the bird's wing, the man in the hat, the dog on the couch, a ninth thing",
+    "the face of the face of the face of the face", "the child with the 犬", "the child's 犬", "what is on the table?",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 200), (200, 3), (40, 30)])
+def test_any_map_can_be_composed(size: tuple[int, int]) -> None:
+    """One cell, a row of cells, a column."""
+    rgb = np.random.default_rng(1).integers(0, 256, (*size, 4), np.uint8)
+    rgb[: size[0] // 2, :, 3] = 0  # nothing is composed where it is transparent
+    rgb[size[0] // 2 :, :, 3] = 255
+    texture = foveate.encode(rgb, channels="fast", long_side=96)
+    for question in QUESTIONS:
+        found = foveate.score(texture, question)
+        for plane in (found.map, *found.parts.values(), *found.reasons.values()):
+            assert plane.shape == texture.grid.shape
+            assert plane.min() >= 0
+            assert plane.max() <= 1 + 1e-5
+        assert found.valid is None or not found.map[found.valid == 0].any()
+        assert np.isfinite(found.logits).all()
+        assert 0 <= found.confidence <= 1
+        assert len(foveate.allocate(found, 1)) == 1
+
+
+def test_a_phrase_in_quotes_is_asked_as_it_is() -> None:
+    query = prepare(NANO, '"the dog\'s face"')
+    assert query.phrases == ("the dog's face",)
+    assert query.words == ()
+    assert prepare(NANO, "the dog's face").words == ("face", "dog")
+
+
+# --- maps for later questions -----------------------------------------------------------------------------------------
+
+
+def test_a_pass_can_be_read_by_the_next(texture: Texture) -> None:
+    first = foveate.score(texture, "a child")
+    kept = add_map(texture, first, "pass_1")
+    assert np.allclose(kept.channel("pass_1"), first.map, atol=1e-3)
+    assert kept.made_by["pass_1"] == "a child"
+    again = add_map(
+        kept, foveate.score(kept, "broccoli", prior="pass_1"), "pass_1"
+    )  # the second pass replaces the first
+    assert again.made_by["pass_1"] == "broccoli"
+
+
+def test_every_phrase_becomes_a_plane(texture: Texture) -> None:
+    found = foveate.score(texture, "a cup of coffee next to the cake")
+    kept = add_phrases(texture, found)
+    assert {"word_cup_of_coffee", "word_cake"} <= set(kept.built)
+    assert np.allclose(kept.channel("word_cake"), found.parts["cake"], atol=1e-3)
+
+
+def test_every_word_becomes_a_plane(texture: Texture) -> None:
+    found = foveate.score(texture, "the white plate of the old child, and a hot dog")
+    kept = add_word_maps(texture, found)
+    added = set(kept.built) - set(texture.built)
+    assert added == {"word_white", "word_plate", "word_old", "word_child", "word_hot_dog"}
+    assert np.allclose(kept.channel("word_white"), colour_plane(texture, "white"), atol=1e-3)
+    alone = foveate.score(texture, "a child", smoothing=0)
+    assert np.allclose(kept.channel("word_child"), alone.map, atol=1e-3)
+    again = foveate.score(kept, "a child", channel_weights={"word_white": 0.5})  # a plane like any other
+    assert again.weights["word_white"] == 0.5
+
+
+def test_words_that_are_things_are_not_their_colour(texture: Texture) -> None:
+    kept = add_word_maps(texture, foveate.score(texture, "an orange"))
+    assert np.allclose(kept.channel("word_orange"), foveate.score(texture, '"orange"', smoothing=0).map, atol=1e-3)
+    assert not np.allclose(kept.channel("word_orange"), colour_plane(texture, "orange"), atol=0.05)
+
+
+def test_words_of_a_transparent_part_are_nowhere() -> None:
+    rgba = np.full((64, 64, 4), 255, np.uint8)
+    rgba[:32, :, 1:3] = 0  # red above white
+    rgba[:, :32, 3] = 0
+    texture = foveate.encode(rgba, long_side=64)
+    kept = add_word_maps(texture, foveate.score(texture, "the red car"))
+    red = kept.channel("word_red")
+    assert red[:4, 5:].min() > 0.9
+    assert red[:, :4].max() == red[4:].max() == kept.channel("word_car")[:, :4].max() == 0
+
+
+def test_a_dialogue_fades_and_readmits(texture: Texture) -> None:
+    child, broccoli = foveate.score(texture, "a child"), foveate.score(texture, "broccoli")
+    once = add_dialogue(texture, child, decay=0.6)
+    twice = add_dialogue(once, broccoli, decay=0.6)
+    assert np.allclose(once.channel("history"), child.map, atol=1e-3)
+    assert np.allclose(twice.channel("history"), np.maximum(0.6 * child.map, broccoli.map), atol=2e-3)
+    later = foveate.score(twice, "a child", prior="history")  # what the second question dropped comes back
+    assert set(foveate.allocate(later, 273).indices) & set(foveate.allocate(child, 273).indices)
+    with pytest.raises(OptionError, match="decay"):
+        add_dialogue(texture, child, decay=1.5)
+
+
+def test_history_is_what_the_phrases_share(texture: Texture) -> None:
+    one = foveate.score(texture, "a child")
+    assert shared_map(one) is one.map
+    both = foveate.score(texture, "a child, broccoli")
+    shared = shared_map(both)
+    assert shared.max() == pytest.approx(both.map.max())
+    literal = both.map * np.sqrt(np.prod([np.maximum(part, 0.02) for part in both.parts.values()], 0))
+    assert np.allclose(shared, literal * both.map.max() / literal.max(), atol=1e-5)
+    twice = add_dialogue(add_dialogue(texture, one, decay=0.5), both, decay=0.5)
+    assert np.allclose(twice.channel("history"), np.maximum(0.5 * one.map, shared), atol=2e-3)
+
+
+def test_anything_but_a_texture_and_a_relevance_is_refused(texture: Texture) -> None:
+    relevance, wrong = foveate.score(texture, "broccoli"), cast(Any, 5)
+    for function in (add_map, add_phrases, add_word_maps, add_dialogue):
+        with pytest.raises(OptionError, match="of type int"):
+            function(wrong, relevance)
+        with pytest.raises(OptionError, match="of type Relevances"):
+            function(texture, cast(Any, foveate.score(texture, ["broccoli"])))
+    for name in (cast(Any, ["pass"]), wrong):
+        with pytest.raises(ChannelError, match="name="):
+            add_map(texture, relevance, name)
+
+
+def test_presets_and_lists_of_channels() -> None:
+    photo = PHOTOS / "yellow_bus.jpg"
+    fast = foveate.encode(photo, channels="fast")
+    assert "cluster_id" not in fast.built
+    assert dict(fast.made_by) == {}
+    named = foveate.encode(photo, channels=Channels(["boundary", "text", "red"], KMeans(count=9)))
+    assert set(named.planes) == {"saliency", "boundary", "text"}
+    assert named.made_by["text"] == "pp-ocrv3"
+
+
+@pytest.mark.parametrize("wrong", ["standart", ["motion"], ["gaze", "red"], ["salience"], ["mine"]])
+def test_channels_that_cannot_be_built_say_so(wrong: str | list[str]) -> None:
+    with pytest.raises(ChannelError) as caught:
+        select_channels(wrong)
+    assert caught.value.expected
+
+
+def test_an_image_of_one_colour_is_one_segment() -> None:
+    plain = foveate.encode(np.full((80, 100, 3), 90, np.uint8))
+    assert plain.channel("cluster_id", warn=False).max() == 0
+    assert plain.channel("cluster_size", warn=False).min() == 1
+    assert not plain.channel("boundary", warn=False).any()
+    assert set(select_channels(list(COMPUTABLE))) == set(COMPUTABLE)
