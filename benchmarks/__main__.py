@@ -1,13 +1,17 @@
 """`python -m benchmarks`: every table; with a command, one of them."""
 
+from collections.abc import Callable
+from functools import wraps
 from importlib import import_module
+from typing import Any
 
 import typer
 
 from benchmarks import suite
+from benchmarks.common import WHAT, circumstances, print_json, show
 from foveate.cli.main import run
 
-# Each is a file with `command(...)`, or in FUNCTIONS; by what they ask.
+# Each is the function `measure` of a file, or in FUNCTIONS; by what they ask.
 BENCHMARKS = (
     # The whole, and what reads it
     "compare",
@@ -54,12 +58,15 @@ BENCHMARKS = (
     "chat",
     "view",
 )
-FUNCTIONS = {  # of names that are not a file's `command`
+FUNCTIONS = {
+    "channels": "query.measure_channels",
     "chat": "vlm.chat",
+    "claims": "claims.command",
+    "compare": "compare.command",
     "failures": "open.failures",
-    "fusion": "maps.fusion",
-    "refine": "maps.refine",
-    "weights": "maps.weights",
+    "fusion": "maps.measure_fusion",
+    "refine": "maps.measure_refine",
+    "weights": "maps.measure_weights",
 }
 
 app = typer.Typer(
@@ -79,10 +86,33 @@ def begin(context: typer.Context) -> None:
         suite.command()
 
 
+def printed(measure: Callable[..., dict[str, Any]]) -> Callable[..., None]:
+    """A command that prints the report of `measure`, and all of it with versions and machine as its last line.
+
+    Of a report, "columns" are those of its "rows", and "after" are lines and tables below them. Status 1 where a row
+    says that it does not hold.
+    """
+
+    @wraps(measure)
+    def command(**options: Any) -> None:
+        report = measure(**options)
+        rows, after = report.get("rows", ()), report.pop("after", ())
+        if rows:
+            show(report, report.get("columns", WHAT))
+        for part in after:
+            print(part) if isinstance(part, str) else show(part, part["columns"])
+        print_json(**report, **circumstances())
+        if not all(row.get("holds", True) for row in rows):
+            raise typer.Exit(1)
+
+    return command
+
+
 app.command("all")(suite.command)
 for name in BENCHMARKS:
-    module, _, function = FUNCTIONS.get(name, name).partition(".")
-    app.command(name)(getattr(import_module(f"benchmarks.{module}"), function or "command"))
+    module, _, function = FUNCTIONS.get(name, f"{name}.measure").partition(".")
+    found = getattr(import_module(f"benchmarks.{module}"), function)
+    app.command(name)(found if function == "command" else printed(found))
 
 if __name__ == "__main__":
     run(app)

@@ -15,7 +15,6 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.common import circumstances, print_json, show
 from foveate.core.errors import OptionError
 
 FIT = """
@@ -39,18 +38,11 @@ print(json.dumps({"count": moments.count, "summing": summing, "directions": dire
 """
 
 
-def command(
+def measure(
     features: Annotated[int, typer.Option(help="How many.")] = 1_000_000,
     width: Annotated[int, typer.Option(help="Numbers of each.")] = 512,
-) -> None:
+) -> dict[str, Any]:
     """Seconds and memory of fitting a basis, once the features are there."""
-    report = measure(features, width)
-    show(report)
-    print_json(**report)
-
-
-def measure(features: int, width: int) -> dict[str, Any]:
-    """-> report. Raises OptionError for no features, or none of a number."""
     if features < 1 or not 1 <= width <= 8192:
         raise OptionError(f"--features {features}, --width {width}", expected="1 or more, 1 to 8192", fix="leave out")
     command = [sys.executable, "-c", FIT, str(features), str(width)]
@@ -63,4 +55,4 @@ def measure(features: int, width: int) -> dict[str, Any]:
         {"what": "peak memory", "measured": f"{found['peak'] / 1e6:.0f} MB", "target": "<= 500 MB"},
     ]
     title = f"benchmarks basis: {features:,} features of {width} numbers"
-    return {"title": title, "rows": rows, "seconds": seconds, **found, **circumstances()}
+    return {"title": title, "rows": rows, "seconds": seconds, **found}

@@ -9,18 +9,18 @@ photograph for which there is a box.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import CocoData, EncoderName, Half, Limit, measure_folder, print_json, show
+from benchmarks.common import CocoData, EncoderName, Half, Limit, each_of
 from foveate.cli.evaluate.agreement import mean_estimate
-from foveate.cli.evaluate.coco import Folder
+from foveate.cli.evaluate.coco import read_folder
 from foveate.cli.evaluate.relevance import question
 from foveate.core.grid import Grid
-from foveate.encoders.load import resolve_encoder
+from foveate.encoders.load import load_encoder
 from foveate.pipeline import encode, score
 from foveate.relevance.boxes import find_boxes
 from foveate.relevance.value import Relevance
@@ -41,21 +41,15 @@ class Found(NamedTuple):
     right: int
 
 
-def command(data: CocoData, encoder: EncoderName = None, half: Half = None, limit: Limit = 128) -> None:
+def measure(data: CocoData, encoder: EncoderName = None, half: Half = None, limit: Limit = 128) -> dict[str, Any]:
     """Boxes of maps against true boxes."""
-    report = measure_folder("boxes", measure, data, encoder, limit, half)
-    show(report, COLUMNS)
-    print_json(**report)
-
-
-def measure(folder: Folder, encoder: str, limit: int, progress: Callable[[int], None]) -> dict[str, Any]:
-    """-> report with a row for each threshold and each baseline."""
-    by = resolve_encoder(encoder)
+    folder = read_folder(data).half(half)
+    by = load_encoder(encoder or "nano")
     asked = {name: question(name) for name in folder.names}
     found: dict[str, list[Found]] = {}
     absent: dict[str, list[bool]] = {}
     images: list[int] = []
-    for number, item in enumerate(folder.labelled(limit)):
+    for number, item in each_of(folder, limit):
         texture = encode(item.rgb, encoder=by)
         saliency, size = texture.channel("saliency"), (texture.grid.height, texture.grid.width)
         blind = find_boxes(saliency / max(float(saliency.max()), 1e-9), texture.grid, COMMON)
@@ -67,10 +61,9 @@ def measure(folder: Folder, encoder: str, limit: int, progress: Callable[[int], 
                     absent.setdefault(label, []).append(len(boxes) > 0)
             if name in item.boxes:
                 images.append(number)
-        progress(number + 1)
     rows = [_row(label, some, absent.get(label, []), images) for label, some in found.items()]
     title = f"{len(set(images))} photographs, {len(images)} things, {by.name}: boxes of maps against true boxes"
-    return {"title": title, "rows": rows, "encoder": by.name, "half_in_common": COMMON}
+    return {"title": title, "columns": COLUMNS, "rows": rows, "encoder": by.name, "half_in_common": COMMON}
 
 
 def _all_boxes(relevance: Relevance, blind: Boxes, grid: Grid) -> Mapping[str, Boxes]:

@@ -15,23 +15,30 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from importlib.resources import files
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import cv2
 import numpy as np
+import typer
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from benchmarks.common import PHOTO
 from foveate.core.errors import OptionError
 from foveate.core.image import load_image
 from foveate.video.decode import import_pyav, open_clip
 
+Clips = Annotated[
+    Path | None,
+    typer.Option("--clips", help="Folder with davis.json, NAME/clip.mp4 and NAME/masks.tar [default: a made one]."),
+]
+Length = Annotated[int, typer.Option(help="Frames of a clip, at most.")]
+WorkingSide = Annotated[int | None, typer.Option(help="Working size of the encoder [default: 512].")]
 Bytes = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
 RATE = 24
@@ -50,18 +57,14 @@ class Labelled:
         name, question: what it is called, and what is asked of it.
         frames: uint8 [H, W, 3] each, decoded.
         masks: bool [H, W] each, as many.
-        times: seconds of each frame.
-        read: seconds that reading each frame took; 0 where nothing was decoded.
-        path: the video file, or None.
+        path: the video file.
     """
 
     name: str
     question: str
     frames: list[Bytes]
     masks: list[Mask]
-    times: list[float]
-    read: list[float]
-    path: Path | None
+    path: Path
 
 
 def names_in(folder: Path) -> dict[str, str]:
@@ -87,7 +90,7 @@ def names_in(folder: Path) -> dict[str, str]:
 def read_clip(folder: Path, name: str, question: str, limit: int | None = None) -> Labelled:
     """One clip of a folder, its first `limit` frames. Raises OptionError where masks and frames do not agree."""
     path = folder / name / "clip.mp4"
-    frames, times, read = decoded(path, limit)
+    frames = decoded(path, limit)
     masks = _masks(folder / name / "masks.tar")
     shapes = {frame.shape[:2] for frame in frames} | {mask.shape for mask in masks}
     if len(masks) < len(frames) or len(shapes) > 1:
@@ -103,25 +106,13 @@ def read_clip(folder: Path, name: str, question: str, limit: int | None = None) 
             expected=f"{SHORTEST} frames or more, and the object in some of them",
             fix="leave it out of davis.json",
         )
-    return Labelled(name, question, frames, masks, times, read, path)
+    return Labelled(name, question, frames, masks, path)
 
 
-def decoded(path: Path, limit: int | None = None) -> tuple[list[Bytes], list[float], list[float]]:
-    """Frames of a file, their times, and the seconds that reading each of them took."""
-    frames: list[Bytes] = []
-    times: list[float] = []
-    read: list[float] = []
-    started = time.perf_counter()
+def decoded(path: Path, limit: int | None = None) -> list[Bytes]:
+    """Frames of a file, at most `limit`."""
     with open_clip(path) as clip:
-        for picture in clip:
-            read.append(time.perf_counter() - started)
-            frames.append(picture.rgb)
-            times.append(picture.time)
-            if len(frames) == limit:
-                break
-            started = time.perf_counter()
-    read[0] = float(np.median(read))  # opening the file is not reading a frame
-    return frames, times, read
+        return [picture.rgb for picture in islice(clip, limit)]
 
 
 def _masks(file: Path) -> list[Mask]:
@@ -135,11 +126,6 @@ def _masks(file: Path) -> list[Mask]:
 
 
 # --- clips made from photographs --------------------------------------------------------------------------------------
-
-
-def photograph(name: str) -> Bytes:
-    """One of the photographs in the package, uint8 [H, W, 3]."""
-    return load_image(Path(str(files("foveate") / "cli" / "photos" / f"{name}.jpg"))).rgb
 
 
 def through(
@@ -167,7 +153,7 @@ def outline(polygon: Sequence[tuple[float, float]], shape: tuple[int, int]) -> M
 
 def swaying_broccoli(count: int, size: tuple[int, int]) -> tuple[list[Bytes], list[Mask]]:
     """A photograph as from an unsteady hand that comes nearer."""
-    rgb = photograph("child_with_broccoli")
+    rgb = load_image(PHOTO).rgb
     whole = outline(BROCCOLI, (rgb.shape[0], rgb.shape[1])).astype(np.uint8) * 255
     frames, masks = [], []
     for number in range(count):
@@ -187,8 +173,7 @@ def made_clips(count: int, size: tuple[int, int], folder: Path) -> Iterator[Labe
     """The made clip, `count` frames of (W, H), as it stands upright, written into the folder and read again."""
     frames, masks = swaying_broccoli(count, size[::-1])
     path = written(frames, folder / "broccoli.mp4")
-    frames, times, read = decoded(path)
-    yield Labelled("broccoli", "the broccoli", frames, masks, times, read, path)
+    yield Labelled("broccoli", "the broccoli", decoded(path), masks, path)
 
 
 def written(frames: Sequence[Bytes], path: Path, quality: int = 23) -> Path:

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,11 +22,12 @@ import numpy as np
 import typer
 from numpy.typing import ArrayLike
 
-from foveate.cli.evaluate.coco import read_folder
+from foveate.cli.evaluate.coco import Folder, Labelled
 from foveate.cli.evaluate.command import CocoData, Limit
 from foveate.cli.terminal import PHOTOS, EncoderName, counting, print_table
 from foveate.core.image import load_image
 from foveate.language.negatives import nouns
+from foveate.texture.texture import Texture
 
 __all__ = ["PHOTOS", "CocoData", "EncoderName", "Limit"]
 PHOTO = PHOTOS / "child_with_broccoli.jpg"
@@ -74,27 +75,19 @@ def show(report: dict[str, Any], columns: Iterable[str] = WHAT) -> None:
     print_table(report["title"], columns, rows)
 
 
-def show_part(table: dict[str, Any]) -> None:
-    """Print one of a report's tables as soon as it is measured."""
+def show_part(table: dict[str, Any]) -> dict[str, Any]:
+    """Print one of a report's tables as soon as it is measured, and give it back."""
     show(table, table["columns"])
     print(flush=True)
+    return table
 
 
-def measure_folder(
-    name: str,
-    measure: Callable[..., dict[str, Any]],
-    data: Path,
-    encoder: str | None,
-    limit: int,
-    half: str | None = None,
-) -> dict[str, Any]:
-    """A report about a COCO-style folder or a half of it, with a progress bar.
-
-    `measure`: (folder, encoder, limit, progress).
-    """
-    folder = read_folder(data).half(half)
-    with counting(name, min(limit, len(folder.images))) as progress:
-        return measure(folder, encoder or "nano", limit, progress)
+def each_of(folder: Folder, limit: int) -> Iterator[tuple[int, Labelled]]:
+    """Labelled photographs of a folder with their numbers, at most `limit`, with a progress bar."""
+    with counting("photographs", min(limit, len(folder.images))) as progress:
+        for number, item in enumerate(folder.labelled(limit)):
+            yield number, item
+            progress(number + 1)
 
 
 def parse_numbers(option: str, text: str) -> list[int]:
@@ -114,6 +107,13 @@ def crop_square(path: Path, side: int) -> np.ndarray:
     return cv2.resize(crop, (side, side), interpolation=cv2.INTER_AREA if short > side else cv2.INTER_CUBIC)
 
 
+def bare(texture: Texture) -> Texture:
+    """The same texture without what was derived from it."""
+    copy = object.__new__(Texture)
+    copy.__setstate__(texture.__getstate__())
+    return copy
+
+
 def time_once(function: Callable[[], Any]) -> float:
     """Seconds of one call."""
     start = time.perf_counter()
@@ -130,27 +130,23 @@ def time_calls(function: Callable[[], Any], repeats: int) -> np.ndarray:
 
 def time_in_turn(a: Callable[[], Any], b: Callable[[], Any], repeats: int) -> tuple[np.ndarray, np.ndarray]:
     """Seconds of two functions called in turn, so that their difference holds while the machine drifts."""
-    a(), b()
-    seconds = np.array([(time_once(a), time_once(b)) for _ in range(repeats)])
-    return seconds[:, 0], seconds[:, 1]
+    times = time_each({0: a, 1: b}, repeats, patience=float("inf"))
+    return times[0], times[1]
 
 
 def time_each(
-    parts: dict[Any, Callable[[], Any]],
+    parts: Mapping[Any, Callable[[], Any]],
     repeats: int,
     wait: Callable[[], None] = lambda: None,
     patience: float = PATIENCE,
-    warm: bool = True,
 ) -> dict[Any, np.ndarray]:
     """Seconds of several functions in each repeat, called in turn; as many of each.
 
-    wait: until the device is idle. patience: seconds after which no repeat begins, but one is always made. warm:
-    call each once before.
+    wait: until the device is idle. patience: seconds after which no repeat begins, but one is always made.
     """
     begin = time.perf_counter()
     for part in parts.values():
-        if warm:
-            part()
+        part()
     wait()
 
     def clock(part: Callable[[], Any]) -> float:
@@ -168,7 +164,7 @@ def time_each(
 ADJECTIVES = ("red", "small", "wooden", "old", "striped", "shiny", "tall", "broken")  # with nouns: texts never asked
 
 
-def medians(parts: dict[Any, Callable[[], Any]], repeats: int) -> dict[Any, float]:
+def medians(parts: Mapping[Any, Callable[[], Any]], repeats: int) -> dict[Any, float]:
     """Seconds of each part, medians of repeats in which all are called in turn (`time_each`)."""
     return {name: float(np.median(some)) for name, some in time_each(parts, repeats, patience=float("inf")).items()}
 

@@ -16,7 +16,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import EncoderName, circumstances, print_json, show
+from benchmarks.common import EncoderName, each_of
 from benchmarks.questions import read_questions
 from foveate.cli.evaluate.coco import read_folder
 from foveate.cli.evaluate.compression import COLUMNS, RANKS, Found, compare_maps
@@ -35,16 +35,15 @@ WAYS = (
 Floats = NDArray[np.float32]
 
 
-def command(
+def measure(
     data: Annotated[Path, typer.Option(help="Folder with annotations.json or queries.json.")],
     encoder: EncoderName = None,
     limit: Annotated[int, typer.Option(help="Images at most; their features are kept in memory.")] = 128,
-) -> None:
+) -> dict[str, Any]:
     """Ways to compress features; of a folder with queries.json, what maps of open questions lose."""
-    network, opened = load_encoder(encoder or "nano"), (data / "queries.json").is_file()
-    report = measure_questions(data, network, limit) if opened else measure(data, network, limit)
-    show(report, COLUMNS if opened else ("rank", *WAYS))
-    print_json(**report, encoder=network.name, **circumstances())
+    network = load_encoder(encoder or "nano")
+    way = measure_questions if (data / "queries.json").is_file() else measure_ways
+    return way(data, network, limit) | {"encoder": network.name}
 
 
 def measure_questions(data: Path, network: Encoder, limit: int) -> dict[str, Any]:
@@ -55,7 +54,7 @@ def measure_questions(data: Path, network: Encoder, limit: int) -> dict[str, Any
         there = [asked.text for asked in photograph.questions if asked.mask is not None]
         compare_maps(texture, network, [text for text in there if _reads(network, text)], metric, found)
     rows = [{"cells": [str(rank), *(f"{v:.3f}" for v in np.mean(some, 0))]} for rank, some in found.items()]
-    return {"title": f"maps of {len(found[RANKS[0]])} open questions", "rows": rows}
+    return {"title": f"maps of {len(found[RANKS[0]])} open questions", "columns": COLUMNS, "rows": rows}
 
 
 def _reads(network: Encoder, text: str) -> bool:
@@ -65,12 +64,12 @@ def _reads(network: Encoder, text: str) -> bool:
         return False
 
 
-def measure(data: Path, network: Encoder, limit: int) -> dict[str, Any]:
+def measure_ways(data: Path, network: Encoder, limit: int) -> dict[str, Any]:
     """-> report with a row a rank: Spearman and overlap of the scores of all names, for each of WAYS."""
     folder, metric = read_folder(data), query_metric_of(network)
     text = network.encode_text([network.templates[0].format(name) for name in folder.names])
     images, moments = list[NDArray[np.float16]](), Moments.nothing(network.width)
-    for item in folder.labelled(limit):
+    for _, item in each_of(folder, limit):
         texture = encode(item.rgb, encoder=network, rank="full")
         images.append(texture.embedding.reshape(-1, network.width).astype(np.float16))
         moments = moments.with_features(images[-1])
@@ -92,7 +91,8 @@ def measure(data: Path, network: Encoder, limit: int) -> dict[str, Any]:
         means = [np.mean(way, 0) for way in totals]
         cells = [str(rank), *(f"{spearman:.3f} / {overlap:.3f}" for spearman, overlap in means)]
         rows.append({"cells": cells, "rank": rank, "ways": [list(map(float, each)) for each in means]})
-    return {"title": f"scores of {len(folder.names)} names: Spearman / overlap, {len(images)} images", "rows": rows}
+    title = f"scores of {len(folder.names)} names: Spearman / overlap, {len(images)} images"
+    return {"title": title, "columns": ("rank", *WAYS), "rows": rows}
 
 
 def _own(x: Floats, text: Floats, rank: int, metric: Metric | None) -> Floats:

@@ -19,19 +19,9 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.clips import Labelled
-from benchmarks.common import (
-    Repeats,
-    circumstances,
-    make_row,
-    print_json,
-    rate_row,
-    ratio_row,
-    show,
-    time_once,
-    time_row,
-)
-from benchmarks.video import MADE, Judged, answer, areas, budget_of, clips_of, judged
+from benchmarks.clips import Clips, Labelled, Length, WorkingSide
+from benchmarks.common import Repeats, make_row, rate_row, ratio_row, time_once, time_row
+from benchmarks.video import Judged, answer, areas, budget_of, clips_of, judged
 from foveate.cli.terminal import counting
 from foveate.cli.video import write_results
 from foveate.encoders.load import load_encoder
@@ -71,42 +61,42 @@ class Rates:
 
 
 def measure(
-    clips: Path | None = None, repeats: int = 5, length: int = 60, overlay: bool = True, side: int | None = None
+    clips: Clips = None,
+    repeats: Repeats = 5,
+    length: Length = 60,
+    overlay: Annotated[bool, typer.Option(help="Whether the overlay is drawn, too.")] = True,
+    side: WorkingSide = None,
 ) -> dict[str, Any]:
-    """-> report. clips: a folder as clips.py says; None: synthetic ones. length: frames of a clip, at most.
-
-    Raises OptionError for another folder, MissingExtraError without PyAV.
-    """
+    """Frames a second: clips followed from end to end, beside encoding every frame."""
     import_pyav("a clip as a file")
     load_encoder("nano")
     with TemporaryDirectory() as folder, counting("frames", None) as progress:
         rates = []
-        for clip in clips_of(clips, length, MADE, Path(folder)):
+        for clip in clips_of(clips, length, Path(folder)):
             rates.append(_follow(clip, repeats, overlay, side, Path(folder)))
             progress(len(rates))
-    return make_report(rates, str(clips) if clips else "synthetic") | circumstances()
+    return make_report(rates, str(clips) if clips else "synthetic")
 
 
 def _follow(clip: Labelled, repeats: int, overlay: bool, side: int | None, folder: Path) -> Rates:
-    assert clip.path is not None
     rates, count, question = Rates(clip), len(clip.frames), clip.question
     grid = load_encoder("nano").encode_image(clip.frames[0], long_side=side).grid
     budget, area = budget_of(grid.shape), areas(clip.masks, grid.shape)
 
     def encode_all() -> list[Judged]:
         found = []
-        with open_clip(clip.path) as opened:  # type: ignore[arg-type]
+        with open_clip(clip.path) as opened:
             for picture, covered in zip(opened, area, strict=False):
                 relevance = score(encode(picture.rgb, long_side=side), question)
                 found.append(judged(relevance, allocate(relevance, budget), covered))
         return found
 
     def follow() -> list[Frame]:
-        with stream(clip.path, question, budget=budget, long_side=side) as frames:  # type: ignore[arg-type]
+        with stream(clip.path, question, budget=budget, long_side=side) as frames:
             return list(islice(frames, count))
 
     def draw() -> None:
-        run = stream(clip.path, question, budget=budget, long_side=side)  # type: ignore[arg-type]
+        run = stream(clip.path, question, budget=budget, long_side=side)
         write_results(run, folder / "o.jsonl", folder / "o.mp4", most=count)
 
     ways: tuple[tuple[list[float], list[Any], Callable[[], list[Any]]], ...] = (
@@ -180,11 +170,17 @@ def make_report(rates: Sequence[Rates], source: str) -> dict[str, Any]:
     for each in rates:
         rows.append(ratio_row(f"{each.clip.name}: followed, times as fast", np.array(each.every), np.array(each.whole)))
     names = ", ".join(each.clip.name for each in rates)
+    claims = {
+        "title": "\nthe documents' numbers, put into S = T / (T / K + (1 - 1 / K) c)",
+        "columns": ("claim", "claimed", "a frame", "against crops of 140 ms", "against its own T"),
+        "rows": [claim_row(what, *claim) for what, claim in CLAIMS.items()],
+    }
     return {
         "title": f"{names}: {count} frames from files, {encoded / count:.0%} encoded",
         "rows": rows,
-        "claims": [claim_row(what, *claim) for what, claim in CLAIMS.items()],
+        "claims": claims["rows"],
         "source": source,
+        "after": [claims],
     }
 
 
@@ -194,21 +190,3 @@ def claim_row(what: str, full: float, carried: float, interval: int | None, clai
     dense = None if interval is None else full / average
     cells = [what, claimed, f"{average:.2f} ms", f"{CROPS / average:.0f} x", "-" if dense is None else f"{dense:.1f} x"]
     return {"cells": cells, "what": what, "claimed": claimed, "average_ms": round(average, 4), "dense": dense}
-
-
-def command(
-    clips: Annotated[
-        Path | None,
-        typer.Option("--clips", help="Folder with davis.json, NAME/clip.mp4 and NAME/masks.tar [default: made clips]."),
-    ] = None,
-    repeats: Repeats = 5,
-    length: Annotated[int, typer.Option(help="Frames of a clip, at most.")] = 60,
-    overlay: Annotated[bool, typer.Option(help="Whether the overlay is drawn, too.")] = True,
-    side: Annotated[int | None, typer.Option(help="Working size of the encoder [default: 512].")] = None,
-) -> None:
-    """Frames a second: clips followed from end to end, beside encoding every frame."""
-    report = measure(clips, repeats, length, overlay, side)
-    show(report)
-    claims = {"title": "\nthe documents' numbers, put into S = T / (T / K + (1 - 1 / K) c)", "rows": report["claims"]}
-    show(claims, ("claim", "claimed", "a frame", "against crops of 140 ms", "against its own T"))
-    print_json(**report)

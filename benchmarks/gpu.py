@@ -18,18 +18,7 @@ import numpy as np
 import torch
 import typer
 
-from benchmarks.common import (
-    KEPT,
-    PHOTO,
-    circumstances,
-    crop_square,
-    make_row,
-    print_json,
-    ratio_row,
-    show,
-    time_each,
-    time_row,
-)
+from benchmarks.common import KEPT, PHOTO, crop_square, make_row, ratio_row, time_each, time_row
 from foveate.allocation.policies import top_cells
 from foveate.allocation.torch import KeptRows, keep_rows
 from foveate.core.checks import check_choice
@@ -41,18 +30,14 @@ SIZES = ((1, 4096), (132, 4096), (1, 16_384))  # images, cells; 132: one for eac
 QUESTIONS = ("broccoli", "a violin", "the red plate", "a fork and a plate")
 
 
-def command(
+def measure(
     device: Annotated[str, typer.Option(help='"cuda", or "cpu" for what works without a GPU.')] = "cuda",
     quick: Annotated[bool, typer.Option("--quick", help="Very small: no number means anything.")] = False,
-) -> None:
-    """The question on a device against NumPy, and the kernel against its twin; the last line is one JSON object."""
-    report = measure(device, quick)
-    show(report)
-    print_json(**report)
+) -> dict[str, Any]:
+    """The question on a device against NumPy, and the kernel against its twin.
 
-
-def measure(device: str, quick: bool = False) -> dict[str, Any]:
-    """The report. Raises DeviceError where there is no GPU, AssertionError where an answer is not NumPy's."""
+    Raises DeviceError where there is no GPU, AssertionError where an answer is not NumPy's.
+    """
     check_choice("--device", device, ("cuda", "cpu"))
     if device == "cuda" and not torch.cuda.is_available():
         raise DeviceError(
@@ -65,7 +50,7 @@ def measure(device: str, quick: bool = False) -> dict[str, Any]:
     rows = asking(device, repeats)
     for images, cells in SIZES[:1] if quick else SIZES:
         rows += keeping(device, images, 512 if quick else cells, repeats)
-    return {"title": f"benchmarks gpu: {name}", "rows": rows, **circumstances()}
+    return {"title": f"benchmarks gpu: {name}", "rows": rows}
 
 
 def wait(device: str) -> None:

@@ -17,18 +17,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import (
-    KEPT,
-    PHOTO,
-    Repeats,
-    circumstances,
-    crop_square,
-    make_row,
-    print_json,
-    show,
-    time_once,
-    time_row,
-)
+from benchmarks.common import KEPT, PHOTO, Repeats, crop_square, make_row, time_each, time_row
 from foveate.core.checks import check_int
 from foveate.pipeline import allocate, encode, score
 
@@ -156,19 +145,12 @@ def misses(lines: Ints, size: int, ways: int = 8, line: int = 64) -> int:
     return missed
 
 
-def command(
+def measure(
     repeats: Repeats = 20,
     side: Annotated[int, typer.Option(help="Pixels of the image along.")] = SIDE,
     samples: Annotated[int, typer.Option(help="At most so many positions on the CPU.")] = SAMPLES[-1],
-) -> None:
-    """Cache lines of six layouts, and gathers timed on the CPU; the last line is one JSON object."""
-    report = measure(repeats, side, samples)
-    show(report, COLUMNS)
-    print_json(**report)
-
-
-def measure(repeats: int = 20, side: int = SIDE, samples: int = SAMPLES[-1]) -> dict[str, Any]:
-    """The report: lines of each layout, and times on the CPU."""
+) -> dict[str, Any]:
+    """Cache lines of six layouts, and gathers timed on the CPU."""
     check_int("--repeats", repeats, 1, 10_000)
     check_int("--side", side, 8 * GRID)
     kept = kept_positions()
@@ -178,7 +160,7 @@ def measure(repeats: int = 20, side: int = SIDE, samples: int = SAMPLES[-1]) -> 
         rows += _line_rows("4,096 positions at random", random[:4096], side, cache=False)
     rows += _cpu_rows(random, side, repeats)
     title = f"benchmarks hardware_texture: 40 channels of {side} x {side} px; lines and misses a position"
-    return {"title": title, "rows": rows, **circumstances()}
+    return {"title": title, "columns": COLUMNS, "rows": rows}
 
 
 def kept_positions() -> NDArray[np.float64]:
@@ -218,11 +200,8 @@ def _cpu_rows(uv: NDArray[np.float64], side: int, repeats: int) -> list[dict[str
                 name: partial(gather, values, axis, *places(uv[:n], width, linear))
                 for name, (values, axis, width) in tables.items()
             }
-            for way in ways.values():
-                way()
             turns = max(min(9, repeats), repeats * KEPT // n)
-            seconds = np.array([[time_once(way) for way in ways.values()] for _ in range(turns)])
-            for name, each in zip(ways, seconds.T, strict=True):
+            for name, each in time_each(ways, turns, patience=float("inf")).items():
                 what = f"CPU, {n:,} positions, {'bilinear' if linear else 'nearest'}: {name}"
                 out.append(_row(what) | time_row(what, each, "µs", slow=99))
     return out

@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.common import EncoderName, circumstances, interval, parse_numbers, print_json, show
+from benchmarks.common import EncoderName, interval, parse_numbers
 from foveate.cli.evaluate.search import choose_images
 from foveate.cli.terminal import counting, make_engine
 from foveate.core.checks import check_int
@@ -37,69 +37,52 @@ from foveate.store.sources import find_sources, read
 SHOWN = ("engine", "workers", "until the first", "images a second", "of a core an image", "above the encoder")
 
 
-def command(
+def measure(
     folders: Annotated[list[Path], typer.Argument(help="Folders of images, all the way down, or images.tar in it.")],
     workers: Annotated[str, typer.Option(help="Numbers of workers, with commas between.")] = "1,2",
     engine: Annotated[str, typer.Option(help="local, ray, or local,ray.")] = "local",
     limit: Annotated[int | None, typer.Option(help="At most so many images, evenly from all.")] = 500,
     repeats: Annotated[int, typer.Option(help="Rounds; from five on there is an interval.")] = 1,
     encoder: EncoderName = None,
-) -> None:
-    """Images a second of indexing, by engine and workers, beside the encoder alone."""
-    counts, engines = parse_numbers("--workers", workers), [name.strip() for name in engine.split(",")]
-    with counting("measuring", repeats * len(counts) * (1 + len(engines))) as progress:
-        report = measure(folders, engines, counts, limit, progress, repeats, encoder or "nano")
-    show(report, SHOWN)
-    print_json(**report)
-
-
-def measure(
-    paths: Sequence[Path],
-    engines: Sequence[str],
-    workers: Sequence[int],
-    limit: int | None = None,
-    progress: Callable[[int], None] = lambda done: None,
-    repeats: int = 1,
-    encoder: str = "nano",
 ) -> dict[str, Any]:
-    """-> report with a row for each engine and number of workers. Raises OptionError, ImageNotFoundError.
-
-    `progress` gets how many processes are done. Medians of `repeats` rounds.
-    """
+    """Images a second of indexing, by engine and workers, beside the encoder alone: medians of rounds."""
+    counts, engines = parse_numbers("--workers", workers), [name.strip() for name in engine.split(",")]
     unknown = [name for name in engines if name not in ENGINES]
-    if unknown or not workers or min(workers) < 1:
+    if unknown or min(counts) < 1:
         raise OptionError(
-            f"engines {', '.join(engines)}; workers {', '.join(map(str, workers))}",
+            f"engines {', '.join(engines)}; workers {workers}",
             expected=f"{' or '.join(ENGINES)}; whole numbers from 1",
             fix="--engine local,ray --workers 1,2",
         )
     check_int("--repeats", repeats)
-    with tempfile.TemporaryDirectory(prefix="foveate-bench-") as folder:
-        sources = choose_images(_taken_out(paths, Path(folder) / "images"), limit)
+    name = encoder or "nano"
+    total = repeats * len(counts) * (1 + len(engines))
+    with counting("measuring", total) as progress, tempfile.TemporaryDirectory(prefix="foveate-bench-") as folder:
+        sources = choose_images(_taken_out(folders, Path(folder) / "images"), limit)
         listed = Path(folder) / "images.txt"
         listed.write_bytes(b"\n".join(os.fsencode(source.path) for source in sources))
         alone: dict[int, list[dict[str, Any]]] = {}
         found: dict[tuple[str, int], list[dict[str, Any]]] = {}
         done = 0
         for turn in range(repeats):
-            for count in workers:
-                alone.setdefault(count, []).append(_run(encode_images, encoder, str(count), str(listed)))
-                for engine in engines:
-                    store = str(Path(folder) / f"{engine}{count}.{turn}.fov")
-                    row = _run(index_images, engine, encoder, str(count), store, str(listed))
-                    found.setdefault((engine, count), []).append(row)
+            for count in counts:
+                alone.setdefault(count, []).append(_run(encode_images, name, str(count), str(listed)))
+                for way in engines:
+                    store = str(Path(folder) / f"{way}{count}.{turn}.fov")
+                    row = _run(index_images, way, name, str(count), store, str(listed))
+                    found.setdefault((way, count), []).append(row)
                     progress(done := done + 1)
                 progress(done := done + 1)
-    rows = [_row(engine, count, each, alone[count]) for (engine, count), each in found.items()]
+    rows = [_row(way, count, each, alone[count]) for (way, count), each in found.items()]
     least = {count: float(np.median([one["milliseconds"] for one in each])) for count, each in alone.items()}
     spoken = ", ".join(f"{ms:.1f} ms in {count}" for count, ms in least.items())
     return {
-        "title": f"benchmarks index: {len(sources)} files, {encoder}, rounds: {repeats}; the encoder alone, of a core "
+        "title": f"benchmarks index: {len(sources)} files, {name}, rounds: {repeats}; the encoder alone, of a core "
         f"an image, by threads: {spoken}",
+        "columns": SHOWN,
         "rows": rows,
-        "encoder": {"milliseconds": least[workers[0]], "images": alone[workers[0]][0]["images"], "by_threads": least},
+        "encoder": {"milliseconds": least[counts[0]], "images": alone[counts[0]][0]["images"], "by_threads": least},
         "images": len(sources),
-        **circumstances(),
     }
 
 

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from benchmarks.baselines import cascade, colour_contrast, raise_within
 from benchmarks.clips import names_in, read_clip
-from benchmarks.common import KEPT, CocoData, EncoderName, Limit, circumstances, measure_folder, print_json, show
+from benchmarks.common import KEPT, CocoData, EncoderName, Limit, each_of
 from benchmarks.common import format_signed as signed
 from benchmarks.questions import read_questions
 from foveate.allocation.policies import top_cells
 from foveate.cli.evaluate.agreement import Agreement, agreement, mean_estimate
-from foveate.cli.evaluate.coco import Folder, read_folder
+from foveate.cli.evaluate.coco import read_folder
 from foveate.cli.evaluate.relevance import question
 from foveate.core.grid import resize_map
 from foveate.encoders.load import load_encoder
@@ -61,6 +61,10 @@ class Compared:
         self.found.setdefault((kind, way), []).append(agreement(resize_map(plane, mask.shape), mask))
         self.images.setdefault((kind, way), []).append(image)
 
+    def report(self, encoder: str) -> dict[str, Any]:
+        title = "maps against masks; differences to the first way, with 95 % intervals"
+        return {"title": title, "columns": COLUMNS, "rows": self.rows(), "encoder": encoder}
+
     def rows(self) -> list[dict[str, Any]]:
         """One a way, with its difference to the first way of its kind."""
         first: dict[str, str] = {}
@@ -82,18 +86,6 @@ class Compared:
 # --- fusion -----------------------------------------------------------------------------------------------------------
 
 
-def fusion(data: CocoData, encoder: EncoderName = None, limit: Limit = 100_000) -> None:
-    """Does anything beside the question help? Fusions, single channels, segments, a cascade."""
-    report = measure_folder("fusion", measure_fusion, data, encoder, limit)
-    show(report, COLUMNS)
-    print(
-        "\ncascade, beside scoring all cells: {looked:.0%} looked at, {same:.0%} the same kept".format(
-            **report["cascade"]
-        )
-    )
-    print_json(**report)
-
-
 def fused(texture: Texture, p: Floats) -> Mapping[str, Floats]:
     """Name -> map [h, w], all made of the question's map p and what is known without it."""
     info, persp = information(texture), perspective(texture)
@@ -112,44 +104,26 @@ def fused(texture: Texture, p: Floats) -> Mapping[str, Floats]:
     }
 
 
-def measure_fusion(
-    folder: Folder, encoder: str, limit: int, progress: Callable[[int], None] = lambda done: None
-) -> dict[str, Any]:
-    """-> report: one row a way, and what a cascade keeps."""
-    network, compared = load_encoder(encoder), Compared()
+def measure_fusion(data: CocoData, encoder: EncoderName = None, limit: Limit = 100_000) -> dict[str, Any]:
+    """Does anything beside the question help? Fusions, single channels, segments, a cascade."""
+    network, compared = load_encoder(encoder or "nano"), Compared()
     cascades: list[tuple[float, float]] = []
-    for number, item in enumerate(folder.labelled(limit)):
-        texture = encode(item.rgb, encoder=encoder)
+    for number, item in each_of(read_folder(data), limit):
+        texture = encode(item.rgb, encoder=network)
         budget = min(KEPT, texture.grid.count // 2)
         for name, mask in item.masks.items():
-            relevance = score(texture, question(name), encoder=encoder, smoothing=0)
+            relevance = score(texture, question(name), encoder=network, smoothing=0)
             for way, plane in fused(texture, relevance.map).items():
                 compared.add(way, plane, mask, number)
             quick = cascade(texture, prepare(network, question(name)), budget)
             exact = top_cells(relevance.logits.ravel(), budget)
             cascades.append((float(quick.looked.mean()), float(np.isin(quick.kept, exact).mean())))
-        progress(number + 1)
     looked, same = np.mean(cascades, 0).tolist()
-    return _report(compared, encoder) | {"cascade": {"looked": looked, "same": same}}
-
-
-def _report(compared: Compared, encoder: str) -> dict[str, Any]:
-    return {
-        "title": "maps against masks; differences to the first way, with 95 % intervals",
-        "rows": compared.rows(),
-        "encoder": encoder,
-        **circumstances(),
-    }
+    told = f"\ncascade, beside scoring all cells: {looked:.0%} looked at, {same:.0%} the same kept"
+    return compared.report(network.name) | {"cascade": {"looked": looked, "same": same}, "after": [told]}
 
 
 # --- looking again ----------------------------------------------------------------------------------------------------
-
-
-def refine(data: CocoData, encoder: EncoderName = None, limit: Limit = 100_000) -> None:
-    """Does looking again, closer, help? Boxes and the whole image, with their price."""
-    report = measure_folder("refine", measure_refine, data, encoder, limit)
-    show(report, (*COLUMNS, "times one look"))
-    print_json(**report)
 
 
 LOOKS: Mapping[str, Mapping[str, Any]] = {  # keywords of `foveate.tiles.refine`; share 1: the whole image
@@ -161,11 +135,12 @@ LOOKS: Mapping[str, Mapping[str, Any]] = {  # keywords of `foveate.tiles.refine`
 }
 
 
-def measure_refine(
-    folder: Folder, encoder: str, limit: int, progress: Callable[[int], None] = lambda done: None
-) -> dict[str, Any]:
-    """-> report: one row a way of looking. A box is looked at for each question, the whole image once for all."""
-    compared, seconds = Compared(), dict[str, list[float]]()
+def measure_refine(data: CocoData, encoder: EncoderName = None, limit: Limit = 100_000) -> dict[str, Any]:
+    """Does looking again, closer, help? Boxes and the whole image, with their price.
+
+    A box is looked at for each question, the whole image once for all.
+    """
+    network, compared, seconds = load_encoder(encoder or "nano"), Compared(), dict[str, list[float]]()
 
     def look(way: str, make: Callable[[], Texture]) -> Texture:
         start = time.perf_counter()
@@ -173,23 +148,22 @@ def measure_refine(
         seconds.setdefault(way, []).append(time.perf_counter() - start)
         return seen
 
-    for number, item in enumerate(folder.labelled(limit)):
-        texture = look(ALONE, lambda rgb=item.rgb: encode(rgb, encoder=encoder))  # type: ignore[misc]
+    for number, item in each_of(read_folder(data), limit):
+        texture = look(ALONE, lambda rgb=item.rgb: encode(rgb, encoder=network))  # type: ignore[misc]
         seen: dict[str, Texture] = {ALONE: texture}
         for name, mask in item.masks.items():
             for way, how in LOOKS.items():
                 whole = how.get("share") == 1
                 if not whole or way not in seen:
                     asked = None if whole else question(name)
-                    seen[way] = look(way, lambda a=asked, h=how, t=texture: look_again(t, a, encoder=encoder, **h))  # type: ignore[misc]
+                    seen[way] = look(way, lambda a=asked, h=how, t=texture: look_again(t, a, encoder=network, **h))  # type: ignore[misc]
             for way, each in seen.items():
-                compared.add(way, score(each, question(name), encoder=encoder).map, mask, number)
-        progress(number + 1)
-    report, once = _report(compared, encoder), float(np.median(seconds[ALONE]))
+                compared.add(way, score(each, question(name), encoder=network).map, mask, number)
+    report, once = compared.report(network.name), float(np.median(seconds[ALONE]))
     for row in report["rows"]:
         more = 0 if row["way"] == ALONE else float(np.median(seconds[row["way"]]))
         row["cells"].append(f"{1 + more / once:.1f}")
-    return report
+    return report | {"columns": (*COLUMNS, "times one look")}
 
 
 # --- channels that words ask for --------------------------------------------------------------------------------------
@@ -206,21 +180,12 @@ class Case(NamedTuple):
     mask: Mask
 
 
-def weights(
+def measure_weights(
     data: Annotated[Path | None, typer.Option("--data", help="COCO-style folder: colour, distance.")] = None,
     questions: Annotated[Path | None, typer.Option("--open", help="Folder with queries.json: writing.")] = None,
     clips: Annotated[Path | None, typer.Option("--clips", help="Folder with davis.json: motion.")] = None,
-) -> None:
-    """Do channels that a question's words speak of help its map?"""
-    report = measure_weights(data, questions, clips)
-    show(report, COLUMNS)
-    print_json(**report)
-
-
-def measure_weights(
-    data: Path | None = None, questions: Path | None = None, clips: Path | None = None
 ) -> dict[str, Any]:
-    """-> report: two rows for each kind of question and channel, without it and with it."""
+    """Do channels that a question's words speak of help its map? Two rows for each: without the channel, and with."""
     compared, numbers = Compared(), dict[str, int]()
     cases = ((_of_things, data), (_of_writing, questions), (_of_motion, clips))
     for make, folder in cases:
@@ -228,7 +193,7 @@ def measure_weights(
             number = numbers.setdefault(case.image, len(numbers))
             compared.add("without", case.plain, case.mask, number, f"{case.kind} {case.way}")
             compared.add("with", case.map, case.mask, number, f"{case.kind} {case.way}")
-    return _report(compared, "nano")
+    return compared.report("nano")
 
 
 def _of_things(folder: Path) -> Iterator[Case]:

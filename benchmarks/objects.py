@@ -9,7 +9,6 @@ commonest pixel's; precision is the share of border cells within one cell of a t
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,32 +17,25 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from benchmarks.common import CocoData, EncoderName, Half, Limit, measure_folder, print_json, show, time_calls
+from benchmarks.common import CocoData, EncoderName, Half, Limit, each_of, time_calls
 from foveate.channels.objects import find_objects
 from foveate.channels.segments import mark_borders, segment_image
-from foveate.cli.evaluate.coco import Folder, open_tar
+from foveate.cli.evaluate.coco import open_tar, read_folder
 from foveate.core.errors import OptionError
 from foveate.core.grid import reduce_plane
-from foveate.encoders.load import resolve_encoder
+from foveate.encoders.load import load_encoder
 from foveate.pipeline import encode
 
 COLUMNS = ("borders of", "precision", "recall", "F", "borders", "an image")
 Mask = NDArray[np.bool_]
 
 
-def command(data: CocoData, encoder: EncoderName = None, half: Half = None, limit: Limit = 128) -> None:
+def measure(data: CocoData, encoder: EncoderName = None, half: Half = None, limit: Limit = 128) -> dict[str, Any]:
     """Borders of segments and of objects against labels of pixels."""
-    report = measure_folder("objects", measure, data, encoder, limit, half)
-    show(report, COLUMNS)
-    print_json(**report)
-
-
-def measure(folder: Folder, encoder: str, limit: int, progress: Callable[[int], None]) -> dict[str, Any]:
-    """-> report with a row for segments, objects and the labels themselves."""
-    by, counts, images, seconds = resolve_encoder(encoder), np.zeros((3, 6)), 0, []
+    folder = read_folder(data).half(half)
+    by, counts, images, seconds = load_encoder(encoder or "nano"), np.zeros((3, 6)), 0, []
     with open_tar(folder.path / "masks.tar") as find:
-        for done, photograph in enumerate(folder.labelled(limit), 1):
-            progress(done)
+        for _, photograph in each_of(folder, limit):
             content = find(f"panoptic/{Path(photograph.name).stem}.png")
             if content is None:
                 continue
@@ -75,7 +67,8 @@ def measure(folder: Folder, encoder: str, limit: int, progress: Callable[[int], 
         rows.append({"what": name, **numbers, "number": number / images, "cells": [name, *texts]})
     ratio = float(np.median([merging / segmenting for segmenting, merging in seconds]))
     title = f"{images} photographs, {by.name}; merging takes {ratio:.2f} of the time of segmenting"
-    return {"title": title, "rows": rows, "images": images, "encoder": by.name, "merging_to_segmenting": ratio}
+    known = {"images": images, "encoder": by.name, "merging_to_segmenting": ratio}
+    return {"title": title, "columns": COLUMNS, "rows": rows, **known}
 
 
 def read_labels(content: bytes, shape: tuple[int, int]) -> NDArray[np.int64]:

@@ -23,7 +23,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import EncoderName, Half, circumstances, print_json, show
+from benchmarks.common import EncoderName, Half
 from benchmarks.questions import Question, Questions, read_questions
 from foveate.cli.evaluate.agreement import SEED, Agreement, agreement, mean_estimate, plain, ratio_estimate
 from foveate.cli.evaluate.coco import RASTER
@@ -43,7 +43,6 @@ COLUMNS = (
     "questions about", "number", "detected", "confidence", "peak inside", "within 16 px", "precision",
     "in the best 10 %", "over another question",
 )  # fmt: skip
-MAPS = ("map", *Agreement._fields)
 BODY = frozenset(
     """face faces hand hands hair shoe shoes leg legs eye eyes ear ears nose noses mouth mouths beard beards""".split()
 )
@@ -86,24 +85,21 @@ class Asked(Pair):
         return ("parts of people",) * person + (TITLES.get(self.kind, self.kind),)
 
 
-def command(
+def measure(
     data: Data, encoder: EncoderName = None, limit: Annotated[int | None, typer.Option()] = None, half: Half = None
-) -> None:
+) -> dict[str, Any]:
     """Is the heat on what an open question asks for?"""
     questions = read_questions(data)
-    report, _ = measure(questions if half is None else questions.half(half), encoder or "nano", limit)
-    show(report, COLUMNS)
-    show(report["maps"], MAPS)
-    print(f"refused, and counted as not found: {', '.join(report['refused']) or 'none'}")
-    print_json(half=half, **report)
+    asked = ask(questions if half is None else questions.half(half), encoder or "nano", limit)
+    return make_report(asked, encoder or "nano") | {"half": half}
 
 
 def failures(
     data: Data, count: Annotated[int, typer.Option(help="Rows; a quarter of them about what is not there.")] = 40
-) -> None:
+) -> dict[str, Any]:
     """The worst maps of open questions, and what is called found though it is not there."""
     questions = read_questions(data)
-    _, asked = measure(questions, "nano")
+    asked = ask(questions, "nano")
     there = [one for one in asked if one.there and "writing" not in one.titles]
     worst = sorted(there, key=lambda one: one.found["nano"].precision)
     false = sorted((one for one in asked if not one.there), key=lambda one: -one.confidence)
@@ -119,43 +115,45 @@ def failures(
         precision = f"{one.found['nano'].precision:.2f}" if one.there else "not there"
         seen = ", ".join(nano.space.names[i] for i in best)
         rows.append([one.thing, one.image, f"{one.share:.1%}", precision, f"{one.confidence:.2f}", seen])
-    print("| question | photograph | share of it | precision | confidence | what nano sees at the map's peak |")
-    print("|---|---|---|---|---|---|")
-    for row in rows:
-        print(f"| {' | '.join(row)} |")
-    print_json(failures=rows)
+    head = ("question", "photograph", "share of it", "precision", "confidence", "what nano sees at the map's peak")
+    return {"failures": rows, "after": [f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows)]}
 
 
-def measure(questions: Questions, encoder: str, limit: int | None = None) -> tuple[dict[str, Any], list[Asked]]:
-    """-> (report, one Asked for each question). Raises OptionError where nothing that is there is asked for."""
+def ask(questions: Questions, encoder: str, limit: int | None = None) -> list[Asked]:
+    """One for each question. Raises OptionError where nothing that is there is asked for."""
     random, asked = np.random.default_rng(SEED), list[Asked]()
     for number, photograph, rgb in questions.read(limit):
         texture = encode(rgb, encoder=encoder)
         asked += _ask_all(texture, encoder, number, photograph.file, photograph.questions, random)
-    there = [one for one in asked if one.there]
-    if not there:
+    if not any(one.there for one in asked):
         raise OptionError(
             f"no question about something that is there in '{questions.path}'",
             expected="at least one, with its regions",
             fix="leave out --half and --limit, or add questions",
         )
-    photographs = len({one.number for one in asked})
-    title = (
-        f"{photographs} photographs, {len(there)} questions about what is there, {len(asked) - len(there)} about not"
-    )
-    report = {
-        "title": title,
+    return asked
+
+
+def make_report(asked: Sequence[Asked], encoder: str) -> dict[str, Any]:
+    """A row for each kind of question, and one for each map."""
+    there = [one for one in asked if one.there]
+    maps = {
+        "title": "all questions about what is there",
+        "columns": ("map", *Agreement._fields),
+        "rows": [map_row(label, there, label) for label in there[0].found],
+    }
+    refused = sorted({one.thing for one in asked if one.refused})
+    return {
+        "title": f"{len({one.number for one in asked})} photographs, {len(there)} questions about what is there, "
+        f"{len(asked) - len(there)} about not",
+        "columns": COLUMNS,
         "rows": [_kind_row(kind, some, encoder) for kind, some in _by_title(asked).items()],
-        "maps": {
-            "title": "all questions about what is there",
-            "rows": [map_row(label, there, label) for label in there[0].found],
-        },
-        "refused": sorted({one.thing for one in asked if one.refused}),
+        "maps": maps,
+        "refused": refused,
         "questions": len(asked),
         "encoder": encoder,
-        **circumstances(),
+        "after": [maps, f"refused, and counted as not found: {', '.join(refused) or 'none'}"],
     }
-    return report, asked
 
 
 def is_of_a_person(text: str) -> bool:

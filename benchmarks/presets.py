@@ -19,15 +19,15 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import KEPT, circumstances, print_json, show
+from benchmarks.common import KEPT, Half, each_of
 from benchmarks.questions import read_questions
-from benchmarks.reading import lay_boxes, read_pages
+from benchmarks.reading import KeptWords, lay_places, read_pages
 from benchmarks.reading import read_questions as read_page_questions
 from benchmarks.text import SHARE, read_annotated
 from foveate.allocation.allocation import Budget
 from foveate.channels.attention import make_gaze_plane
 from foveate.cli.evaluate.agreement import agreement
-from foveate.cli.evaluate.coco import half_of, open_images, read_folder
+from foveate.cli.evaluate.coco import open_images, read_folder
 from foveate.cli.evaluate.relevance import question
 from foveate.cli.terminal import counting
 from foveate.core.errors import OptionError, QueryError
@@ -49,20 +49,13 @@ COLUMNS = (
 Found = dict[tuple[str, str], list[Any]]  # by preset and column
 
 
-def command(
+def measure(
     data: Annotated[Path, typer.Option(help="Folder with coco128, open, text and docs, or some of them.")],
-    words: Annotated[Path | None, typer.Option(help="File that keeps what was read on the pages.")] = None,
-    half: Annotated[str | None, typer.Option(help="A or B: that half of the photographs and pages.")] = None,
+    words: KeptWords = None,
+    half: Half = None,
     limit: Annotated[int, typer.Option(help="Images of each folder.")] = 10_000,
-) -> None:
+) -> dict[str, Any]:
     """What does each preset cost and gain?"""
-    report = measure(data, words, half, limit)
-    show(report, COLUMNS)
-    print_json(**report)
-
-
-def measure(data: Path, words: Path | None = None, half: str | None = None, limit: int = 10_000) -> dict[str, Any]:
-    """-> report: one row a preset. Raises OptionError for a folder without any of the four."""
     found: Found = {}
     parts: dict[str, Callable[[Found, Path, Path | None, str | None, int], int]] = {
         "coco128": _measure_things, "open": _measure_open, "text": _measure_writing, "docs": _measure_answers,
@@ -75,25 +68,21 @@ def measure(data: Path, words: Path | None = None, half: str | None = None, limi
     rows = [_row(name, found) for name in (*NAMES, ON, OFF)]
     return {
         "title": ", ".join(f"{count} images of {name}" for name, count in counts.items()),
+        "columns": COLUMNS,
         "rows": rows,
         "half": half,
         "data": str(data),
-        **circumstances(),
     }
 
 
 def _row(name: str, found: Found) -> dict[str, Any]:
     def mean(column: str, place: int = 0) -> float | None:
-        values = found.get((name, column))
-        return (
-            None
-            if not values
-            else round(float(np.nanmean(np.array(values, float).reshape(len(values), -1), 0)[place]), 4)
-        )
+        values = [np.ravel(each)[place] for each in found.get((name, column), ())]
+        return round(float(np.nanmean(values)), 4) if values else None
 
     def median(column: str) -> float | None:
         values = found.get((name, column))
-        return None if not values else round(float(np.median(values)), 3)
+        return round(float(np.median(values)), 3) if values else None
 
     values = {
         "encode": median("ratio"), "megabytes": median("megabytes"),
@@ -124,20 +113,15 @@ def encode_all(rgb: NDArray[np.uint8], found: Found, words: Words | None = None)
 
 def _measure_things(found: Found, folder: Path, _words: Path | None, half: str | None, limit: int) -> int:
     random, count = np.random.default_rng(SEED), 0
-    items = (item for item in read_folder(folder).labelled(10_000) if half is None or half_of(item.name) == half)
-    with counting("things", limit) as progress:
-        for count, item in enumerate(items, 1):
-            for name, texture in encode_all(item.rgb, found):
-                for thing, mask in item.masks.items():
-                    _weigh(found, name, "things", texture, question(thing), mask)
-                    for where, place in ((ON, mask), (OFF, ~mask)) if name == "medium" else ():
-                        if place.any():
-                            _weigh(
-                                found, where, "things", look_at(texture, place, random), question(thing), mask, "gaze"
-                            )
-            progress(count)
-            if count == limit:
-                break
+    for number, item in each_of(read_folder(folder).half(half), limit):
+        for name, texture in encode_all(item.rgb, found):
+            for thing, mask in item.masks.items():
+                _weigh(found, name, "things", texture, question(thing), mask)
+                for where, place in ((ON, mask), (OFF, ~mask)) if name == "medium" else ():
+                    if place.any():
+                        looked = look_at(texture, place, random)
+                        _weigh(found, where, "things", looked, question(thing), mask, "gaze")
+        count = number + 1
     return count
 
 
@@ -198,14 +182,12 @@ def _measure_answers(found: Found, folder: Path, words: Path | None, half: str |
     with open_images(folder) as read, counting("answers", len(files)) as progress:
         for count, file in enumerate(files, 1):
             for name, texture in encode_all(read(file), found, pages[file][1]):
-                grid = texture.grid
                 for each in (each for each in asked if each.file == file):
                     try:
                         kept = allocate(score(texture, each.text), _budget(name)).indices
                     except QueryError:
                         continue
-                    areas = [lay_boxes(boxes, *grid.shape, (grid.height, grid.width)).ravel() for boxes in each.places]
-                    share = max(float(area[kept].sum() / area.sum()) for area in areas)
-                    found.setdefault((name, "answer"), []).append((share, len(kept) / grid.count))
+                    share = max(float(area[kept].sum() / area.sum()) for area in lay_places(each, texture.grid))
+                    found.setdefault((name, "answer"), []).append((share, len(kept) / texture.grid.count))
             progress(count)
     return len(files)

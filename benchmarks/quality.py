@@ -8,7 +8,7 @@ and precision: against masks, and the difference to the default on the same thin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -19,12 +19,11 @@ import typer
 from numpy.typing import NDArray
 
 from benchmarks.baselines import cascade
-from benchmarks.common import KEPT, PHOTOS, Limit, circumstances, format_signed, interval, print_json, show, time_once
+from benchmarks.common import KEPT, PHOTOS, Limit, each_of, format_signed, interval, time_once
 from foveate.allocation.policies import top_cells
 from foveate.cli.evaluate.agreement import Agreement, agreement, mean_estimate
 from foveate.cli.evaluate.coco import read_folder
 from foveate.cli.evaluate.relevance import question
-from foveate.cli.terminal import counting
 from foveate.core.grid import Grid, resize_map
 from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder
@@ -67,31 +66,21 @@ class Answer(NamedTuple):
     found: Agreement | None
 
 
-def command(
-    data: Annotated[Path | None, typer.Option(help="COCO-style folder [default: the bundled photographs].")] = None,
-    limit: Limit = 64,
-) -> None:
-    """What do quicker ways cost in quality? Time, kept cells, and with --data agreement with masks."""
-    with counting("quality", limit if data else len(NAMES)) as progress:
-        report = measure(data, limit, progress)
-    show(report, COLUMNS)
-    print_json(**report)
-
-
 def examples(data: Path | None, limit: int) -> Iterator[Example]:
     """Labelled photographs of a folder, or those that come with foveate."""
     if data is None:
         for name, asked in islice(NAMES.items(), limit):
             yield Example(load_image(PHOTOS / f"{name}.jpg").rgb, dict.fromkeys(asked))
         return
-    for item in read_folder(data).labelled(limit):
+    for _, item in each_of(read_folder(data), limit):
         yield Example(item.rgb, {question(name): mask for name, mask in item.masks.items()})
 
 
 def measure(
-    data: Path | None = None, limit: int = 64, progress: Callable[[int], None] = lambda done: None
+    data: Annotated[Path | None, typer.Option(help="COCO-style folder [default: the bundled photographs].")] = None,
+    limit: Limit = 64,
 ) -> dict[str, Any]:
-    """-> report with a row a way."""
+    """What do quicker ways cost in quality? Time, kept cells, and with --data agreement with masks."""
     found: dict[str, list[Answer]] = {}
     images: list[int] = []
     for number, example in enumerate(examples(data, limit)):
@@ -100,10 +89,9 @@ def measure(
             images.append(number)
             for way, told in ask(textures, ratios, asked, mask).items():
                 found.setdefault(way, []).append(told)
-        progress(number + 1)
     rows = [summarise(way, answers, found[DEFAULT], images) for way, answers in found.items()]
     title = f"{len(set(images))} images, {len(images)} things: means; times are medians of ratios"
-    return {"title": title, "rows": rows, "data": str(data) if data else None, **circumstances()}
+    return {"title": title, "columns": COLUMNS, "rows": rows, "data": str(data) if data else None}
 
 
 def encode_in_turn(rgb: NDArray[np.uint8]) -> tuple[dict[str, Texture], dict[str, float]]:

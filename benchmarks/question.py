@@ -9,31 +9,19 @@ many bytes as must be moved, so from the same cache; arithmetic (2 flops a numbe
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from benchmarks.common import (
-    KEPT,
-    PHOTO,
-    Repeats,
-    circumstances,
-    crop_square,
-    print_json,
-    show,
-    time_each,
-    time_once,
-    time_row,
-)
+from benchmarks.common import KEPT, PHOTO, Repeats, crop_square, time_each, time_once, time_row
 from foveate.allocation.policies import top_cells
 from foveate.core.checks import check_int
 from foveate.core.threads import products_in_one_thread
 from foveate.language.negatives import nouns
 from foveate.pipeline import allocate, encode, score
-from foveate.texture.texture import Texture
 
 CELLS, KEEP = (1024, 4096, 16384, 65536), (64, KEPT, 1024, 4096)
 BATCHES = ((1, 16), (1, 64), (16, 1), (64, 1), (16, 16))  # images, questions
@@ -43,40 +31,31 @@ COLUMNS = ("what", "measured", "FAISS", "torch", "of the limit")
 Way = Callable[[], Any]
 
 
-def command(
-    repeats: Repeats = 200,
-    cells: Annotated[int, typer.Option(help="At most so many cells.")] = CELLS[-1],
-    batches: Annotated[bool, typer.Option(help="Also several images and questions at once.")] = True,
-) -> None:
-    """Scores, exact top K and gather over N and K, beside FAISS, torch and the documents' loop."""
-    report = measure(repeats, cells, batches)
-    show(report, COLUMNS)
-    print_json(**report)
-
-
 @contextmanager
 def one_thread() -> Generator[None]:
     """NumPy, FAISS and torch with one thread each: those of one would wait, spinning, while the next is timed."""
-    faiss, torch = _optional("faiss"), _optional("torch")
-    before = 1 if faiss is None else faiss.omp_get_max_threads(), 1 if torch is None else torch.get_num_threads()
-    with products_in_one_thread():
-        try:
-            _set_threads(faiss, torch, 1, 1)
-            yield
-        finally:
-            _set_threads(faiss, torch, *before)
-
-
-def _set_threads(faiss: Any, torch: Any, of_faiss: int, of_torch: int) -> None:
-    if faiss is not None:
-        faiss.omp_set_num_threads(of_faiss)
-    if torch is not None:
-        torch.set_num_threads(of_torch)
+    with products_in_one_thread(), ExitStack() as stack:
+        for name, get, put in (
+            ("faiss", "omp_get_max_threads", "omp_set_num_threads"),
+            ("torch", "get_num_threads", "set_num_threads"),
+        ):
+            if (library := _optional(name)) is not None:
+                set_threads = getattr(library, put)
+                stack.callback(set_threads, getattr(library, get)())
+                set_threads(1)
+        yield
 
 
 @one_thread()
-def measure(repeats: int = 200, cells: int = CELLS[-1], batches: bool = True) -> dict[str, Any]:
-    """The report. FAISS and torch are how many times as long they take; empty where they are not installed."""
+def measure(
+    repeats: Repeats = 200,
+    cells: Annotated[int, typer.Option(help="At most so many cells.")] = CELLS[-1],
+    batches: Annotated[bool, typer.Option(help="Also several images and questions at once.")] = True,
+) -> dict[str, Any]:
+    """Scores, exact top K and gather over N and K, beside FAISS, torch and the documents' loop.
+
+    FAISS and torch are how many times as long they take; empty where they are not installed.
+    """
     check_int("--repeats", repeats, 1, 10_000)
     check_int("--cells", cells, CELLS[0])
     random = np.random.default_rng(0)
@@ -98,7 +77,7 @@ def measure(repeats: int = 200, cells: int = CELLS[-1], batches: bool = True) ->
             rows.append(row)
     rows += [*_loops(random, max(1, min(LOOP, repeats))), *_whole(max(3, repeats // 10))]
     title = f"benchmarks question: scores of N cells x {RANK}, top K, {CHANNELS} channels gathered; {repeats} in turn"
-    return {"title": title, "rows": rows, "least_agreement": min(agree), **circumstances()}
+    return {"title": title, "columns": COLUMNS, "rows": rows, "least_agreement": min(agree)}
 
 
 def moved(n: int, k: int) -> int:
@@ -224,25 +203,21 @@ def _whole(repeats: int) -> list[dict[str, Any]]:
     """`score` and `allocate` of questions that are known, one by one and as a list, each."""
     texture = encode(crop_square(PHOTO, 512))
     rows = []
+
+    def ask(asked: str | list[str]) -> None:
+        allocate(score(texture, asked), KEPT)
+
+    def ask_each(asked: list[str]) -> None:
+        for one in asked:
+            ask(one)
+
     for number in (1, 16, 64):
         asked = list(nouns()[:number])
-        ways: dict[Any, Way] = {
-            "one by one": partial(_ask_each, texture, asked),
-            "as a list": partial(_ask, texture, asked),
-        }
+        ways: dict[Any, Way] = {"one by one": partial(ask_each, asked), "as a list": partial(ask, asked)}
         for name, each in time_each(ways, repeats).items():
             what = f"score() + allocate(), {number} questions {name}, each"
             rows.append(_plain(time_row(what, each / number, "µs", slow=99)))
     return rows
-
-
-def _ask_each(texture: Texture, asked: list[str]) -> None:
-    for one in asked:
-        allocate(score(texture, one), KEPT)
-
-
-def _ask(texture: Texture, asked: list[str]) -> None:
-    allocate(score(texture, asked), KEPT)
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

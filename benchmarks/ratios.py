@@ -8,24 +8,14 @@ measured, or less (of a plain question four fifths).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import (
-    KEPT,
-    PHOTO,
-    circumstances,
-    crop_square,
-    new_questions,
-    print_json,
-    ratio_row,
-    show,
-    time_in_turn,
-)
+from benchmarks.common import KEPT, PHOTO, crop_square, new_questions, ratio_row, time_in_turn
 from foveate.allocation.policies import top_cells
 from foveate.channels.segments import run_lloyd
 from foveate.core.checks import check_choice
@@ -175,24 +165,15 @@ CHECKS: tuple[Check, ...] = (
 )  # fmt: skip
 
 
-def command(
+def measure(
     calls: Annotated[int, typer.Option(help="Times as many calls of each pair as `make test` takes.")] = 5,
     only: Annotated[str, typer.Option(help="Checks, with commas between [default: all].")] = "",
-) -> None:
+) -> dict[str, Any]:
     """Each quick way beside its slow twin; status 1 if one is not quick enough."""
     known = {check.__name__: check for check in CHECKS}
     names = [check_choice("--only", name.strip(), tuple(known), fix="") for name in only.split(",") if name.strip()]
-    report = measure([known[name] for name in names or known], calls)
-    show(report)
-    print_json(**report)
-    if not all(row["holds"] for row in report["rows"]):
-        raise typer.Exit(1)
-
-
-def measure(checks: Sequence[Check] = CHECKS, calls: int = 1) -> dict[str, Any]:
-    """-> report; a row has the ratio of its twins, with samples, and whether it holds."""
-    rows = [hold(check(), calls) for check in checks]
-    return {"title": "a slow way / its quick twin, medians in turn", "rows": rows, **circumstances()}
+    rows = [hold(known[name](), calls) for name in names or known]
+    return {"title": "a slow way / its quick twin, medians in turn", "rows": rows}
 
 
 def hold(twins: Twins, calls: int = 1, tries: int = TRIES) -> dict[str, Any]:

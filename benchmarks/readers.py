@@ -2,14 +2,13 @@
 
     python -m benchmarks readers --data FOLDER
 
-A folder with queries.json, [{"file", "answer", "regions": [[x0, y0, x1, y1], ...]}], and its images. A word is read
+FOLDER is that of `benchmarks reading`, with an "answer" to each question. A word is read
 where an equal one (letters and digits, lower case) stands inside the answer's boxes; as a part, where it lies within
 what was read there. Seconds are the processor's. `--turn` turns the pages by quarters.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import resource
 from collections import Counter
@@ -20,7 +19,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import circumstances, print_json, show
+from benchmarks.reading import PagesData, read_questions
 from foveate.cli.evaluate.coco import open_images
 from foveate.cli.terminal import counting
 from foveate.core.errors import MissingExtraError, ModelFilesError, OptionError
@@ -31,29 +30,18 @@ COLUMNS = ("reader", "answers' words read", "as a part", "turns found", "words a
 READERS = ("rapidocr", "tesseract")
 NEAR = 8  # pixels that a word may lie outside the boxes of its answer
 
-ReadingData = Annotated[
-    Path, typer.Option("--data", help="Folder with queries.json (answers, regions) and its images.")
-]
 
-
-def command(
-    data: ReadingData,
+def measure(
+    data: PagesData,
     limit: Annotated[int, typer.Option(help="Pages at most, spread over all; 0 is all.")] = 0,
     turn: Annotated[bool, typer.Option("--turn", help="Turn pages by quarters.")] = False,
-) -> None:
-    """How well and how fast do readers read? Answers whose place is known."""
-    report = measure(data, limit, turn)
-    show(report, COLUMNS)
-    print_json(**report)
-
-
-def measure(folder: Path, limit: int = 0, turn: bool = False) -> dict[str, Any]:
-    """-> report: one row for each reader that is installed. Raises OptionError for another kind of folder."""
-    answers = read_answers(folder)
+) -> dict[str, Any]:
+    """How well and how fast do readers read? Answers whose place is known, by each reader that is installed."""
+    answers = read_answers(data)
     files = sorted(answers)
     files = files[:: max(1, len(files) // limit)][:limit] if limit else files
     sums = {name: np.zeros(6) for name in READERS if _is_installed(name)}
-    with open_images(folder) as find, counting("reading", len(files) * len(sums)) as progress:
+    with open_images(data) as find, counting("reading", len(files) * len(sums)) as progress:
         for done, file in enumerate(files):
             image, quarters = find(file), done % 4 if turn else 0
             page = np.ascontiguousarray(np.rot90(image, -quarters))
@@ -68,32 +56,21 @@ def measure(folder: Path, limit: int = 0, turn: bool = False) -> dict[str, Any]:
                 progress(done * len(sums) + number + 1)
     return {
         "title": f"{len(files)} pages{', turned by quarters' if turn else ''}; seconds of the processor a page",
+        "columns": COLUMNS,
         "rows": [_row(name, total, len(files)) for name, total in sums.items()],
         "missing": [name for name in READERS if name not in sums],
-        "data": str(folder),
-        **circumstances(),
+        "data": str(data),
     }
 
 
 def read_answers(folder: Path) -> dict[str, list[tuple[list[str], NDArray[np.float64]]]]:
     """By file: the words of each answer and the boxes (y0, x0, y1, x1) where they are. Raises OptionError."""
     found: dict[str, list[tuple[list[str], NDArray[np.float64]]]] = {}
-    try:
-        for entry in json.loads((folder / "queries.json").read_text("utf-8")):
-            words = [plain for plain in map(plain_word, str(entry.get("answer") or "").split()) if plain]
-            if words:
-                boxes = np.array(entry["regions"], float).reshape(-1, 4)[:, [1, 0, 3, 2]]
-                found.setdefault(str(entry["file"]), []).append((words, boxes))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as cause:
-        found, why = {}, f" ({type(cause).__name__}: {cause})"
-    else:
-        why = ""
+    for each in read_questions(folder):
+        if words := [plain for plain in map(plain_word, each.answer.split()) if plain]:
+            found.setdefault(each.file, []).append((words, np.array(each.places[0], float)[:, [1, 0, 3, 2]]))
     if not found:
-        raise OptionError(
-            f"'{folder}' has no queries.json with answers{why}",
-            expected='[{"file", "answer", "regions": [[x0, y0, x1, y1], ...]}, ...] beside its images',
-            fix="check the path",
-        )
+        raise OptionError(f"'{folder / 'queries.json'}' has no answers", expected='"answer" of each', fix="add them")
     return found
 
 
@@ -127,8 +104,8 @@ def _row(name: str, total: NDArray[np.float64], pages: int) -> dict[str, Any]:
         "words": words / pages,
         "seconds": seconds / pages,
     }
-    cells = [f"{equal / max(every, 1):.3f}", f"{part / max(every, 1):.3f}", f"{turns:.0f} of {pages}"]
-    cells += [f"{words / pages:.0f}", f"{seconds / pages:.1f} s"]
+    cells = [f"{values['read']:.3f}", f"{values['part']:.3f}", f"{turns:.0f} of {pages}"]
+    cells += [f"{values['words']:.0f}", f"{values['seconds']:.1f} s"]
     return {"reader": name, "cells": [name, *cells], **{key: round(value, 4) for key, value in values.items()}}
 
 

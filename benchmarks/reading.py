@@ -2,10 +2,11 @@
 
     python -m benchmarks reading --data FOLDER --words words.json
 
-A folder holds queries.json, [{"file", "query", "kind", "regions": [[x0, y0, x1, y1], ...], "alternatives": ...}], and
-its images. Pages are read once; `--words` keeps what was read. `alternatives` are other places of the same answer: the
-best place counts. Coverage at p %: area share of the answer's boxes inside the best p % of 8-pixel cells. Pointing: the
-best cell touches the answer. Half B: pages whose names have an odd CRC-32; constants were chosen on half A.
+A folder holds queries.json, [{"file", "query", "kind", "answer", "regions": [[x0, y0, x1, y1], ...],
+"alternatives": ...}], and its images. Pages are read once; `--words` keeps what was read. `alternatives` are other
+places of the same answer: the best place counts. Coverage at p %: area share of the answer's boxes inside the best p %
+of 8-pixel cells. Pointing: the best cell touches the answer. Half B: pages whose names have an odd CRC-32; constants
+were chosen on half A.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import circumstances, print_json, show, time_calls
+from benchmarks.common import time_calls
 from foveate.answers.match import ReadWords, WordCells, place_words, prepare_words, read_question, score_words
 from foveate.cli.evaluate.coco import open_images
 from foveate.cli.terminal import counting
@@ -37,47 +38,43 @@ BUDGETS = (5, 10, 25)
 COLUMNS = ("map", "questions", *(f"{b} %" for b in BUDGETS), "pointing", *(f"B {b} %" for b in BUDGETS), "B pointing")
 Floats = NDArray[np.float32]
 Scorer = Callable[[ReadWords, str, WordCells], Floats]
+PagesData = Annotated[Path, typer.Option("--data", help="Folder with queries.json and the pages.")]
+KeptWords = Annotated[
+    Path | None, typer.Option("--words", help="File that keeps what was read; written where it is missing.")
+]
+PageHalf = Annotated[str | None, typer.Option("--half", help="A or B: pages of one half alone.")]
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a page: boxes (x0, y0, x1, y1) of each place where its answer stands."""
+    """A question about a page: boxes (x0, y0, x1, y1) of each place where its answer stands, and what it is."""
 
     file: str
     text: str
     kind: str
     places: tuple[tuple[tuple[float, ...], ...], ...]
+    answer: str = ""
 
     @property
     def half(self) -> str:
         return "AB"[zlib.crc32(self.file.encode()) & 1]
 
 
-def command(
-    data: Annotated[Path, typer.Option(help="Folder with queries.json and the pages.")],
-    words: Annotated[
-        Path | None, typer.Option(help="File that keeps what was read; written where it is missing.")
-    ] = None,
+def measure(
+    data: PagesData,
+    words: KeptWords = None,
     limit: Annotated[int, typer.Option(help="Pages, in order.")] = 10_000,
     encoded: Annotated[bool, typer.Option(help="Also foveate.score() as a whole, with and without reading.")] = True,
-) -> None:
+) -> dict[str, Any]:
     """Is the answer to a question among the cells that are kept? Pages, forms, receipts, signs."""
-    report = measure(data, words, limit, encoded)
-    show(report, COLUMNS)
-    print(f"\ntime: {report['prepare_ms']:.0f} ms a page, {report['question_ms']:.2f} ms a question, medians")
-    print_json(**report)
-
-
-def measure(data: Path, kept: Path | None = None, limit: int = 10_000, encoded: bool = True) -> dict[str, Any]:
-    """-> report: a row for each map and kind. Raises OptionError for another kind of folder."""
     questions = read_questions(data)
     files = list(dict.fromkeys(question.file for question in questions))[:limit]
     questions = [question for question in questions if question.file in files]
-    pages = read_pages(data, files, kept)
+    pages = read_pages(data, files, words)
     prepared = {file: prepare_words(page) for file, (_, page) in pages.items()}
     grids = {file: Grid(*fit_cells(*size, LONG_SIDE), *size) for file, (size, _) in pages.items()}
     cells = {file: place_words(page, grids[file]) for file, (_, page) in pages.items()}
-    areas = {question: _lay_places(question, grids[question.file]) for question in questions}
+    areas = {question: lay_places(question, grids[question.file]) for question in questions}
 
     def rows_of(name: str, scorer: Scorer) -> list[dict[str, Any]]:
         maps = {q: scorer(prepared[q.file], q.text, cells[q.file]) for q in questions}
@@ -92,14 +89,17 @@ def measure(data: Path, kept: Path | None = None, limit: int = 10_000, encoded: 
     calls = [partial(score_words, prepared[question.file], read_question(question.text)) for question in questions]
     if encoded:
         rows += _rows_of_score(data, questions, pages, weigh)
+    prepare = _median_ms([partial(prepare_words, page) for _, page in pages.values()], 1)
+    ask = _median_ms(calls, 3)
     return {
         "title": f"{len(questions)} questions about {len(files)} pages: share of the answer inside the best cells",
+        "columns": COLUMNS,
         "rows": rows,
-        "prepare_ms": _median_ms([partial(prepare_words, page) for _, page in pages.values()], 1),
-        "question_ms": _median_ms(calls, 3),
+        "prepare_ms": prepare,
+        "question_ms": ask,
         "data": str(data),
-        **circumstances(),
-    }  # fmt: skip
+        "after": [f"\ntime: {prepare:.0f} ms a page, {ask:.2f} ms a question, medians"],
+    }
 
 
 def _read(page: ReadWords, text: str, cells: WordCells) -> Floats:
@@ -140,9 +140,9 @@ def measure_map(plane: Floats, question: Question, areas: list[Floats]) -> Float
     return np.max(found, 0).astype(np.float32)
 
 
-def _lay_places(question: Question, grid: Grid) -> list[Floats]:
-    size = grid.height, grid.width
-    return [lay_boxes(boxes, grid.h, grid.w, size).ravel() for boxes in question.places]
+def lay_places(question: Question, grid: Grid) -> list[Floats]:
+    """Of each place of the answer its area in every cell, in a row."""
+    return [lay_boxes(boxes, *grid.shape, (grid.height, grid.width)).ravel() for boxes in question.places]
 
 
 def lay_boxes(boxes: tuple[tuple[float, ...], ...], h: int, w: int, size: tuple[int, int], fine: int = 8) -> Floats:
@@ -190,6 +190,7 @@ def read_questions(data: Path) -> list[Question]:
                     tuple(tuple(map(float, box)) for box in place)
                     for place in (entry["regions"], *entry.get("alternatives", ()))
                 ),
+                str(entry.get("answer") or ""),
             )
             for entry in entries
         ]  # fmt: skip

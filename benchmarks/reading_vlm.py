@@ -11,17 +11,15 @@ several places, the best counts.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import circumstances, print_json, show
-from benchmarks.reading import Question, read_pages, read_questions
+from benchmarks.reading import KeptWords, PageHalf, PagesData, Question, read_pages, read_questions
 from foveate.cli.evaluate.coco import open_images
 from foveate.cli.terminal import counting
 from foveate.core.errors import QueryError
@@ -68,44 +66,30 @@ def _side(box: tuple[float, float, float, float], h: int) -> float:
     return (box[2] - box[0]) / h
 
 
-def command(
-    data: Annotated[Path, typer.Option("--data", help="Folder with queries.json and its images.")],
-    words: Annotated[Path | None, typer.Option("--words", help="File where words are kept; made if needed.")] = None,
-    half: Annotated[str | None, typer.Option(help="A or B: half of the pages [default: all].")] = None,
+def measure(
+    data: PagesData,
+    words: KeptWords = None,
+    half: PageHalf = None,
     families: Annotated[str, typer.Option(help="Names with commas between.")] = "",
     limit: Annotated[int | None, typer.Option(help="Pages, at most.")] = None,
-) -> None:
+) -> dict[str, Any]:
     """Do a model's tokens hold the answer's words whole? Reading beside nano alone and an even grid."""
+    from benchmarks.document_grids import FAMILIES, model_of
+
     questions: dict[str, list[Question]] = {}
     for each in read_questions(data):
         if half in (None, each.half):
             questions.setdefault(each.file, []).append(each)
     pages = dict(itertools.islice(questions.items(), limit))
-    with counting("reading_vlm", len(pages)) as progress:
-        report = measure(data, pages, words, [f for f in families.split(",") if f], progress)
-    show(report, COLUMNS)
-    print_json(**report)
-
-
-def measure(
-    data: Path,
-    pages: dict[str, list[Question]],
-    words: Path | None,
-    families: Sequence[str] = (),
-    progress: Callable[[int], None] = lambda done: None,
-) -> dict[str, Any]:
-    """-> report: a row for each family and way of choosing."""
-    from benchmarks.document_grids import FAMILIES, model_of
-
     shares: dict[tuple[str, str, int], list[float]] = {}
     known = read_pages(data, list(pages), words)
-    with open_images(data) as read:
+    with open_images(data) as read, counting("reading_vlm", len(pages)) as progress:
         for number, (file, items) in enumerate(pages.items(), 1):
             rgb = read(file)
             unread = encode(rgb, channels=CHANNELS)
             texture = unread.with_words(known[file][1])
             every = [_relevances(texture, unread, item.text) for item in items]
-            for family in families or FAMILIES:
+            for family in [name for name in families.split(",") if name] or FAMILIES:
                 layout = model_of(family).see(rgb, mode="sparse", read=False).layouts[0]
                 for item, ways in zip(items, every, strict=True):
                     for way, share, covered in _ways(layout, ways, item, rgb):
@@ -118,7 +102,7 @@ def measure(
         cells = [family, way, *(f"{value:.2f}" for value in (*whole, *mean))]
         rows.append({"cells": cells, "model": family, "way": way, "whole": whole, "covered": mean})
     title = f"{len(pages)} pages, {sum(map(len, pages.values()))} questions; share of the model's visual tokens"
-    return {"title": title, "rows": rows, **circumstances()}
+    return {"title": title, "columns": COLUMNS, "rows": rows}
 
 
 def _relevances(texture: Texture, unread: Texture, question: str) -> dict[str, tuple[Relevance, float]]:

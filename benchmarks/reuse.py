@@ -30,12 +30,11 @@ from benchmarks.common import (
     PHOTO,
     Image,
     Repeats,
-    circumstances,
     crop_square,
+    each_of,
     make_row,
     new_questions,
     parse_numbers,
-    print_json,
     ratio_row,
     show_part,
     time_each,
@@ -84,13 +83,9 @@ ENCODERS = {
     "clip-l14": Kind(448, (224,), 4, 4),
     "clip-l14-336": Kind(448, (336,), 4, 4),
 }
-# Of the documents: seconds (once, each question); speed-ups of the first question, by what a table varies.
-CLAIMED = {"documents: texture": (0.0038, 0.0008), f"documents: {KEPT} crops": (0.0, 0.1397)}
-CLAIMED_PATCHES = {64: 7.5, 144: 15.8, 273: 25.8, 512: 39.5, 1024: 55.1}
-CLAIMED_SIDES = {512: (31, 175), 1024: (26, 175), 2048: (20, 175), 4096: (13, 175)}
 
 
-def command(
+def measure(
     image: Image = PHOTO,
     repeats: Repeats = 5,
     encoders: Annotated[str, typer.Option(help=f"With commas between: {', '.join(ENCODERS)}.")] = (
@@ -101,65 +96,39 @@ def command(
     limit: Annotated[int, typer.Option(help="Photographs of --data.")] = 8,
     layers: Annotated[int | None, typer.Option(help="Layers of CLIP's networks [default: all].")] = None,
     sides: Annotated[str, typer.Option(help="Sides of images in pixels.")] = ",".join(map(str, SIDES)),
-) -> None:
+) -> dict[str, Any]:
     """Encode once and ask, against crops: the first question, later ones, bytes, accuracy."""
     names, wanted = (tuple(part.strip() for part in text.split(",")) for text in (encoders, tables))
-    print_json(
-        **measure(
-            image, repeats, names, wanted, data, limit, layers, tuple(parse_numbers("--sides", sides)), show_part
-        )
-    )  # fmt: skip
-
-
-def measure(
-    image: Path = PHOTO,
-    repeats: int = 5,
-    encoders: tuple[str, ...] = ("nano",),
-    tables: tuple[str, ...] = TABLES,
-    data: Path | None = None,
-    limit: int = 8,
-    layers: int | None = None,
-    sides: tuple[int, ...] = SIDES,
-    ready: Callable[[dict[str, Any]], None] = lambda table: None,
-) -> dict[str, Any]:
-    """-> report with `tables`; `ready` gets each when it is there. Without `data` there is no accuracy.
-
-    Raises OptionError for an option or a folder, MissingExtraError for CLIP without torch.
-    """
+    pixels = parse_numbers("--sides", sides)
     check_int("--repeats", repeats, 1, 1000)
-    for name in encoders:
+    for name in names:
         check_choice("--encoders", name, tuple(ENCODERS))
-    for name in tables:
+    for name in wanted:
         check_choice("--tables", name, TABLES)
     if layers is not None:
         check_int("--layers", layers, 1, 1000)
-    for side in sides:
+    for side in pixels:
         check_int("--sides", side, LEAST_SIDE, 16384)
-    if tables == ("accuracy",) and data is None:
+    if wanted == ("accuracy",) and data is None:
         raise OptionError(
             "--tables accuracy without --data", expected="photographs with masks", fix="pass --data FOLDER"
         )
-    folder = read_folder(data) if data is not None and "accuracy" in tables else None
-    done: list[dict[str, Any]] = []
-
-    def add(name: str, table: Callable[[], dict[str, Any]]) -> None:
-        if name in tables:
-            done.append({"name": name, **table()})
-            ready(done[-1])
-
+    folder = read_folder(data) if data is not None and "accuracy" in wanted else None
     photograph = crop_square(image, SIDE)
-    networks = {name: make_encoder(name, layers) for name in encoders}
-    timed = encoders if set(tables) - {"bytes", "accuracy"} else ()
+    networks = {name: make_encoder(name, layers) for name in names}
+    timed = names if set(wanted) - {"bytes", "accuracy"} else ()
     costs = {name: measure_costs(name, networks[name], photograph, repeats) for name in timed}
-    add("questions", lambda: amortise(costs))
-    add("patches", lambda: compare_patches(costs))
-    add("resolutions", lambda: compare_sides(image, costs, networks, sides, repeats))
-    add("components", lambda: split_costs(photograph, costs, networks, repeats))
-    add("bytes", lambda: count_bytes(photograph, networks))
-    if folder is not None:
-        add("accuracy", lambda: compare_accuracy(folder, limit))
+    made: dict[str, Callable[[], dict[str, Any]]] = {
+        "questions": lambda: amortise(costs),
+        "patches": lambda: compare_patches(costs),
+        "resolutions": lambda: compare_sides(image, costs, networks, pixels, repeats),
+        "components": lambda: split_costs(photograph, costs, networks, repeats),
+        "bytes": lambda: count_bytes(photograph, networks),
+        **({"accuracy": lambda: compare_accuracy(folder, limit)} if folder is not None else {}),
+    }
+    done = [show_part({"name": name, **table()}) for name, table in made.items() if name in wanted]
     known = {name: cost._replace(each=())._asdict() for name, cost in costs.items()}
-    return {"title": "reuse", "image": str(image), "seconds": known, "tables": done, **circumstances()}
+    return {"title": "reuse", "image": str(image), "seconds": known, "tables": done}
 
 
 def make_encoder(name: str, layers: int | None = None) -> Encoder:
@@ -302,33 +271,31 @@ def first_crops(once: float, crop: float) -> int:
 # --- the documents' tables ----------------------------------------------------------------------------------------
 
 
-def amortise(costs: Mapping[str, Costs], questions: tuple[int, ...] = QUESTIONS) -> dict[str, Any]:
+def amortise(costs: Mapping[str, Costs]) -> dict[str, Any]:
     """Seconds of N questions each way, beside the texture, and from which question on the texture is ahead."""
-    rows = [way_row(name, way, CLAIMED["documents: texture"], questions) for name, way in CLAIMED.items()]
+    rows = []
     for name, cost in costs.items():
         ways = ways_of(cost)
         repeats = [ways_of(one) for one in cost.each]
         for way, each in ways.items():
             pairs = [(sum(one[way]), sum(one[DENSE])) for one in repeats]
-            rows.append(way_row(f"{name}, {way}", each, ways[DENSE], questions, pairs))
+            rows.append(way_row(f"{name}, {way}", each, ways[DENSE], pairs))
     sampled = ", ".join(
         f"{cost.sample} of {KEPT} ({name}, {len(cost.each)} times, linear {cost.linear:.2f})"
         for name, cost in costs.items()
     )
     return {
         "title": f"N questions, {SIDE} x {SIDE} pixels; in brackets: times the texture; crops timed: {sampled}",
-        "columns": ("way", *map(str, questions), "texture ahead from question"),
+        "columns": ("way", *map(str, QUESTIONS), "texture ahead from question"),
         "rows": rows,
     }
 
 
-def way_row(
-    name: str, way: tuple[float, float], ours: tuple[float, float], questions: tuple[int, ...], pairs: Pairs = ()
-) -> dict[str, Any]:
+def way_row(name: str, way: tuple[float, float], ours: tuple[float, float], pairs: Pairs = ()) -> dict[str, Any]:
     """Seconds of a way and their ratio to ours, by number of questions; the row's number is that of the first, and has
     an interval if there are enough pairs [n, 2] of its seconds and ours."""
-    totals = [way[0] + n * way[1] for n in questions]
-    ratios = [total / (ours[0] + n * ours[1]) for n, total in zip(questions, totals, strict=True)]
+    totals = [way[0] + n * way[1] for n in QUESTIONS]
+    ratios = [total / (ours[0] + n * ours[1]) for n, total in zip(QUESTIONS, totals, strict=True)]
     ahead = first_ahead(ours, way)
     cells = [name, *(f"{format_time(t)} ({format_ratio(r)})" for t, r in zip(totals, ratios, strict=True))]
     cells.append("" if way == ours else "never" if ahead is None else str(ahead))
@@ -352,13 +319,11 @@ def format_between(row: Mapping[str, Any]) -> str:
 
 def compare_patches(costs: Mapping[str, Costs]) -> dict[str, Any]:
     """The first question by number of crops: times what the texture takes."""
-    rows: list[dict[str, Any]] = [{"cells": ["documents", *(f"{CLAIMED_PATCHES[k]} x" for k in PATCHES), "", "1", ""]}]
+    rows = list[dict[str, Any]]()
     for name, cost in costs.items():
         for (pixels, how), crop in cost.crops().items():
-            title, ratios = (
-                f"{name}, crops at {pixels}, {how}",
-                [(k * crop + cost.ask_crops) / cost.first for k in PATCHES],
-            )
+            title = f"{name}, crops at {pixels}, {how}"
+            ratios = [(k * crop + cost.ask_crops) / cost.first for k in PATCHES]
             ahead, ideal = first_crops(cost.first - cost.ask_crops, crop), count_work(name, pixels)
             cells = [title, *map(format_ratio, (*ratios, ideal)), str(ahead), format_time(crop)]
             pairs = [(KEPT * one.crops()[pixels, how] + one.ask_crops, one.first) for one in cost.each]
@@ -385,11 +350,10 @@ def count_work(name: str, pixels: int) -> float:
 
 
 def compare_sides(
-    image: Path, costs: Mapping[str, Costs], networks: Mapping[str, Encoder], sides: tuple[int, ...], repeats: int
+    image: Path, costs: Mapping[str, Costs], networks: Mapping[str, Encoder], sides: Sequence[int], repeats: int
 ) -> dict[str, Any]:
     """The first question by size of the image, beside KEPT crops of CROP pixels, which cost the same in all of them."""
-    claims = [CLAIMED_SIDES.get(side) for side in sides]
-    rows = [{"cells": ["documents", *(f"{claim[0]} x / {claim[1]} x" if claim else "" for claim in claims)]}]
+    rows = list[dict[str, Any]]()
     photographs = {side: crop_square(image, side) for side in sides}
     for name in (name for name in costs if name in SIZED):
         crops = KEPT * costs[name].crop(max(costs[name].alone)) + costs[name].ask_crops
@@ -622,7 +586,7 @@ def compare_accuracy(folder: Folder, limit: int) -> dict[str, Any]:
         ),
     }
     pairs: list[Pair] = []
-    for number, item in enumerate(folder.labelled(limit)):
+    for number, item in each_of(folder, limit):
         asked, shape = [question(thing) for thing in item.masks], next(iter(item.masks.values())).shape
         maps: dict[str, list[Any]] = {}
         for label, (encoder, coarse) in looks.items():

@@ -13,9 +13,10 @@ import subprocess
 import sys
 import tempfile
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from unittest.mock import patch
@@ -26,15 +27,14 @@ import onnxruntime
 import typer
 
 from benchmarks.common import (
+    KEPT,
     PHOTO,
     Image,
-    circumstances,
     make_row,
     parse_numbers,
-    print_json,
     ratio_row,
-    show,
     time_calls,
+    time_each,
     time_in_turn,
     time_once,
     time_row,
@@ -54,23 +54,17 @@ PHONE = (3024, 4032)
 STATM = "/proc/self/statm"
 
 
-def command(
+def measure(
     image: Image = PHOTO,
     images: Annotated[int, typer.Option(help="Images of a round.")] = 8,
     threads: Annotated[str, typer.Option(help="Numbers of threads, with commas between.")] = "1,2,4",
-    repeats: Annotated[int, typer.Option(help="Rounds of each row.")] = 5,
-) -> None:
+    repeats: Annotated[int, typer.Option(help="Rounds of each row; slow ones once a round.")] = 5,
+) -> dict[str, Any]:
     """Many images and questions by threads; memory of a texture and of a question."""
-    report = measure(image, images, parse_numbers("--threads", threads), repeats)
-    show(report)
-    print_json(**report)
-
-
-def measure(image: Path, images: int, threads: list[int], repeats: int) -> dict[str, Any]:
-    """Measure everything; the slow rows once a round. Raises OptionError, and the errors of the image."""
+    counts = parse_numbers("--threads", threads)
     check_int("--images", images)
     check_int("--repeats", repeats)
-    for count in threads:
+    for count in counts:
         check_int("--threads", count, 1, 16)
     rgb = load_image(image).rgb
     batch = [np.ascontiguousarray(np.roll(rgb[:, :: 1 - 2 * (i % 2)], 17 * i, 1)) for i in range(images)]
@@ -82,17 +76,19 @@ def measure(image: Path, images: int, threads: list[int], repeats: int) -> dict[
             function(each)
 
     rows: list[dict[str, Any]] = []
-    for count in threads:
-        together, alone, left = time_each_in_turn(
-            (lambda count=count: encode(batch, threads=count), one_by_one, lambda: one_by_one(as_they_come)),  # type: ignore[misc]
-            repeats,
-        )
+    for count in counts:
+        ways: dict[int, Callable[[], Any]] = {
+            0: partial(encode, batch, threads=count),
+            1: one_by_one,
+            2: partial(one_by_one, as_they_come),
+        }
+        together, alone, left = time_each(ways, repeats, patience=float("inf")).values()
         if not rows:
             rows.append(time_row("encode(image), one after the other", alone / images, "ms"))
             rows.append(_ratio("  the same", left, alone, AS_THEY_COME))
         rows.append(_ratio(f"encode([{images} images]), {count} threads", alone, together))
         rows.append(_ratio("  the same", left, together, AS_THEY_COME))
-    for count in threads:
+    for count in counts:
         with ThreadPoolExecutor(count) as pool:
             together, alone = time_in_turn(
                 lambda pool=pool: list(pool.map(lambda i: _ask(texture, i), range(ASKED))),  # type: ignore[misc]
@@ -111,7 +107,6 @@ def measure(image: Path, images: int, threads: list[int], repeats: int) -> dict[
         f"OMP_NUM_THREADS={os.environ.get('OMP_NUM_THREADS', 'not set')}",
         "rows": [*rows, *_memory(rgb, texture, repeats), *_new(image)],
         "image": str(image),
-        **circumstances(),
     }
 
 
@@ -133,13 +128,6 @@ def with_threads_as_they_come(function: Callable[[Any], Any]) -> Callable[[Any],
             encoder.__dict__["_session"] = kept
 
     return called
-
-
-def time_each_in_turn(functions: Sequence[Callable[[], Any]], repeats: int) -> np.ndarray:
-    """Seconds [functions, repeats] of functions called in turn."""
-    for function in functions:
-        function()
-    return np.array([[time_once(function) for function in functions] for _ in range(repeats)]).T
 
 
 def _memory(rgb: np.ndarray, texture: Texture, repeats: int) -> list[dict[str, Any]]:
@@ -166,7 +154,7 @@ def _memory(rgb: np.ndarray, texture: Texture, repeats: int) -> list[dict[str, A
 
 
 def _ask(texture: Texture, number: int) -> Any:
-    return allocate(score(texture, QUESTIONS[number % len(QUESTIONS)]), 273)
+    return allocate(score(texture, QUESTIONS[number % len(QUESTIONS)]), KEPT)
 
 
 def _ratio(what: str, slow: np.ndarray, fast: np.ndarray, to: str = "one after the other") -> dict[str, Any]:

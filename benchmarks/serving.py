@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.common import circumstances, parse_numbers, print_json, show
+from benchmarks.common import parse_numbers
 from benchmarks.vlm import PROMPT, Sizes
 from foveate.core.checks import check_int, check_number
 from foveate.core.errors import MissingExtraError, OptionError
@@ -34,7 +34,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def command(
+def measure(
     url: Annotated[str, typer.Option(help="An OpenAI-compatible server.")] = "http://localhost:8000",
     model: Annotated[str, typer.Option(help="Its name there [default: the first that the server lists].")] = "",
     images: Annotated[Path | None, typer.Option(help="A folder of photographs [default: bundled ones].")] = None,
@@ -51,34 +51,28 @@ def command(
         str, typer.Option(help="Arithmetic: TFLOP/s in bfloat16, GB/s and GB, of a data sheet.")
     ] = "989,3350,80",
     reached: Annotated[float, typer.Option(help="Arithmetic: the share of both rates that is reached.")] = 0.5,
-) -> None:
+) -> dict[str, Any]:
     """A server of vision-language models under load, by budget; or what arithmetic expects of fewer tokens."""
     check_int("--max-tokens", max_tokens)
     if arithmetic:
-        report = expect(parse_numbers("--tokens", tokens), max_tokens, parse_device(device, reached))
-    else:
-        if find_spec("httpx") is None:
-            raise MissingExtraError(
-                "a load needs httpx, which is not installed", expected="httpx", fix="pip install httpx"
-            )
-        from benchmarks.serving_clients import Load, measure
+        return expect(parse_numbers("--tokens", tokens), max_tokens, parse_device(device, reached))
+    if find_spec("httpx") is None:
+        raise MissingExtraError("a load needs httpx, which is not installed", expected="httpx", fix="pip install httpx")
+    from benchmarks import serving_clients
 
-        report = measure(
-            Load(
-                url=url,
-                model=model,
-                images=images,
-                budgets=parse_budgets(budgets),
-                concurrency=check_int("--concurrency", concurrency),
-                requests=check_int("--requests", requests),
-                rounds=check_int("--rounds", rounds),
-                per_image=check_int("--per-image", per_image),
-                max_tokens=max_tokens,
-                fixed=fixed,
-            )
-        )
-    show(report, report["columns"])
-    print_json(**report, **circumstances())
+    load = serving_clients.Load(
+        url=url,
+        model=model,
+        images=images,
+        budgets=parse_budgets(budgets),
+        concurrency=check_int("--concurrency", concurrency),
+        requests=check_int("--requests", requests),
+        rounds=check_int("--rounds", rounds),
+        per_image=check_int("--per-image", per_image),
+        max_tokens=max_tokens,
+        fixed=fixed,
+    )
+    return serving_clients.measure(load)
 
 
 def parse_budgets(text: str) -> tuple[Budget, ...]:

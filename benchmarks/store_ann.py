@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import circumstances, time_calls
+from benchmarks.common import time_calls, time_row
 from foveate.core.errors import OptionError
 from foveate.encoders.load import load_encoder
 from foveate.language.query import Query
@@ -75,11 +75,11 @@ def measure(images: int, repeats: int, recall: float = 0.95) -> dict[str, Any]:
         {"what": "bytes", "measured": f"{size / 1e6:.0f} MB, {size / images:.0f} an image", "bytes": size},
         {"what": "lists, and asked of them", "measured": f"{count:,}, {probes}", "lists": count, "probes": probes},
         {"what": f"recall of the best {USUAL}, other queries", "measured": f"{found:.3f}", "recall": found},
-        _times("a query to the lists, one thread", listed),
-        _times("a query to the exact scan", scanned),
+        time_row("a query to the lists, one thread", listed, "ms", slow=99),
+        time_row("a query to the exact scan", scanned, "ms", slow=99),
     ]
     title = f"benchmarks store --ann: {images:,} images of {VECTORS} x {SPACE_RANK}, synthetic and clustered"
-    return {"title": title, "rows": rows, "images": images, "faiss": import_faiss().__version__, **circumstances()}
+    return {"title": title, "columns": ("what", "measured"), "rows": rows, "images": images}
 
 
 def _table(images: int) -> Floats:
@@ -116,8 +116,3 @@ def _scan(table: Floats, asked: Floats) -> Any:
     calibration = load_encoder("nano").calibration
     turn = iter(np.tile(asked, (10, 1)))
     return lambda: short_list(vectors, space, [Query("", ("",), next(turn)[None])], calibration, USUAL)
-
-
-def _times(what: str, seconds: NDArray[np.float64]) -> dict[str, Any]:
-    median, slow = np.median(seconds) * 1e3, np.percentile(seconds, 99) * 1e3
-    return {"what": what, "measured": f"{median:.2f} ms (99 %: {slow:.2f})", "median": median, "slow": slow}

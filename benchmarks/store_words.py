@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import circumstances, time_row
+from benchmarks.common import time_row
 from foveate.core.checks import check_int
 from foveate.store.disk import Disk
 from foveate.store.hits import RERANKED
@@ -61,7 +61,7 @@ def measure(images: int, repeats: int) -> dict[str, Any]:
 
             rows.append(_timed(f"without quotes: {what}", partial(_ask, index, images, words), repeats))
     title = f"benchmarks store --words: {images:,} pages of {WORDS + NUMBERS} words, medians of {repeats}"
-    return {"title": title, "rows": rows, "images": images, **circumstances()}
+    return {"title": title, "columns": ("what", "measured"), "rows": rows, "images": images}
 
 
 def make_vocabulary(rng: np.random.Generator) -> list[str]:

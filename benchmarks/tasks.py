@@ -16,18 +16,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import (
-    KEPT,
-    PHOTOS,
-    Repeats,
-    circumstances,
-    crop_square,
-    interval,
-    new_questions,
-    print_json,
-    show,
-    time_once,
-)
+from benchmarks.common import KEPT, PHOTOS, Repeats, crop_square, interval, new_questions, time_once
 from foveate.core.checks import check_int
 from foveate.encoders.load import load_encoder
 from foveate.pipeline import allocate, encode, score
@@ -50,19 +39,12 @@ class Task(NamedTuple):
     encoded: bool = False  # before the clock starts; then the crops that are kept are, too
 
 
-def command(
+def measure(
     repeats: Repeats = 5,
     images: Annotated[int, typer.Option(help="Of the retrieval.")] = 100,
     frames: Annotated[int, typer.Option(help="Of the video.")] = 30,
-) -> None:
+) -> dict[str, Any]:
     """The documents' five tasks, end to end, beside crops and beside the encoder alone."""
-    report = measure(repeats, images, frames)
-    show(report, COLUMNS)
-    print_json(**report)
-
-
-def measure(repeats: int = 5, images: int = 100, frames: int = 30) -> dict[str, Any]:
-    """-> report with a row a task; within a repeat, what is compared is measured one after the other."""
     check_int("--repeats", repeats, 1, 1000)
     check_int("--images", images)
     check_int("--frames", frames)
@@ -102,8 +84,8 @@ def measure(repeats: int = 5, images: int = 100, frames: int = 30) -> dict[str, 
     return {
         "title": f"medians of {repeats}, in brackets: times what the texture takes; {CROPS} of {KEPT} crops of one "
         f"image timed and multiplied; the {images} images are {len(photographs)} photographs, shifted",
+        "columns": COLUMNS,
         "rows": rows,
-        **circumstances(),
     }
 
 

@@ -22,11 +22,10 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import PHOTOS, circumstances, print_json, show
+from benchmarks.common import PHOTOS
 from foveate.channels.text import fill_quads, find_text_regions
 from foveate.channels.visual import compute_visual_planes
 from foveate.cli.evaluate.coco import open_images
-from foveate.cli.evaluate.command import print_rows
 from foveate.core.errors import OptionError
 from foveate.core.grid import resize_map
 from foveate.core.image import load_image
@@ -45,23 +44,14 @@ Detector = Callable[[NDArray[np.uint8]], Floats]
 TextData = Annotated[Path, typer.Option("--data", help="Folder with annotations.json (polygons) and its images.")]
 
 
-def command(data: TextData) -> None:
+def measure(data: TextData) -> dict[str, Any]:
     """Is the text mask where the writing is? Beside edge density and random cells."""
-    report = measure(data)
-    show(report, COLUMNS)
-    for source in report["sources"]:
-        print_rows(report["sources"], COLUMNS, source, f"\n{source}")
-    print_json(**report)
-
-
-def measure(folder: Path) -> dict[str, Any]:
-    """-> report: one row a detector and baseline. Raises OptionError for another kind of folder."""
     detectors = {name: detector for name, detector in DETECTORS.items() if name != "rapidocr" or find_spec(name)}
     random = np.random.default_rng(0)
     counts: dict[str, dict[str, NDArray[np.int64]]] = {ALL: {}}
     seconds: dict[str, list[float]] = {detector: [] for detector in detectors}
     images = 0
-    for rgb, wanted, ignored, source in read_annotated(folder):
+    for rgb, wanted, ignored, source in read_annotated(data):
         images += 1
         truth = on_cells(wanted) >= SHARE
         counted = truth | (on_cells(ignored) == 0)
@@ -80,14 +70,16 @@ def measure(folder: Path) -> dict[str, Any]:
                 before = counts.setdefault(group, {}).get(label, np.zeros(3, np.int64))
                 counts[group][label] = before + np.array([(cells & truth).sum(), (cells & counted).sum(), number])
     false: dict[str, float] = {name: _without_writing(detector) for name, detector in detectors.items()}
-    groups = list(counts) if len(counts) > 2 else [ALL]
+    groups = list(counts)[1:] if len(counts) > 2 else []
+    sources = {group: [_row(*item, None, None) for item in counts[group].items()] for group in groups}
     return {
         "title": f"{images} images, cells of 1/{CELLS} of the long side; median times of one process",
+        "columns": COLUMNS,
         "rows": [_row(label, count, seconds.get(label), false.get(label)) for label, count in counts[ALL].items()],
-        "sources": {group: [_row(*item, None, None) for item in counts[group].items()] for group in groups[1:]},
+        "sources": sources,
         "missing": [name for name in DETECTORS if name not in detectors],
-        "data": str(folder),
-        **circumstances(),
+        "data": str(data),
+        "after": [{"title": f"\n{name}", "columns": COLUMNS, "rows": rows} for name, rows in sources.items()],
     }
 
 

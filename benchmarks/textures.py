@@ -22,12 +22,10 @@ from benchmarks.common import (
     PHOTO,
     Image,
     Repeats,
-    circumstances,
+    bare,
     crop_square,
     make_row,
-    print_json,
     ratio_row,
-    show,
     time_calls,
     time_in_turn,
     time_row,
@@ -52,15 +50,8 @@ COLUMNS = ("what", "documents", "measured", "bytes", "of a copy")
 Row = dict[str, Any]
 
 
-def command(image: Image = PHOTO, repeats: Repeats = 20) -> None:
-    """Channels, mips, memory and sampling beside the documents' figures."""
-    report = measure(image, repeats)
-    show(report, COLUMNS)
-    print_json(**report)
-
-
-def measure(image: Path, repeats: int) -> dict[str, Any]:
-    """-> report: one row a step, at 1,024 x 1,024 pixels unless it says another size."""
+def measure(image: Image = PHOTO, repeats: Repeats = 20) -> dict[str, Any]:
+    """Channels, mips, memory and sampling beside the documents' figures, at 1,024 x 1,024 pixels."""
     check_int("--repeats", repeats, 1, 1000)
     texture = encode(crop_square(image, SIDE))
     speed = _bandwidth(repeats)
@@ -74,7 +65,7 @@ def measure(image: Path, repeats: int) -> dict[str, Any]:
     for row in rows:
         row.setdefault("cells", tuple(str(row.get(column) or "") for column in COLUMNS))
     title = f"benchmarks textures: medians of {repeats}, {SIDE} x {SIDE} pixels, {texture.grid.count} cells"
-    return {"title": title, "rows": rows, "image": str(image), **circumstances()}
+    return {"title": title, "columns": COLUMNS, "rows": rows, "image": str(image)}
 
 
 def _bandwidth(repeats: int) -> float:
@@ -163,11 +154,10 @@ def _mips_and_sampling(texture: Texture, repeats: int, speed: float) -> list[Row
             plane = cv2.resize(plane, (plane.shape[1] // 2, plane.shape[0] // 2), interpolation=cv2.INTER_AREA)
 
     def own_chain() -> None:
-        bare = object.__new__(Texture)
-        bare.__setstate__(texture.__getstate__())
+        copy = bare(texture)
         for name in names:
             for level in range(1, 11):
-                bare.mip(name, level)
+                copy.mip(name, level)
 
     kept = sum(4 * plane.size for plane in names.values())
     seconds = time_calls(lambda: list(map(chain, planes)), slow)

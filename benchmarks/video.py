@@ -22,8 +22,8 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.clips import Labelled, made_clips, names_in, read_clip
-from benchmarks.common import circumstances, print_json, show_part
+from benchmarks.clips import Clips, Labelled, Length, WorkingSide, made_clips, names_in, read_clip
+from benchmarks.common import show_part
 from foveate.allocation.allocation import Allocation
 from foveate.channels.build import VISUAL, select_channels
 from foveate.cli.terminal import counting
@@ -73,33 +73,20 @@ class Followed:
     seconds: list[float] = field(default_factory=list)
 
 
-def command(
-    clips: Annotated[
-        Path | None,
-        typer.Option("--clips", help="Folder with davis.json, NAME/clip.mp4 and NAME/masks.tar [default: a made one]."),
-    ] = None,
-    length: Annotated[int, typer.Option(help="Frames of a clip, at most.")] = 60,
-    side: Annotated[int | None, typer.Option(help="Working size of the encoder [default: 512].")] = None,
-    layers: Annotated[int | None, typer.Option(help="Of the large tower [default: all].")] = None,
-) -> None:
-    """Propagating features against encoding every frame: coverage, cosine, time beside a large tower."""
-    report = measure(clips, check_int("--length", length, 4, 1000), side, layers)
-    for table in report["tables"]:
-        show_part(table)
-    print_json(**report)
-
-
 def measure(
-    clips: Path | None, length: int = 60, side: int | None = None, layers: int | None = None,
-    size: tuple[int, int] = MADE,
-) -> dict[str, Any]:  # fmt: skip
-    """-> report with three tables. Raises OptionError for a folder that is not as clips.py says; MissingExtraError."""
+    clips: Clips = None,
+    length: Length = 60,
+    side: WorkingSide = None,
+    layers: Annotated[int | None, typer.Option(help="Of the large tower [default: all].")] = None,
+) -> dict[str, Any]:
+    """Propagating features against encoding every frame: coverage, cosine, time beside a large tower."""
+    check_int("--length", length, 4, 1000)
     encoder = load_encoder("nano")
     names = tuple(name for name in select_channels("standard") if name not in VISUAL)
     following: dict[str, dict[str, Followed]] = {}
     cosine, floor, large = list[list[float]](), list[float](), dict[str, Any]()
     with TemporaryDirectory() as folder, counting("video", None) as progress:
-        for clip in clips_of(clips, length, size, Path(folder)):
+        for clip in clips_of(clips, length, Path(folder)):
             following[clip.name] = follow(clip, encoder, names, side)
             fresh = [encoder.encode_image(rgb, long_side=side).features for rgb in clip.frames]
             cosine.append(cosine_by_age(clip.frames, fresh, encoder, side))
@@ -129,13 +116,13 @@ def measure(
             "rows": [{"cells": [way, f"{large[way]:.1f}"], "what": way} for way in (BY_AGE, DEFAULTS)],
         },
     ]
-    return {"title": tables[0]["title"], "rows": [], "tables": tables, "large": large} | circumstances()
+    return {"title": tables[0]["title"], "tables": [show_part(table) for table in tables], "large": large}
 
 
-def clips_of(folder: Path | None, length: int, size: tuple[int, int], scratch: Path) -> Iterator[Labelled]:
+def clips_of(folder: Path | None, length: int, scratch: Path) -> Iterator[Labelled]:
     """The clips of a folder, or one made from a photograph."""
     if folder is None:
-        return made_clips(length, size, scratch)
+        return made_clips(length, MADE, scratch)
     return (read_clip(folder, name, question, length) for name, question in names_in(folder).items())
 
 

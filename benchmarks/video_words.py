@@ -9,12 +9,13 @@ place. Share of the words' true boxes under the boxes that were followed: in the
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import PHOTOS, print_json, show
+from benchmarks.common import PHOTOS
 from foveate.cli.terminal import counting
 from foveate.core.image import load_image
 from foveate.reading.words import Word, Words
@@ -35,7 +36,7 @@ PATHS: dict[str, tuple[Callable[[int], Place], float]] = {  # and pixels that th
 }
 
 
-def command() -> None:
+def measure() -> dict[str, Any]:
     """Are words still where they are, two seconds after they were read? A drawn sign, followed through a clip."""
     rows = []
     with counting("video_words", len(PATHS)) as progress:
@@ -43,9 +44,8 @@ def command() -> None:
             shares = follow(path, pan)
             rows.append({"cells": [name, f"{shares[-1]:.2f}", f"{min(shares):.2f}"], "sign": name, "covered": shares})
             progress(number)
-    report = {"title": f"{FRAMES} frames of {SIZE[1]} x {SIZE[0]}, read in the first", "rows": rows}
-    show(report, COLUMNS)
-    print_json(**report)
+    title = f"{FRAMES} frames of {SIZE[1]} x {SIZE[0]}, read in the first"
+    return {"title": title, "columns": COLUMNS, "rows": rows}
 
 
 def follow(path: Callable[[int], Place], pan: float) -> list[float]:
@@ -56,7 +56,7 @@ def follow(path: Callable[[int], Place], pan: float) -> list[float]:
     first = [Word(text, box) for text, box in place_words(*path(0)).items()]
     timed = ((t / 24, rgb) for t, rgb in enumerate(frames))
     with stream(timed, "the sign", read=lambda rgb: first, budget=64, propagation=Propagation(read_every=60)) as found:
-        return [measure(frame.words, place_words(*path(frame.index))) for frame in found]
+        return [share_of(frame.words, place_words(*path(frame.index))) for frame in found]
 
 
 def draw_sign(rgb: NDArray[np.uint8], y: float, x: float, scale: float) -> NDArray[np.uint8]:
@@ -79,7 +79,7 @@ def place_words(y: float, x: float, scale: float) -> dict[str, tuple[float, floa
     }
 
 
-def measure(words: Words | None, truth: dict[str, tuple[float, float, float, float]]) -> float:
+def share_of(words: Words | None, truth: dict[str, tuple[float, float, float, float]]) -> float:
     shares = []
     for text, (y0, x0, y1, x1) in truth.items():
         found = next((word.box for word in words or () if word.text == text), (0.0, 0.0, 0.0, 0.0))

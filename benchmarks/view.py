@@ -24,7 +24,7 @@ from urllib.request import urlopen
 import numpy as np
 import typer
 
-from benchmarks.common import PHOTO, PHOTOS, Image, Repeats, circumstances, make_row, print_json, show, time_row
+from benchmarks.common import PHOTO, PHOTOS, Image, Repeats, make_row, time_row
 from foveate.core.checks import check_int
 
 if TYPE_CHECKING:
@@ -35,21 +35,20 @@ MANY = 3000
 FRAMES = 240
 
 
-def command(
+def measure(
     image: Image = PHOTO,
     photos: Annotated[Path | None, typer.Option(help="A large folder of images instead of the made one.")] = None,
     repeats: Repeats = 5,
     clients: Annotated[int, typer.Option(help="So many clients at a time, and nothing else.")] = 0,
     seconds: Annotated[float, typer.Option(help="How long they ask.")] = 30,
-) -> None:
+) -> dict[str, Any]:
     """Typing, the slider, the start and a large folder in the viewer; or many clients."""
-    report = measure_clients(image, clients, seconds) if clients else measure(image, photos, repeats)
-    show(report)
-    print_json(**report)
+    if clients:
+        from benchmarks.view_clients import client_rows
 
-
-def measure(image: Path, photos: Path | None, repeats: int) -> dict[str, Any]:
-    """Measure everything; starts `repeats` times, the rest in one page."""
+        with _started(image) as (address, _, process):
+            rows = client_rows(address, process, clients, seconds)
+        return {"title": "benchmarks view: clients", "rows": rows, "image": str(image)}
     from tests.view_page import browsing
 
     check_int("--repeats", repeats)
@@ -61,16 +60,7 @@ def measure(image: Path, photos: Path | None, repeats: int) -> dict[str, Any]:
             with tempfile.TemporaryDirectory() as made:
                 rows += _folder(browser, _make_folder(Path(made)), repeats)
     title = f"benchmarks view: medians; starts and folders {repeats} times"
-    return {"title": title, "rows": rows, "image": str(image), **circumstances()}
-
-
-def measure_clients(image: Path, clients: int, seconds: float) -> dict[str, Any]:
-    """Many clients of one server."""
-    from benchmarks.view_clients import client_rows
-
-    with _started(image) as (address, _, process):
-        rows = client_rows(address, process, clients, seconds)
-    return {"title": "benchmarks view: clients", "rows": rows, "image": str(image), **circumstances()}
+    return {"title": title, "rows": rows, "image": str(image)}
 
 
 # --- in one page ------------------------------------------------------------------------------------------------------

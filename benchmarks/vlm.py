@@ -17,7 +17,6 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -26,11 +25,8 @@ import typer
 from benchmarks.common import (
     PHOTO,
     Image,
-    circumstances,
     crop_square,
     make_row,
-    print_json,
-    show,
     show_part,
     time_calls,
     time_each,
@@ -55,9 +51,9 @@ PREFILL = ("batch", "visual tokens", "prefill", "speed-up", "ideal, flops", "ide
 COMPOSED = ("batch", "way", "tokens", "seen before", "speed-up", "new image", "speed-up")
 
 
-def command(
+def measure(
     image: Image = PHOTO,
-    random: Annotated[str, typer.Option(metavar="FAMILY", help="llava or qwen2_5_vl, 7B-like.")] = "llava",
+    family: Annotated[str, typer.Option("--random", metavar="FAMILY", help="llava or qwen2_5_vl, 7B-like.")] = "llava",
     layers: Annotated[str, typer.Option(help="Layers of the language model, or all; auto: 1 on a CPU.")] = "auto",
     tiny: Annotated[bool, typer.Option("--tiny", help="Very narrow; llava with 4096 cells.")] = False,
     budgets: Budgets = "25,6.7",
@@ -67,60 +63,29 @@ def command(
     repeats: Repeats = 3,
     dtype: Dtype = "auto",
     device: Device = "auto",
-) -> None:
-    """Is a model faster with fewer visual tokens? With random weights; auto is bfloat16."""
-    print_json(
-        **measure(
-            random, device=device, layers=layers, tiny=tiny, dtype=dtype, budgets=budgets, modes=modes, batch=batch,
-            new=new, repeats=repeats, image=image, ready=show_part,
-        )
-    )  # fmt: skip
-
-
-def measure(
-    family: str = "llava",
-    *,
-    device: str = "auto",
-    layers: str | int | None = "auto",
-    tiny: bool = False,
-    dtype: str = "auto",
-    budgets: str = "25,6.7",
-    modes: str = "drop",
-    batch: str = "1,4,16",
-    new: int = 16,
-    repeats: int = 3,
-    image: Path = PHOTO,
-    ready: Callable[[dict[str, Any]], None] = lambda table: None,
 ) -> dict[str, Any]:
-    """-> report with the tables "prefill" and "answer"; `ready` gets the first when it is there.
-
-    layers: of the language model; "all" (or None), or "auto": all on a GPU, one on a CPU. budgets, modes, batch: lists
-    with commas, as the command has them. Raises OptionError, MissingExtraError without torch or transformers.
-    """
+    """Is a model faster with fewer visual tokens? With random weights; auto is bfloat16, and all layers on a GPU."""
     plan = make_plan(budgets, modes, batch, new, repeats)
     make = prepare_model(family, layers, tiny, dtype, device)
     picture = load_image(image)
     vlm = make()
     sizes, every = sizes_of(vlm.model.config), _all_layers(family, tiny)
-    prefill = time_prefill(vlm, sizes, plan, vlm.see(picture).tokens[0])
-    ready(prefill)
+    prefill = show_part(time_prefill(vlm, sizes, plan, vlm.see(picture).tokens[0]))
     if sizes.layers == every:
         answer = measure_answers(vlm, [picture], plan, lambda done: None)
         answer["rows"] = [name_row(row) for row in answer["rows"]]
     else:
         answer = compose_answers(vlm, sizes, picture, plan, prefill, every)
-    ready(answer)
     return {
         "title": "vlm",
         "model": f"random {family}{' tiny' if tiny else ''}",
         "image": str(image),
-        "tables": [prefill, answer],
+        "tables": [prefill, show_part(answer)],
         "layers": sizes.layers,
         "of_layers": every,
         "device": str(vlm.model.device),
         "dtype": str(vlm.model.dtype).split(".")[-1],
         "threads": libraries()[0].get_num_threads(),
-        **circumstances(),
     }
 
 
@@ -176,10 +141,10 @@ def _all_layers(family: str, tiny: bool) -> int:
 # --- making it ----------------------------------------------------------------------------------------------------
 
 
-def prepare_model(family: str, layers: str | int | None, tiny: bool, dtype: str, device: str) -> Callable[..., Any]:
+def prepare_model(family: str, layers: str, tiny: bool, dtype: str, device: str) -> Callable[..., Any]:
     """Checks the options; what it returns makes the VLM. Raises OptionError, MissingExtraError."""
     check_choice("--random", family, FAMILIES)
-    known = None if layers in ("auto", "all", None) else check_int("--layers", _number(layers), 1, 1000)
+    known = None if layers in ("auto", "all") else check_int("--layers", _number(layers), 1, 1000)
     check_choice("dtype", dtype, DTYPES)
     torch, _ = libraries()
     place, kind = device_of(torch, device), getattr(torch, "bfloat16" if dtype == "auto" else dtype)
@@ -406,9 +371,9 @@ CHAT_BUDGET = 128
 PARTS = ("score", "choose", "slice")
 
 
-def chat(image: Image = PHOTO, repeats: Times = 100) -> None:
+def chat(image: Image = PHOTO, repeats: Times = 100) -> dict[str, Any]:
     """Times of a round of a dialogue, without generation."""
-    vlm = prepare_model("qwen2_5_vl", 1, True, "float32", "cpu")()
+    vlm = prepare_model("qwen2_5_vl", "1", True, "float32", "cpu")()
     photograph = crop_square(image, CHAT_SIDE)
     texture = encode(photograph, channels=CHANNELS)
     seen = vlm.see(texture, read=False)
@@ -434,6 +399,4 @@ def chat(image: Image = PHOTO, repeats: Times = 100) -> None:
         time_row("  of which encode", encoding, "ms"),
     ]
     title = f"benchmarks chat: {seen.tokens[0]} visual tokens, {CHAT_BUDGET} kept, medians of {repeats} ({few} of see)"
-    report = {"title": title, "rows": rows, "image": str(image), **circumstances()}
-    show(report)
-    print_json(**report)
+    return {"title": title, "rows": rows, "image": str(image)}

@@ -32,11 +32,9 @@ from benchmarks.common import (
     PHOTOS,
     Image,
     Repeats,
-    circumstances,
     crop_square,
     medians,
     new_questions,
-    print_json,
     show_part,
 )
 from foveate.core.checks import check_int
@@ -82,20 +80,12 @@ MODELS = (
 TOKENS, PROMPT = (64, 256, 1024), 30  # visual tokens of a picture, and the others
 
 
-def command(
+def measure(
     image: Image = PHOTO,
     repeats: Repeats = 7,
     models: Annotated[int, typer.Option(help="Language models, the smallest first; 0: no torch is needed.")] = 4,
-) -> None:
+) -> dict[str, Any]:
     """When does it pay? First questions, many questions, stills, noise, video, small and large models."""
-    print_json(**measure(image, repeats, models, show_part))
-
-
-def measure(
-    image: Path, repeats: int, models: int = len(MODELS),
-    ready: Callable[[dict[str, Any]], None] = lambda table: None,
-) -> dict[str, Any]:  # fmt: skip
-    """-> report with all tables; `ready` gets each of them when it is. Raises OptionError, MissingExtraError."""
     check_int("--repeats", repeats, 1, 1000)
     check_int("--models", models, 0, len(MODELS))
     if models:
@@ -104,7 +94,7 @@ def measure(
         libraries()
     photograph = crop_square(image, SIDE)
     costs = reuse.measure_costs("nano", load_encoder("nano"), photograph, repeats)
-    few, tables = max(1, repeats // 3), []
+    few = max(1, repeats // 3)
     ways: list[Callable[[], dict[str, Any]]] = [
         lambda: reuse.amortise({"nano": costs}) | {"title": f"N questions about one {SIDE}-pixel image"},
         lambda: compare_sizes(image, repeats),
@@ -112,10 +102,7 @@ def measure(
         lambda: follow_video(image, costs, few),
         *(partial(save_prefill, photograph, few, size) for size in MODELS[:models]),
     ]
-    for way in ways:
-        tables.append(way())
-        ready(tables[-1])
-    return {"title": "when", "tables": tables, "image": str(image), **circumstances()}
+    return {"title": "when", "tables": [show_part(way()) for way in ways], "image": str(image)}
 
 
 # --- stills -----------------------------------------------------------------------------------------------------------

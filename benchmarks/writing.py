@@ -10,19 +10,18 @@ the names of things. Files are halved by the CRC-32 of their names: constants we
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from benchmarks.common import circumstances, print_json, show
+from benchmarks.reading import PageHalf, PagesData, Question, read_questions
 from foveate.cli.evaluate.coco import read_folder
 from foveate.core.errors import OptionError, QueryError
 from foveate.store import Store, hits, writing
@@ -34,65 +33,48 @@ TOP, LISTED, LONGEST = 5, 10, 300  # images; characters of an answer
 COLUMNS = ("searched for", "weight", "questions", "first", "among five", "photographs, mAP")
 
 
-class Answer(NamedTuple):
-    """What is written on a page, as it was typed."""
-
-    file: str
-    kind: str
-    text: str
-
-
-def command(
-    store: Annotated[Path, typer.Argument(help="A store of the pages, and of others, that was indexed with --read.")],
-    data: Annotated[Path, typer.Option("--data", help="Folder with queries.json: what is written on which page.")],
+def measure(
+    path: Annotated[Path, typer.Argument(metavar="STORE", help="Of the pages and others, indexed with --read.")],
+    data: PagesData,
     photos: Annotated[Path | None, typer.Option("--photos", help="COCO-style folder whose images are in it.")] = None,
-    half: Annotated[str | None, typer.Option("--half", help="A or B: pages of one half alone.")] = None,
-) -> None:
+    half: PageHalf = None,
+) -> dict[str, Any]:
     """Is a page found by what is written on it?"""
-    report = measure(store, data, photos, half)
-    show(report, COLUMNS)
-    print_json(**report)
-
-
-def measure(path: Path, data: Path, photos: Path | None = None, half: str | None = None) -> dict[str, Any]:
-    """-> report with a row for each way of asking. Raises OptionError where no page of `data` is in the store."""
     store = Store(path)
     names = {name.rpartition("/")[2]: name for name in store}
-    answers = [a for a in read_answers(data) if half in (None, half_of(a.file)) and a.file in names]
+    answers = [a for a in read_answers(data) if half in (None, a.half) and a.file in names]
     if not answers:
         raise OptionError(f"'{data}' and '{path}'", expected="a store of its pages", fix="index the folder with --read")
     rows = []
     for way, ask in (("in quotes", quote), ("in quotes, one letter changed", quote_changed)):
         for forgiven in (writing.CLOSER, 0):
             with setting(writing, "CLOSER", forgiven):
-                places = [place_of(store, text, names[a.file]) for a in answers if (text := ask(a.text))]
+                places = [place_of(store, text, names[a.file]) for a in answers if (text := ask(a.answer))]
             rows.append(_row(way + ", no errors forgiven" * (not forgiven), "", places, None))
     kinds: dict[str, list[float]] = defaultdict(list)
     for weight in WEIGHTS:
         with setting(hits, "WRITTEN", weight):
-            places = [place_of(store, plain(a.text), names[a.file]) for a in answers]
+            places = [place_of(store, plain(a.answer), names[a.file]) for a in answers]
             if weight == usual:
                 for answer, place in zip(answers, places, strict=True):
                     kinds[answer.kind].append(place)
             rows.append(_row("without", f"{weight}", places, None if photos is None else precision(store, photos)))
     rows += [_row(f"without: {kind}", f"{usual}", places, None) for kind, places in sorted(kinds.items())]
     title = f"{len(answers)} texts of {len({a.file for a in answers})} pages, among {len(store)} images"
-    return {"title": title, "rows": rows, "half": half, **circumstances()}
+    return {"title": title, "columns": COLUMNS, "rows": rows, "half": half}
 
 
 usual = hits.WRITTEN
 
 
-def read_answers(data: Path) -> list[Answer]:
-    """The different answers of queries.json, each with its page and kind."""
-    listed = json.loads((data / "queries.json").read_text("utf-8"))
-    every = [Answer(Path(q["file"]).name, q["kind"], " ".join(q["answer"].split())) for q in listed]
-    return [a for a in dict.fromkeys(every) if a.kind not in LEFT_OUT and tokens_of(a.text) and len(a.text) <= LONGEST]
-
-
-def half_of(file: str) -> str:
-    """Of a page."""
-    return "AB"[zlib.crc32(file.encode()) & 1]
+def read_answers(data: Path) -> list[Question]:
+    """Questions with the different answers of queries.json, as they were typed."""
+    found: dict[tuple[str, str, str], Question] = {}
+    for each in read_questions(data):
+        one = replace(each, file=Path(each.file).name, answer=" ".join(each.answer.split()))
+        if one.kind not in LEFT_OUT and len(one.answer) <= LONGEST and tokens_of(one.answer):
+            found.setdefault((one.file, one.kind, one.answer), one)
+    return list(found.values())
 
 
 def plain(text: str) -> str:

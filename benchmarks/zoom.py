@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from benchmarks.common import CocoData, EncoderName, circumstances, print_json, show
+from benchmarks.common import CocoData, EncoderName
 from benchmarks.large_scenes import THINGS, LargeScene, make_scene, read_material
 from foveate.cli.terminal import counting
 from foveate.core.grid import Box
@@ -29,15 +28,8 @@ from foveate.relevance.confidence import DETECTED
 from foveate.tiles.search import SHARE, look, survey
 
 COLUMNS = (
-    "asked for what is",
-    "questions",
-    "found",
-    "right place",
-    "parts encoded",
-    "of the tiles",
-    "most",
-    "with survey",
-)
+    "asked for what is", "questions", "found", "right place", "parts encoded", "of the tiles", "most", "with survey",
+)  # fmt: skip
 NEAR = 16  # pixels around a thing that still count as on it
 
 
@@ -62,7 +54,7 @@ class Remembering:
         return self._encoder.encode_text(texts)
 
 
-def command(
+def measure(
     data: CocoData,
     encoder: EncoderName = None,
     half: Annotated[str, typer.Option(help="A or B: whose photographs the scenes are made of.")] = "B",
@@ -71,26 +63,9 @@ def command(
     things: Annotated[int, typer.Option(help="Things in each scene.")] = THINGS,
     share: Annotated[float, typer.Option(help="Of the tiles, as for `look`.")] = SHARE,
     sure: Annotated[float, typer.Option(help="Confidence, as for `look`.")] = DETECTED,
-) -> None:
-    """Are small things found in large images, at what cost, and does it say so when one is not there?"""
-    with counting("zoom", scenes) as progress:
-        report = measure(data, encoder or "nano", half, range(first, first + scenes), things, share, sure, progress)
-    show(report, COLUMNS)
-    print_json(**report)
-
-
-def measure(
-    data: Path,
-    encoder: str,
-    half: str,
-    seeds: Sequence[int],
-    things: int,
-    share: float,
-    sure: float,
-    progress: Callable[[int], None] = lambda done: None,
 ) -> dict[str, Any]:
-    """-> report: one row for things that are there, one for those that are not, and every question."""
-    material, network = read_material(data, half), load_encoder(encoder)
+    """Are small things found in large images, at what cost, and does it say so when one is not there?"""
+    material, network = read_material(data, half), load_encoder(encoder or "nano")
     questions: list[dict[str, Any]] = []
     pixels = []
 
@@ -98,20 +73,21 @@ def measure(
         texture = encode(np.ascontiguousarray(rgb), encoder=network, channels="fast")
         return bool(score(texture, name, encoder=network).confidence >= DETECTED)
 
-    for done, seed in enumerate(seeds, 1):
-        scene = make_scene(seed, material, things, known)
-        pixels.append(scene.rgb.shape[0] * scene.rgb.shape[1])
-        questions += [{"seed": seed, **each} for each in ask_all(scene, network, share, sure)]
-        progress(done)
+    with counting("zoom", scenes) as progress:
+        for done, seed in enumerate(range(first, first + scenes), 1):
+            scene = make_scene(seed, material, things, known)
+            pixels.append(scene.rgb.shape[0] * scene.rgb.shape[1])
+            questions += [{"seed": seed, **each} for each in ask_all(scene, network, share, sure)]
+            progress(done)
     return {
         "title": f"{len(pixels)} scenes of {min(pixels) / 1e6:.0f} to {max(pixels) / 1e6:.0f} million pixels",
+        "columns": COLUMNS,
         "rows": [_row(there, [each for each in questions if each["there"] == there]) for there in (True, False)],
         "questions": questions,
-        "encoder": encoder,
+        "encoder": network.name,
         "half": half,
         "share": share,
         "sure": sure,
-        **circumstances(),
     }
 
 
