@@ -12,18 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import torch
 import typer
 
 from benchmarks.common import KEPT, PHOTO, crop_square, make_row, ratio_row, time_each, time_row
 from foveate.allocation.policies import top_cells
-from foveate.allocation.torch import KeptRows, keep_rows
 from foveate.core.checks import check_choice
 from foveate.core.errors import DeviceError
 from foveate.pipeline import allocate, encode, score
+
+if TYPE_CHECKING:
+    from foveate.allocation.torch import KeptRows
 
 RANK, COLUMNS = 24, 40
 SIZES = ((1, 4096), (132, 4096), (1, 16_384))  # images, cells; 132: one for each multiprocessor of an H100
@@ -38,6 +39,8 @@ def measure(
 
     Raises DeviceError where there is no GPU, AssertionError where an answer is not NumPy's.
     """
+    import torch  # here, as it takes seconds that no other benchmark needs
+
     check_choice("--device", device, ("cuda", "cpu"))
     if device == "cuda" and not torch.cuda.is_available():
         raise DeviceError(
@@ -55,6 +58,8 @@ def measure(
 
 def wait(device: str) -> None:
     """Until the device is idle."""
+    import torch
+
     if device == "cuda":
         torch.cuda.synchronize()
 
@@ -78,6 +83,10 @@ def asking(device: str, repeats: int) -> list[dict[str, Any]]:
 
 def keeping(device: str, images: int, cells: int, repeats: int) -> list[dict[str, Any]]:
     """The kernel and its twin on random textures, one question each."""
+    import torch
+
+    from foveate.allocation.torch import keep_rows
+
     rng = np.random.default_rng(0)
     z = rng.standard_normal((images, RANK, cells)).astype(np.float16)  # number by number, as in a DeviceTexture
     weights = rng.standard_normal((images, 1, RANK)).astype(np.float32)

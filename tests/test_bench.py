@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import channels, common, index, maps, query, question, service, textures, when
+from benchmarks import index, maps, query, question, service, textures, when
 from benchmarks.__main__ import app
-from foveate.cli.evaluate.coco import read_folder
 from foveate.core.errors import ImageNotFoundError, OptionError
 from foveate.pipeline import encode, score
 from tests.conftest import PHOTOS
@@ -34,12 +33,11 @@ def test_the_main_path_has_every_target() -> None:
     assert {"commit", "numpy", "machine"} <= set(report)
     for repeats in (0, 20_000):
         with pytest.raises(OptionError, match="repeats"):
-            query.measure(common.PHOTO, repeats)
+            query.measure(repeats=repeats)
 
 
 def test_ways_are_compared_with_the_plain_map(folder: Path) -> None:
-    reports = [measure(read_folder(folder), "nano", 1) for measure in (maps.measure_fusion, maps.measure_refine)]
-    reports.append(maps.measure_weights(folder))
+    reports = [maps.measure_fusion(folder, limit=1), maps.measure_refine(folder, limit=1), maps.measure_weights(folder)]
     for report in reports:
         alone = report["rows"][0]
         assert alone["pairs"] == 2
@@ -52,16 +50,16 @@ def test_ways_are_compared_with_the_plain_map(folder: Path) -> None:
 
 
 def test_channels_have_a_price() -> None:
-    report = channels.measure(common.PHOTO, 1)
+    report = query.measure_channels(repeats=1)
     assert len(report["rows"]) >= 10
     assert all(row["median"] > 0 for row in report["rows"])
     with pytest.raises(OptionError, match="repeats"):
-        channels.measure(common.PHOTO, 0)
+        query.measure_channels(repeats=0)
 
 
 def test_textures_stand_beside_the_documents_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(textures, "SIDE", 256)
-    report = textures.measure(common.PHOTO, 1)
+    report = textures.measure(repeats=1)
     assert {len(row["cells"]) for row in report["rows"]} == {len(textures.COLUMNS)}
     assert all(row["median"] > 0 for row in report["rows"])
     named = {row["what"]: row for row in report["rows"]}
@@ -72,7 +70,7 @@ def test_textures_stand_beside_the_documents_figures(monkeypatch: pytest.MonkeyP
         assert kept["samples"]
     json.dumps(report)
     with pytest.raises(OptionError, match="repeats"):
-        textures.measure(common.PHOTO, 0)
+        textures.measure(repeats=0)
 
 
 def test_cold_gathers_read_other_places_each_time() -> None:
@@ -103,12 +101,13 @@ def test_a_row_for_each_number_of_workers(tmp_path: Path) -> None:
 
 
 def test_bad_options_of_indexing(tmp_path: Path) -> None:
-    for engines, workers in ((["spark"], [1]), (["local"], []), (["local"], [0])):
+    for engine, workers in (("spark", "1"), ("local", "0")):
         with pytest.raises(OptionError, match="local or ray"):
-            index.measure([PHOTOS], engines, workers)
+            index.measure([PHOTOS], workers, engine)
     with pytest.raises(ImageNotFoundError):
-        index.measure([tmp_path], ["local"], [1])
-    assert CliRunner().invoke(app, ["index", str(PHOTOS), "--workers", "two"]).exit_code == 2
+        index.measure([tmp_path], "1")
+    for workers in ("two", ""):
+        assert CliRunner().invoke(app, ["index", str(PHOTOS), "--workers", workers]).exit_code == 2
 
 
 def test_memory_of_a_basis_does_not_grow_with_the_features() -> None:
@@ -121,11 +120,12 @@ def test_memory_of_a_basis_does_not_grow_with_the_features() -> None:
 
 def test_every_row_of_service_has_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "PHONE", (900, 1200))
-    result = CliRunner().invoke(app, ["service", "--images", "2", "--repeats", "1", "--threads", "2"])
+    monkeypatch.setattr(service, "ASKED", 20)
+    result = CliRunner().invoke(app, ["service", "--images", "1", "--repeats", "1", "--threads", "2"])
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout.splitlines()[-1])
     rows = {row["what"]: row["median"] for row in report["rows"]}
-    assert {"encode([2 images]), 2 threads", "200 known questions, 2 threads", "its file"} <= set(rows)
+    assert {"encode([1 images]), 2 threads", "20 known questions, 2 threads", "its file"} <= set(rows)
     assert all(value > 0 for value in rows.values())
     assert rows["a texture of 900 x 1200 pixels"] > rows["a texture (Texture.nbytes)"]
 
@@ -188,6 +188,6 @@ def test_cells_of_a_quiet_image_are_shared_and_spread() -> None:
 
 def test_wrong_options_of_when() -> None:
     with pytest.raises(OptionError, match="--models"):
-        when.measure(common.PHOTO, 1, models=9)
+        when.measure(models=9)
     with pytest.raises(OptionError, match="--repeats"):
-        when.measure(common.PHOTO, 0, models=0)
+        when.measure(repeats=0)

@@ -65,7 +65,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def measured(folder: Path) -> tuple[dict[str, Any], list[open_questions.Asked]]:
-    return open_questions.measure(read_questions(folder), "nano")
+    asked = open_questions.ask(read_questions(folder), "nano")
+    return open_questions.make_report(asked, "nano"), asked
 
 
 def test_masks_come_from_polygons_holes_and_files(folder: Path, tmp_path: Path) -> None:

@@ -79,7 +79,9 @@ def test_turned_pages_are_measured_as_they_were(turn: bool, tmp_path: Path, monk
         page[20:30, 60:100] = 0
         page[0, 0] = i
         Image.fromarray(page).save(tmp_path / f"{i}.png")
-        entries.append({"file": f"{i}.png", "query": "?", "answer": "black box", "regions": [[60, 20, 100, 30]]})
+        entries.append(
+            {"file": f"{i}.png", "query": "?", "kind": "sign", "answer": "black box", "regions": [[60, 20, 100, 30]]}
+        )
     (tmp_path / "queries.json").write_text(json.dumps(entries))
 
     class Finder:

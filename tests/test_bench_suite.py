@@ -174,11 +174,12 @@ def test_files_of_results_are_not_replaced(tmp_path: Path) -> None:
 
 
 def test_every_table_is_a_command_with_these_options() -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
     for quick in (False, True):
         for table in choose(""):
             name, *words = table.command(quick, str(ROOT))
             assert name in BENCHMARKS, name
-            get_command(app).commands[name].make_context(name, words)  # type: ignore[attr-defined]  # or a UsageError
+            commands[name].make_context(name, words)  # or a UsageError
     assert len({table.name for table in TABLES}) == len(TABLES)
     page = (ROOT / "docs" / "performance.md").read_text("utf-8")
     assert {table.section for table in choose("")} <= {line[3:] for line in page.splitlines() if line.startswith("## ")}
@@ -402,7 +403,8 @@ def test_the_page_of_results_names_its_keys(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_quicker_ways_are_beside_the_default() -> None:
+def test_quicker_ways_are_beside_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quality, "ENCODING", {"encode(rank=16)": {"rank": 16}})
     default, *others = quality.measure(limit=1)["rows"]
     assert (default["median"], default["same_cells"], default["cells"][1:3]) == (1, 1, ["1", "1.000"])
     assert {row["what"] for row in others} == {*quality.ENCODING, quality.CASCADE, quality.UNSMOOTHED}
@@ -415,7 +417,8 @@ def test_quicker_ways_are_beside_the_default() -> None:
 
 
 @pytest.mark.slow
-def test_the_documents_tasks_have_their_rivals() -> None:
+def test_the_documents_tasks_have_their_rivals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "CROPS", 5)
     rows = tasks.measure(1, images=2, frames=2)["rows"]
     assert [row["there"] for row in rows] == ["26 x, 27 x", "114 x", "120 x", "27 x", ""]
     once, ten, video, *_, encoded = rows

@@ -54,8 +54,7 @@ def test_a_folder_of_clips_is_read(tmp_path: Path) -> None:
     (folder / "davis.json").write_text(json.dumps({"clips": {"green": {"text": "broccoli"}}}))
     assert names_in(folder) == {"green": "broccoli"}
     clip = read_clip(folder, "green", "broccoli", limit=5)
-    assert len(clip.frames) == len(clip.masks) == len(clip.times) == len(clip.read) == 5
-    assert clip.times == pytest.approx([n / 24 for n in range(5)], abs=1e-3)
+    assert len(clip.frames) == len(clip.masks) == 5
     assert (clip.masks[4] == inside[4]).all()
     pack(inside[:3])
     with pytest.raises(OptionError, match="6 frames and 3 masks"):
@@ -76,9 +75,15 @@ def test_what_is_kept_is_judged_by_hand() -> None:
     assert (video.budget_of((10, 20)), video.budget_of((1, 2))) == (20, 1)
 
 
-def test_a_small_report_has_every_part() -> None:
+def test_a_small_report_has_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
-    report = video.measure(None, 15, 96, layers=1, size=(96, 160))
+    from benchmarks import random_clip
+
+    tiny = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2}
+    parts = {"text_config": tiny, "vision_config": {**tiny, "patch_size": 16}, "projection_dim": 24}
+    monkeypatch.setitem(random_clip.SIZES, "clip-b16", (parts, 224))
+    monkeypatch.setattr(video, "MADE", (96, 160))
+    report = video.measure(None, 15, 96, layers=1)
     following, cosine, large = report["tables"]
     assert [row["way"] for row in following["rows"]] == list(video.WAYS)
     by_way = {row["way"]: row for row in following["rows"]}
@@ -88,7 +93,7 @@ def test_a_small_report_has_every_part() -> None:
     values = [row["cosine"] for row in cosine["rows"]]
     assert values[0] > values[4] > 0  # older features are less like fresh ones
     assert all(len(row["cells"]) == len(table["columns"]) for table in report["tables"] for row in table["rows"])
-    assert report["large"][video.BY_AGE] > 1
+    assert report["large"][video.BY_AGE] > 0
     json.dumps(report)
     assert len(large["rows"]) == 2
 
@@ -110,7 +115,7 @@ def test_it_is_never_above_the_interval_and_grows_as_carrying_gets_cheaper(t: fl
 
 
 def test_frames_a_second_of_a_small_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "MADE", (96, 160))
+    monkeypatch.setattr(video, "MADE", (96, 160))
     report = frames.measure(None, repeats=1, length=6, side=160)
     rows = {row["what"].strip(): row["median"] for row in report["rows"]}
     assert report["title"].startswith("broccoli: 6 frames from files, ")

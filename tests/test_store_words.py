@@ -659,8 +659,8 @@ def test_the_sheet_frames_what_is_written(store: Store) -> None:
 
 def test_the_benchmark_of_pages(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = [
-        {"file": "c.png", "kind": "company", "answer": "simplified"},
-        {"file": "b.png", "kind": "total", "answer": "34.50"},
+        {"file": "c.png", "query": "?", "kind": "company", "answer": "simplified", "regions": [[0, 0, 9, 9]]},
+        {"file": "b.png", "query": "?", "kind": "total", "answer": "34.50", "regions": [[0, 0, 9, 9]]},
     ]
     (tmp_path / "queries.json").write_text(json.dumps(asked * 2))
     nano = Store(tmp_path / "s.fov")
