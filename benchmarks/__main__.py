@@ -29,6 +29,7 @@ BENCHMARKS = (
     "compression",
     "frames",
     "vlm",
+    "families",
     "serving",
     "store",
     "index",

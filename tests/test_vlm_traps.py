@@ -18,6 +18,7 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 import foveate.vlm
 from foveate.core.errors import (
     BudgetError,
+    ChannelError,
     EncoderNameError,
     ImageArrayError,
     ImageNotFoundError,
@@ -436,7 +437,7 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: llava(mode="weight", choosing=Choosing(weights=[torch.ones(3)])), OptionError, "weights"),
     (lambda: llava(choosing=Choosing(weights=[torch.ones(16)])), OptionError, "weights= outside of mode"),
     (lambda: llava(choosing={"floor": 0.1}), OptionError, "choosing"),
-    (lambda: llava(scoring={"prior": "gaze"}), OptionError, "scoring"),
+    (lambda: llava(scoring={"prior": "gaze"}), ChannelError, "gaze"),
     (lambda: llava(method="best"), OptionError, "best"),
     (lambda: llava(budgets=5), OptionError, "budgets"),
     (lambda: attached("llava").ask_many(encoded("llava"), "a dog"), OptionError, "list of texts"),

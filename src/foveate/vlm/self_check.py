@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from foveate.vlm.encoded import EncodedImage, Prepared
+from foveate.vlm.inputs.images import on_device
 from foveate.vlm.inputs.prompt import adds_special_tokens, prompt_text
 from foveate.vlm.model import VLM
 
@@ -92,8 +93,8 @@ def check_attached(vlm: VLM) -> Exactness:
     kept = np.zeros(total, bool)
     kept[np.random.default_rng(0).permutation(total)[: max(1, total // 2)]] = True
     some = vlm.prepare(encoded, QUESTION, kept=_masks(encoded, kept))
-    stock = stock_inputs(vlm, picture)
-    theirs, ours, short = (_logits(vlm, given) for given in (stock, whole.inputs(), some.inputs()))
+    stock = stock_inputs(vlm, [picture])
+    theirs, ours, short = (first_logits(vlm, given) for given in (stock, whole.inputs(), some.inputs()))
     recurrent = is_recurrent(vlm.model)
     reference = _short_reference(vlm, stock, some) if recurrent else _masked_reference(vlm, stock, whole, some)
     largest = float(theirs.abs().max())
@@ -111,27 +112,23 @@ def check_attached(vlm: VLM) -> Exactness:
     )
 
 
-def stock_inputs(vlm: VLM, picture: NDArray[np.uint8]) -> dict[str, Any]:
-    """What a user without foveate would pass to the model, for QUESTION about one image."""
-    text = prompt_text(vlm.processor, QUESTION, 1, _prompt(vlm))
+def stock_inputs(vlm: VLM, pictures: Sequence[NDArray[np.uint8]]) -> dict[str, Any]:
+    """What a user without foveate would pass to the model, for QUESTION about these images."""
+    text = prompt_text(vlm.processor, QUESTION, len(pictures), _prompt(vlm, len(pictures)))
     made = vlm.processor(
-        images=[Image.fromarray(picture)],
+        images=[Image.fromarray(picture) for picture in pictures],
         text=text,
         return_tensors="pt",
         add_special_tokens=adds_special_tokens(vlm.processor, text),
     )
-    return {
-        name: value.to(vlm.model.device, vlm.model.dtype) if value.is_floating_point() else value.to(vlm.model.device)
-        for name, value in made.items()
-        if hasattr(value, "to")
-    }
+    return {name: on_device(vlm.model, name, value) for name, value in made.items()}
 
 
-def _prompt(vlm: VLM) -> str | None:
+def _prompt(vlm: VLM, images: int) -> str | None:
     """A prompt by hand for a processor without a chat template."""
     if getattr(vlm.processor, "chat_template", None) or getattr(vlm.processor.tokenizer, "chat_template", None):
         return None
-    return f"{vlm.processor.image_token}\n{QUESTION}"
+    return f"{vlm.processor.image_token}\n" * images + QUESTION
 
 
 def _picture() -> NDArray[np.uint8]:
@@ -140,7 +137,7 @@ def _picture() -> NDArray[np.uint8]:
     return np.asarray(Image.fromarray(noise).resize(SIZE[::-1], Image.Resampling.BICUBIC))
 
 
-def _logits(vlm: VLM, inputs: dict[str, Any]) -> Any:
+def first_logits(vlm: VLM, inputs: dict[str, Any]) -> Any:
     """Logits of the first new token, by `generate`, which lays out positions and masks as users get them."""
     import torch
 
@@ -166,7 +163,7 @@ def _masked_reference(vlm: VLM, stock: dict[str, Any], whole: Prepared, some: Pr
     import torch
 
     mask = torch.from_numpy(some.keep.astype(np.int64))[None].to(vlm.model.device)
-    return _logits(vlm, {**stock, "attention_mask": mask, "position_ids": whole.text["position_ids"].clone()})
+    return first_logits(vlm, {**stock, "attention_mask": mask, "position_ids": whole.text["position_ids"].clone()})
 
 
 def _short_reference(vlm: VLM, stock: dict[str, Any], some: Prepared) -> Any:
@@ -181,7 +178,7 @@ def _short_reference(vlm: VLM, stock: dict[str, Any], some: Prepared) -> Any:
     decoder = vlm.model.get_decoder()
     hook = decoder.register_forward_pre_hook(read, with_kwargs=True)
     try:
-        _logits(vlm, stock)
+        first_logits(vlm, stock)
     finally:
         hook.remove()
     kept = torch.from_numpy(np.flatnonzero(some.keep)).to(vlm.model.device)
@@ -229,7 +226,7 @@ def measure_places(vlm: VLM, picture: NDArray[np.uint8]) -> float | None:
 def _rows(vlm: VLM, picture: NDArray[np.uint8]) -> tuple[NDArray[np.float32], Any]:
     import torch
 
-    inputs = stock_inputs(vlm, picture)
+    inputs = stock_inputs(vlm, [picture])
     ids = inputs["input_ids"][0].cpu().numpy()
     visual = {n: v for n, v in inputs.items() if n not in ("input_ids", "attention_mask")}
     span = ids[np.flatnonzero(ids == vlm.token("image"))[0] : np.flatnonzero(ids == vlm.token("image"))[-1] + 1]

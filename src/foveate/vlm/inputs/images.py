@@ -269,7 +269,7 @@ def _run_encoder(
     """What to keep of the inputs, and the features: pixels for mode "sparse", features for all others."""
     import torch
 
-    placed = {name: _on_device(vlm.model, name, value) for name, value in inputs.items()}
+    placed = {name: on_device(vlm.model, name, value) for name, value in inputs.items()}
     if mode == "sparse":
         return placed, None
     counts = [layout.count for layout in layouts]
@@ -284,11 +284,12 @@ def _run_encoder(
     return {name: value for name, value in placed.items() if not name.startswith("pixel")}, features
 
 
-def _on_device(model: Any, name: str, value: Any) -> Any:
-    """A tensor where the model is; pixels in the model's number format, times as they are."""
+def on_device(model: Any, name: str, value: Any) -> Any:
+    """A tensor where the model is: pixels in the model's number format, times as they are."""
     if not hasattr(value, "to"):
         return value
-    return value.to(model.device, model.dtype) if name.startswith("pixel") else value.to(model.device)
+    pixels = value.is_floating_point() and not name.startswith("second")
+    return value.to(model.device, model.dtype) if pixels else value.to(model.device)
 
 
 def _check_counts(spans: Sequence[Span], layouts: Sequence[TokenLayout], token: int) -> None:
