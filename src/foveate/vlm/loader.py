@@ -158,6 +158,7 @@ def _check_processor(model: Any, processor: Any) -> None:
             fix=fix,
         )
     tokens = {getattr(processor, "image_token_id", None), *getattr(processor, "image_token_ids", ())}
+    tokens.add(processor.tokenizer.convert_tokens_to_ids(processor.image_token))
     patch = getattr(processor.image_processor, "patch_size", None)
     own = (
         getattr(getattr(model.config, "vision_config", None), "patch_size", patch) if isinstance(patch, int) else patch

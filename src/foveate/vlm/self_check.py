@@ -3,8 +3,8 @@
 * all tokens: the stock model's logits, bit for bit.
 * kept tokens: the logits of the stock model over the full prompt, where nothing sees the others. Recurrent layers have
   no mask: their reference is the stock model over the same short embeddings and positions.
-* places: a part of the image is changed, with the attention of the encoder switched off. Only tokens whose place is in
-  that part may change; a resampler, or tokens that lie elsewhere than foveate believes, are found here.
+* places: each half of the image is changed, with the attention of the encoder switched off. Every token must change
+  more with the half that it lies in; a resampler, or tokens that lie elsewhere than foveate believes, are found here.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from foveate.vlm.encoded import EncodedImage, Prepared
+from foveate.vlm.families.written import adds_special_tokens
 from foveate.vlm.inputs.images import on_device
-from foveate.vlm.inputs.prompt import adds_special_tokens, prompt_text
+from foveate.vlm.inputs.prompt import prompt_text
 from foveate.vlm.model import VLM
 
 SIZE = (168, 224)  # of the small image, in pixels; by hand: several tokens, tiles where there are any
 QUESTION = "what is this?"
 # Of the largest logit: rounding of a few layers in that format, by hand; a wrong token or position is far above it.
 TOLERANCES = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 8e-2}
+FORBIDDEN = -1e30  # logits below: tokens that a model never says (Chameleon: those of images)
 STILL = 1e-3  # of the largest feature: a token that changes less stands still
-RIGHT = 0.98  # of the tokens that must stand still, or move, when a half of the image changes
+RIGHT = 0.98  # of the tokens that must change more with one half of the image than with the other
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,8 @@ class Exactness:
         all_tokens: difference with all tokens; 0.0 is bit for bit.
         kept: difference with some tokens, against the full prompt with the others masked.
         dropped: for comparison, what dropping these tokens changes.
-        places: share of tokens that change where they must, and only there; None where the encoder's attention could
-            not be switched off.
+        places: share of tokens that change more with their own half of the image; None where no attention of the
+            encoder was found to be switched off, or no token changes.
         tolerance: of both differences, in the model's number format.
         tokens: (kept, all) visual tokens of the small image.
         recurrent: whether layers are recurrent; then dropped tokens are absent, not masked.
@@ -72,9 +74,9 @@ class Exactness:
 
         k, n = self.tokens
         reference = "the stock model over the same short prompt" if self.recurrent else "the full prompt, others masked"
-        places = "not measured: the attention of its encoder could not be switched off"
+        places = "not measured: no attention of its encoder was found, or no token changes"
         if self.places is not None:
-            places = f"{self.places:.1%} of the tokens change where they must, and only there"
+            places = f"{self.places:.1%} of the tokens change with their own half of the image"
         lines = [
             f"{self.model}, {self.dtype}: {'ok' if self.ok else 'NOT exact'} (tolerance {self.tolerance:.0e})",
             f"  all {n} tokens, against the stock model: {said(self.all_tokens)}",
@@ -146,7 +148,8 @@ def first_logits(vlm: VLM, inputs: dict[str, Any]) -> Any:
             **inputs, max_new_tokens=1, do_sample=False, output_logits=True, return_dict_in_generate=True,
             pad_token_id=0,
         )  # fmt: skip
-    return out.logits[0][0].float()
+    logits = out.logits[0][0].float()
+    return torch.where(logits > FORBIDDEN, logits, 0)
 
 
 def _difference(a: Any, b: Any) -> float:
@@ -201,26 +204,34 @@ def is_recurrent(model: Any) -> bool:
 
 
 def measure_places(vlm: VLM, picture: NDArray[np.uint8]) -> float | None:
-    """Share of tokens that change where they must when one half of the image changes; None as in `Exactness.places`."""
+    """Share of tokens that change more with their own half of the image than with the other; None as in `places`.
+
+    Not whether they change at all: the convolutions of a tower reach over the border.
+    """
     with _local_encoder(vlm.model) as hooked:
-        if not hooked:
-            return None
         before, layout = _rows(vlm, picture)
         right: list[bool] = []
         for axis in (0, 1):
             middle = picture.shape[axis] // 2
-            changed = picture.copy()
-            half = (slice(None),) * axis + (slice(0, middle),)
-            changed[half] = 255 - changed[half]
-            after, _ = _rows(vlm, changed)
-            moved = np.abs(after - before).max(1) > STILL * np.abs(before).max()
+            moved = []
+            for half in (slice(0, middle), slice(middle, None)):
+                changed = picture.copy()
+                at = (slice(None),) * axis + (half,)
+                changed[at] = 255 - changed[at]
+                moved.append(np.abs(_rows(vlm, changed)[0] - before).max(1))
+            first, still = moved[0] > moved[1], np.maximum(*moved) <= STILL * np.abs(before).max()
             for grid in layout.grids:
                 edges = np.linspace(grid.box[axis], grid.box[axis + 2], grid.shape[axis] + 1)
-                margin = 6  # pixels: resizing mixes over a border
-                lines = np.moveaxis(moved[grid.rows()].reshape(grid.shape), axis, 0)
-                right += lines[(edges[:-1] >= 0) & (edges[1:] <= middle - margin)].ravel().tolist()
-                right += (~lines[(edges[:-1] >= middle + margin) & (edges[1:] <= 2 * middle)]).ravel().tolist()
-    return float(np.mean(right)) if right else None
+                wide = edges[1] - edges[0] if grid.shape[axis] > 2 else 0  # lines at the border see both halves
+                inside = (
+                    (edges[:-1] >= 0) & (edges[1:] <= middle - wide),
+                    (edges[:-1] >= middle + wide) & (edges[1:] <= 2 * middle),
+                )
+                ours, quiet = (np.moveaxis(each[grid.rows()].reshape(grid.shape), axis, 0) for each in (first, still))
+                for here, expected in zip(inside, (True, False), strict=True):
+                    right += (ours[here] == expected)[~quiet[here]].tolist()
+    found = float(np.mean(right)) if right else None
+    return found if hooked or (found or 0) >= RIGHT else None
 
 
 def _rows(vlm: VLM, picture: NDArray[np.uint8]) -> tuple[NDArray[np.float32], Any]:

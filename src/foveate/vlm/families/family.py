@@ -21,6 +21,7 @@ from foveate.core.errors import ModelError
 from foveate.vlm.families import layouts, sparse, video
 from foveate.vlm.families.features import Inputs, VisualFeatures, find_method, taken_by, token_of, unwrap, wrap
 from foveate.vlm.families.token_layout import Indices, Sizes, TokenLayout
+from foveate.vlm.families.written import processed_text
 
 if TYPE_CHECKING:
     import torch
@@ -73,8 +74,8 @@ class Family:
         return wrap(features)
 
     def prompt(self, processor: Any, text: str) -> str:
-        """What the processor makes of the text of a prompt, apart from the images in it. Here: the text itself."""
-        return text
+        """What the processor makes of the text of a prompt, apart from the images in it."""
+        return processed_text(processor, text)
 
     def encode_kept(self, model: Any, inputs: Inputs, kept: Sequence[Indices]) -> VisualFeatures:
         """Features of only these rows of each image, without encoding the others. Raises ModelError."""

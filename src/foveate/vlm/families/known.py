@@ -13,16 +13,41 @@ FAMILIES = (
     "Idefics3ForConditionalGeneration",
     "SmolVLMForConditionalGeneration",
     "InternVLForConditionalGeneration",
+    "Gemma3ForConditionalGeneration",
+    "PaliGemmaForConditionalGeneration",
+    "FastVlmForConditionalGeneration",
+    "GotOcr2ForConditionalGeneration",
+    "VipLlavaForConditionalGeneration",
+    "JanusForConditionalGeneration",
+    "DeepseekVLForConditionalGeneration",
+    "DeepseekVLHybridForConditionalGeneration",
+    "VideoLlavaForConditionalGeneration",
 )
 RESAMPLED = "a fixed number of queries reads the whole image: its visual tokens lie nowhere in it"
 CROSSED = "its language model looks at the image by cross-attention: there are no visual tokens to drop"
+BY_ITSELF = "it encodes the image in the call of its language model: features of kept tokens cannot be passed"
+NUMBERED = "its text encoder numbers the tokens that it gets: kept tokens would lie at other positions"
 REFUSED = {
+    "AriaForConditionalGeneration": RESAMPLED,
     "Blip2ForConditionalGeneration": RESAMPLED,
+    "BlipForConditionalGeneration": CROSSED,
+    "EvollaForProteinText2Text": "it reads proteins, not images",
+    "Florence2ForConditionalGeneration": NUMBERED,
+    "GitForCausalLM": BY_ITSELF,
+    "Idefics2ForConditionalGeneration": RESAMPLED,
+    "IdeficsForVisionText2Text": CROSSED,
     "InstructBlipForConditionalGeneration": RESAMPLED,
     "InstructBlipVideoForConditionalGeneration": RESAMPLED,
-    "Idefics2ForConditionalGeneration": RESAMPLED,
+    "Kosmos2ForConditionalGeneration": RESAMPLED,
+    "Kosmos2_5ForConditionalGeneration": RESAMPLED,
+    "Mistral4ForCausalLM": "it takes no images",
     "MllamaForConditionalGeneration": CROSSED,
-    "IdeficsForVisionText2Text": CROSSED,
+    "PI0ForConditionalGeneration": "it moves a robot: it writes no text",
+    "PPFormulaNetForConditionalGeneration": CROSSED,
+    "Pix2StructForConditionalGeneration": CROSSED,
+    "T5Gemma2ForConditionalGeneration": "its encoder takes features of kept tokens, and does not use them",
+    "UdopForConditionalGeneration": BY_ITSELF,
+    "VisionEncoderDecoderModel": CROSSED,
 }
 PECULIAR: dict[str, type[Family]] = {}  # by the model type of the configuration
 

@@ -117,7 +117,7 @@ def _resized(images: Any, size: tuple[int, int]) -> tuple[int, int]:
         return size
     short = _side(images.size, "shortest_edge")
     if not short:
-        return _side(images.size, "height"), _side(images.size, "width")
+        return _side(images.size, "height") or size[0], _side(images.size, "width") or size[1]
     longer = int(short * max(size) / min(size))
     return (short, longer) if size[0] <= size[1] else (longer, short)
 

@@ -47,7 +47,8 @@ from foveate.video.state import Frame
 from foveate.vlm.encoded import Attached, EncodedImage, Mode
 from foveate.vlm.families.features import VisualFeatures, find_method
 from foveate.vlm.families.token_layout import Span, TokenLayout
-from foveate.vlm.inputs.prompt import adds_special_tokens, find_spans, images_text
+from foveate.vlm.families.written import adds_special_tokens
+from foveate.vlm.inputs.prompt import find_spans, images_text
 from foveate.vlm.inputs.tensors import read_kinds
 
 CHANNELS = (*CHANNEL_SETS["standard"], "text")  # of textures: questions look at writing, and a page is known by it

@@ -17,6 +17,7 @@ import numpy as np
 from foveate.core.checks import check_type, keyword
 from foveate.core.errors import ModelError, PromptError, QueryError
 from foveate.vlm.families.token_layout import Indices, Span
+from foveate.vlm.families.written import adds_special_tokens
 
 APART = " =#= "  # between images, to find where the ids of one end
 
@@ -157,12 +158,6 @@ def _span(processor: Any, ids: Indices) -> Span:
 
 def _id_of(processor: Any, token: str) -> int:
     return int(processor.tokenizer.convert_tokens_to_ids(token))
-
-
-def adds_special_tokens(processor: Any, text: str) -> bool:
-    """Whether the tokenizer should add its own first token: not to a text that begins with it, as transformers do."""
-    first = processor.tokenizer.bos_token
-    return first is None or not text.startswith(first)
 
 
 def tokenise(processor: Any, text: str) -> Indices:
