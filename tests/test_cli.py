@@ -216,7 +216,7 @@ def test_a_bad_question_leaves_no_files_of_the_others(
     def full(*_: Any, **__: Any) -> None:
         raise OutputError("the disk is full", expected="room", fix="make some")
 
-    monkeypatch.setattr("foveate.cli.zoom.write_result", full)
+    monkeypatch.setattr("foveate.cli.terminal.write_result", full)
     fails(run("zoom", broccoli, "broccoli", "--scene", "scene", "--share", 0), "the disk is full")
     assert is_scene(Path("scene"))  # what was encoded is kept
 

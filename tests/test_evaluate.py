@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from typer.testing import CliRunner
 
-from foveate.cli.evaluate import command, compression, relevance, search
+from foveate.cli.evaluate import compression, relevance, search
 from foveate.cli.evaluate.agreement import agreement, auroc, mean_estimate, ratio_estimate
 from foveate.cli.evaluate.coco import half_of, read_folder
 from foveate.cli.main import app
@@ -311,7 +311,7 @@ def test_the_command_writes_report_and_pairs_before_it_prints(
         names.append({file.name for file in out.iterdir()})
         print_table(*table)
 
-    monkeypatch.setattr(command, "print_table", show)
+    monkeypatch.setattr("foveate.cli.terminal.print_table", show)
     options = ["--data", str(two_images), "--out", str(out), "--long-side", str(SMALL)]
     result = CliRunner().invoke(app, ["evaluate", "relevance", *options, "--json"], catch_exceptions=False)
     # whole, whoever stops reading the tables

@@ -10,23 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from foveate.cli import terminal
 from foveate.cli.encode import TEXTURE, who_reads
-from foveate.cli.terminal import (
-    Device,
-    Dtype,
-    EncoderName,
-    PageNumber,
-    PresetOption,
-    ReaderName,
-    TokenBudget,
-    make_slug,
-    print_files,
-    print_json,
-    print_table,
-    refuse_files,
-    waiting,
-    write_result,
-)
 from foveate.core.options import CHOOSING, MODEL_ARGS, PREPARE, SEE
 
 if TYPE_CHECKING:
@@ -39,22 +24,22 @@ def ask(
     image: Annotated[Path, typer.Argument(help="An image, or a texture written by 'foveate encode' (.safetensors).")],
     question: Annotated[list[str], typer.Argument(help="Questions, each in quotes; the image is encoded once.")],
     model: Annotated[str, typer.Option(help="A vision-language model: a folder, or a name on the Hub.")],
-    budget: TokenBudget = "auto",
+    budget: terminal.TokenBudget = "auto",
     floor: Annotated[float | None, typer.Option(help=CHOOSING["floor"].help)] = None,
     mode: Annotated[str, typer.Option(help=PREPARE["mode"].help)] = "drop",
     method: Annotated[str, typer.Option(help=PREPARE["method"].help)] = "relevance",
-    preset: PresetOption = None,
-    encoder: EncoderName = None,
+    preset: terminal.PresetOption = None,
+    encoder: terminal.EncoderName = None,
     prompt: Annotated[str | None, typer.Option(help=f"{PREPARE['prompt'].about} \\n is a new line.")] = None,
     read: Annotated[bool | None, typer.Option("--read/--no-read", help=SEE["read"].help)] = None,
-    reader: ReaderName = None,
-    page: PageNumber = None,
+    reader: terminal.ReaderName = None,
+    page: terminal.PageNumber = None,
     chat: Annotated[
         bool, typer.Option("--chat", help="One dialogue: each question knows those before it, and their answers.")
     ] = False,
     max_new_tokens: Annotated[int, typer.Option(help=MODEL_ARGS["max_new_tokens"].help)] = 64,
-    dtype: Dtype = "auto",
-    device: Device = "auto",
+    dtype: terminal.Dtype = "auto",
+    device: terminal.Device = "auto",
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", help="Folder for a picture and a JSON file for each question; made if needed.")
@@ -69,7 +54,7 @@ def ask(
     from foveate.texture.texture import Texture
     from foveate.vlm import Choosing, load
 
-    refuse_files(image, question)
+    terminal.refuse_files(image, question)
     prompt = None if prompt is None else prompt.replace("\\n", "\n")
     _check(question, budget, floor, mode, method, prompt, max_new_tokens, chat)
     who, wanted = who_reads(read, reader), find_preset(preset).name if preset else None
@@ -85,7 +70,7 @@ def ask(
     hint = f"loading {model}" + ("" if Path(model).expanduser().is_dir() else " (downloaded if not in the cache)")
     if not sys.stderr.isatty():
         typer.echo(hint, err=True)
-    with waiting(hint, None):
+    with terminal.waiting(hint, None):
         vlm = load(model, dtype=dtype, device=device, encoder=encoder or "nano")
     load_seconds = time.perf_counter() - start
     if out is not None:
@@ -100,7 +85,7 @@ def ask(
     given = {"model": model, "budget": budget, "mode": mode, "method": method, "floor": floor, "preset": wanted}
     records, notes = list[dict[str, Any]](), dict[str, None]()
     try:
-        with waiting(f"asking {model}", None):
+        with terminal.waiting(f"asking {model}", None):
             start = time.perf_counter()
             encoded = vlm.see(seen, page=page, mode="sparse" if mode == "sparse" else "drop", preset=wanted, read=who)
             see_seconds = time.perf_counter() - start
@@ -129,7 +114,7 @@ def ask(
             )
             _show(title, records)
             words = encoded.textures[0].words
-            print_json(
+            terminal.print_json(
                 image=str(image), **given, encoder=encoder or "nano", load_seconds=round(load_seconds, 3),
                 cells=encoded.tokens[0], see_seconds=round(see_seconds, 4), words=None if words is None else len(words),
                 warnings=list(notes), questions=records,
@@ -141,8 +126,8 @@ def _show(title: str, records: list[dict[str, Any]]) -> None:
         (r["question"], r["answer"], "{} of {}".format(*r["tokens"]), f"{sum(r['seconds'].values()):.2f} s")
         for r in records
     ]
-    print_table(title, ("question", "answer", "tokens", "time"), rows)
-    print_files("pictures", [record["png"] for record in records if "png" in record])
+    terminal.print_table(title, ("question", "answer", "tokens", "time"), rows)
+    terminal.print_files("pictures", [record["png"] for record in records if "png" in record])
 
 
 def _check(
@@ -207,5 +192,5 @@ def _record(encoded: EncodedImage, answer: Answer, identity: dict[str, Any], out
     from foveate.viz import answer_page
 
     texture = encoded.textures[0]
-    stem = out / f"{Path(texture.name).stem}--{make_slug(identity['question'])}--ask"
-    return write_result(stem, identity, record, answer_page(answer), image=texture.name)
+    stem = out / f"{Path(texture.name).stem}--{terminal.make_slug(identity['question'])}--ask"
+    return terminal.write_result(stem, identity, record, answer_page(answer), image=texture.name)

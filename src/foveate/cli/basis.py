@@ -7,23 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from foveate.cli.terminal import (
-    Address,
-    EncoderName,
-    EngineName,
-    Gpus,
-    Program,
-    Workers,
-    counting,
-    make_engine,
-    print_json,
-    print_table,
-    read_lines,
-    use_one_thread,
-)
+from foveate.cli import terminal
 from foveate.core.options import ENCODE
 
-app = Program(help="A basis that all images of a collection share: fit it, check it.")
+app = terminal.Program(help="A basis that all images of a collection share: fit it, check it.")
 ASKED = 200  # questions of `check` at most, evenly from the bank
 Rank = Annotated[int, typer.Option(help=ENCODE["rank"].about)]
 Queries = Annotated[
@@ -41,16 +28,16 @@ def fit(
     out: Out = Path("basis.safetensors"),
     rank: Rank = 16,
     samples: Annotated[int, typer.Option(help="Features to take, evenly from all images.")] = 1_000_000,
-    encoder: EncoderName = None,
+    encoder: terminal.EncoderName = None,
     queries: Queries = None,
     seed: Annotated[int, typer.Option(help="Which cells are taken.")] = 0,
-    engine: EngineName = "local",
-    workers: Workers = None,
-    gpus: Gpus = 0.0,
-    address: Address = None,
+    engine: terminal.EngineName = "local",
+    workers: terminal.Workers = None,
+    gpus: terminal.Gpus = 0.0,
+    address: terminal.Address = None,
 ) -> None:
     """Fit a basis to folders of images. A run that was cut off goes on where it was."""
-    use_one_thread()
+    terminal.use_one_thread()
     from foveate.core.checks import check_int
     from foveate.encoders.load import resolve_encoder
     from foveate.language.negatives import query_metric_of
@@ -59,13 +46,13 @@ def fit(
     from foveate.texture.basis import query_metric
     from foveate.texture.texture import EncoderStamp
 
-    _, by = make_engine(engine, workers, gpus, address)
+    _, by = terminal.make_engine(engine, workers, gpus, address)
     resolved, images = resolve_encoder(encoder or "nano"), images_in(folders)
     check_int("rank", rank, 1, resolved.width, fix="16 is usual")  # now, not when hours have passed
     metric = query_metric_of(resolved) if queries is None else query_metric(_texts(queries, resolved))
     refuse_other_files(out)
     moments_at = out.with_name(f"{out.name}.moments")
-    with counting("images", len(images)) as progress:
+    with terminal.counting("images", len(images)) as progress:
         found = gather(
             images, resolved, samples, seed=seed, checkpoint=moments_at,
             worker_encoder=encoder or "nano", engine=by, progress=progress,
@@ -81,7 +68,7 @@ def fit(
     kept, largest = round(float(shares[:rank].sum()), 4), round(float(shares[0]), 4)
     typer.echo(f"rank {rank} keeps {kept:.3f} of the squared scores; the first direction alone {largest:.3f}")
     counts = {name: basis.made[name] for name in ("images", "bad", "samples")}
-    print_json(basis=str(out), rank=rank, **counts, kept=kept, largest=largest, encoder=resolved.name)
+    terminal.print_json(basis=str(out), rank=rank, **counts, kept=kept, largest=largest, encoder=resolved.name)
 
 
 @app.command(epilog="Example:  foveate basis check basis.safetensors photos --queries questions.txt")
@@ -89,7 +76,7 @@ def check(
     basis: Annotated[Path, typer.Argument(help="From 'foveate basis fit'.")],
     folders: Annotated[list[Path], typer.Argument(help="Images to check it on: best, others than it was fitted to.")],
     queries: Queries = None,
-    encoder: EncoderName = None,
+    encoder: terminal.EncoderName = None,
     out: Annotated[Path, typer.Option(help="Folder for report.json and report.html.")] = Path("basis-check"),
     limit: Annotated[
         list[str] | None, typer.Option(help="What is good enough, as spearman=0.95; again for more.")
@@ -112,7 +99,7 @@ def check(
     limits, texts = _limits(limit or []), _texts(queries, resolved)
     texts = texts if queries else texts[:: -(-len(texts) // ASKED)]
     make_folder(out)
-    with counting("images", len(images)) as progress:
+    with terminal.counting("images", len(images)) as progress:
         result = checked_on(fitted, images, resolved, texts, limits, progress)
     _list(result.bad)
     write_whole(out / "report.json", json.dumps(result.report(), indent=1).encode())
@@ -123,13 +110,13 @@ def check(
         for row in result.rows
     ]
     title = f"{result.images} images, {result.questions} questions; ! misses its limit"
-    print_table(title, ("rank", *names), [*rows, ("limit", *limits.texts(names))])
+    terminal.print_table(title, ("rank", *names), [*rows, ("limit", *limits.texts(names))])
     if not result.passed:
         better = f"rank {result.enough} would pass" if result.enough else "no rank in the file passes"
         typer.echo(f"rank {result.rank} falls short in {', '.join(result.own.failed(limits))}; {better}")
     files = {"report": str(out / "report.json"), "page": str(out / "report.html")}
-    seen = {"images": result.images, "bad": len(result.bad)}
-    print_json(passed=result.passed, rank=result.rank, enough=result.enough, **files, **seen, **result.own.values)
+    counts = {"rank": result.rank, "enough": result.enough, "images": result.images, "bad": len(result.bad)}
+    terminal.print_json(passed=result.passed, **counts, **files, **result.own.values)
     raise typer.Exit(0 if result.passed else 1)
 
 
@@ -140,7 +127,8 @@ def _texts(queries: Path | None, encoder: Any) -> Any:
 
     if queries is None:
         return bank_of(encoder)
-    phrases = list(dict.fromkeys(phrase for line in read_lines(queries) for phrase in prepare(encoder, line).phrases))
+    asked = [prepare(encoder, line).phrases for line in terminal.read_lines(queries)]
+    phrases = dict.fromkeys(phrase for phrases in asked for phrase in phrases)
     return encode_texts(encoder, [encoder.templates[0].format(phrase) for phrase in phrases])
 
 

@@ -9,23 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foveate.cli.terminal import (
-    EncoderName,
-    LongSideOrNative,
-    Out,
-    PageNumber,
-    PresetOption,
-    ReaderName,
-    ReadFlag,
-    format_count,
-    print_files,
-    print_json,
-    print_table,
-    round_box,
-    waiting,
-    warnings_aside,
-    write_picture,
-)
+from foveate.cli import terminal
 from foveate.core.options import ENCODE
 
 if TYPE_CHECKING:
@@ -40,17 +24,17 @@ ChannelNames = Annotated[str | None, typer.Option("--channels", help=ENCODE["cha
 def encode(
     image: Annotated[Path, typer.Argument(help="An image, or a PDF.")],
     output: Annotated[Path, typer.Option("-o", "--out", "--output", help="Texture file to write (.safetensors).")],
-    encoder: EncoderName = None,
-    preset: PresetOption = None,
+    encoder: terminal.EncoderName = None,
+    preset: terminal.PresetOption = None,
     rank: Annotated[int | None, typer.Option(help=ENCODE["rank"].help)] = None,
-    long_side: LongSideOrNative = None,
+    long_side: terminal.LongSideOrNative = None,
     channels: ChannelNames = None,
     twice: Annotated[
         bool, typer.Option("--twice", help="Encode a second, closer time: better maps, in about thrice the time.")
     ] = False,
-    read: ReadFlag = None,
-    reader: ReaderName = None,
-    page: PageNumber = None,
+    read: terminal.ReadFlag = None,
+    reader: terminal.ReaderName = None,
+    page: terminal.PageNumber = None,
 ) -> None:
     """Encode an image once, keep the texture for 'foveate look FILE'."""
     from foveate.core.errors import OptionError
@@ -68,7 +52,7 @@ def encode(
             fix="leave out --twice, or give --long-side in pixels",
         )
     by, wanted = who_reads(read, reader), find_preset(preset).name if preset else None
-    sign = waiting(f"{'encoding and reading' if reads(by, preset) else 'encoding'} {image}", encoder)
+    sign = terminal.waiting(f"{'encoding and reading' if reads(by, preset) else 'encoding'} {image}", encoder)
     with hints_aside() as hints, sign:
         texture, seconds = _encode_timed(
             image, page, encoder, preset=wanted, rank=rank, long_side=long_side, channels=_split(channels), read=by
@@ -91,15 +75,15 @@ def encode(
         rows.insert(2, ("preset", texture.preset))
     if texture.words is not None:
         rows.insert(len(rows) - 2, ("words", describe_words(texture.words)))
-    print_table(f"{image} -> {output}", ("what", "value"), rows)
+    terminal.print_table(f"{image} -> {output}", ("what", "value"), rows)
     print_hints(hints)
-    print_json(**describe_texture(image, texture, seconds), texture=str(output), bytes=output.stat().st_size)
+    terminal.print_json(**describe_texture(image, texture, seconds), texture=str(output), bytes=output.stat().st_size)
 
 
 def read(
     image: Annotated[Path, typer.Argument(help="An image, a PDF, or a texture that was read.")],
-    reader: ReaderName = None,
-    page: PageNumber = None,
+    reader: terminal.ReaderName = None,
+    page: terminal.PageNumber = None,
     plain: Annotated[bool, typer.Option("--plain", help="Print the lines and nothing else.")] = False,
 ) -> None:
     """Read what is written in an image: lines with their boxes. A PDF's own text is taken as it is."""
@@ -116,7 +100,7 @@ def read(
         picture, layer = open_source(image, page)
         rgb, words = picture.rgb, None if layer is None or layer.scanned else layer.words
     if words is None or reader is not None:
-        with waiting(f"reading {image}"):
+        with terminal.waiting(f"reading {image}"):
             words = read_words(rgb, reader or "auto")
     seconds = time.perf_counter() - start
     rows = [
@@ -126,19 +110,19 @@ def read(
     if plain:
         typer.echo(words.text)
     elif rows:
-        print_table(title, ("line", "confidence", "y0 x0 y1 x1"), rows)
+        terminal.print_table(title, ("line", "confidence", "y0 x0 y1 x1"), rows)
     else:
         typer.echo(f"{title}\nnothing is written there, as far as {words.reader} can see")
     lines = [
         {
             "text": line.text,
             "confidence": round(line.confidence, 4),
-            "box": round_box(line.box),
-            "words": [[words[i].text, round_box(words[i].box)] for i in line.words],
+            "box": terminal.round_box(line.box),
+            "words": [[words[i].text, terminal.round_box(words[i].box)] for i in line.words],
         }
         for line in words.lines
     ]
-    print_json(
+    terminal.print_json(
         image=str(image), size=list(rgb.shape[:2]), reader=words.reader, turned=words.turned,
         seconds=round(seconds, 3), words=len(words), lines=lines,
     )  # fmt: skip
@@ -146,8 +130,8 @@ def read(
 
 def channels(
     image: Annotated[Path, typer.Argument(help="An image or a texture file.")],
-    encoder: EncoderName = None,
-    out: Out = Path("foveate-out"),
+    encoder: terminal.EncoderName = None,
+    out: terminal.Out = Path("foveate-out"),
     names: ChannelNames = "all",
 ) -> None:
     """Draw all channels of an image on one sheet, each from its lowest to its highest value (docs/channels.md)."""
@@ -159,14 +143,14 @@ def channels(
         texture, seconds = load_or_encode(image, encoder, channels=names)
     make_folder(out)
     path = out / f"{Path(texture.name).stem}--channels.png"
-    write_picture(path, channel_sheet(texture))
+    terminal.write_picture(path, channel_sheet(texture))
     every = (*FULL40.names, *(name for name in texture.built if name not in FULL40.names))
     rows = [_row(texture, name) for name in every if not name.startswith(EMBEDDING)]
     number = sum(name.startswith(EMBEDDING) for name in every)
     rows.append((f"{EMBEDDING}0 .. {number - 1}", *_row(texture, f"{EMBEDDING}0")[1:]))
-    print_table(str(image), ("channel", "native size", "values", "how"), rows)
-    print_files("sheet", [str(path)])
-    print_json(image=str(image), png=str(path), built=list(texture.built), encode_seconds=round(seconds, 4))
+    terminal.print_table(str(image), ("channel", "native size", "values", "how"), rows)
+    terminal.print_files("sheet", [str(path)])
+    terminal.print_json(image=str(image), png=str(path), built=list(texture.built), encode_seconds=round(seconds, 4))
 
 
 def _row(texture: Texture, name: str) -> tuple[str, ...]:
@@ -183,7 +167,7 @@ def hints_aside() -> AbstractContextManager[list[str]]:
     """Hints at images much larger than what the encoder sees."""
     from foveate.core.errors import ResolutionHint
 
-    return warnings_aside(ResolutionHint)
+    return terminal.warnings_aside(ResolutionHint)
 
 
 def print_hints(hints: list[str], *more: str) -> None:
@@ -214,10 +198,10 @@ def load_or_encode(
         texture = remember_preset(Texture.load(path), preset)
         read = reads(read, preset) and (read or True)
         if read:
-            with waiting(f"reading {path}"):
+            with terminal.waiting(f"reading {path}"):
                 texture = texture.read("auto" if read is True else read)
         return texture, time.perf_counter() - start
-    with waiting(f"{'encoding and reading' if reads(read, preset) else 'encoding'} {path}", encoder):
+    with terminal.waiting(f"{'encoding and reading' if reads(read, preset) else 'encoding'} {path}", encoder):
         return _encode_timed(
             path, page, encoder, preset=preset, long_side=long_side, channels=_split(channels), read=read
         )
@@ -282,7 +266,8 @@ def describe_texture(image: Path, texture: Texture, seconds: float) -> dict[str,
 
 def describe_words(words: Words) -> str:
     turned = f"; the page had to be turned by {words.turned} degrees" if words.turned else ""
-    return f"{format_count(len(words), 'word')} in {format_count(len(words.lines), 'line')}, {words.reader}{turned}"
+    count = terminal.format_count
+    return f"{count(len(words), 'word')} in {count(len(words.lines), 'line')}, {words.reader}{turned}"
 
 
 def _split(channels: str | None) -> Any:

@@ -7,22 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from foveate.cli.terminal import (
-    Address,
-    EncoderName,
-    EngineName,
-    Gpus,
-    LongSide,
-    ReaderName,
-    Where,
-    Workers,
-    counting,
-    format_count,
-    make_engine,
-    print_json,
-    print_table,
-    use_one_thread,
-)
+from foveate.cli import terminal
 from foveate.core.options import ENCODE, STREAM
 
 SHOWN = 10  # bad images in the table; the JSON has all
@@ -36,14 +21,14 @@ def index(
     output: Annotated[
         Path, typer.Option("-o", "--out", "--output", help="The store: a folder, photos.fov for example.")
     ],
-    encoder: EncoderName = None,
-    workers: Workers = None,
+    encoder: terminal.EncoderName = None,
+    workers: terminal.Workers = None,
     rank: Annotated[int | None, typer.Option(help=STREAM["rank"].help)] = None,
     shared: Annotated[bool, typer.Option("--shared", help="One basis for the cells of all images, rank 64.")] = False,
     basis: Annotated[
         Path | None, typer.Option(help="From 'foveate basis fit', for the cells of all images [default: each its own].")
     ] = None,
-    long_side: LongSide = None,
+    long_side: terminal.LongSide = None,
     shard: Annotated[
         str | None,
         typer.Option(metavar="I/N", help="Only the I-th of N parts, 0/N to N-1/N; 'foveate store merge' joins them."),
@@ -60,14 +45,14 @@ def index(
             "their words, these are read; one that is read goes on so without this option.",
         ),
     ] = False,
-    reader: ReaderName = None,
-    engine: EngineName = "local",
-    gpus: Gpus = 0.0,
-    address: Address = None,
-    device: Where = None,
+    reader: terminal.ReaderName = None,
+    engine: terminal.EngineName = "local",
+    gpus: terminal.Gpus = 0.0,
+    address: terminal.Address = None,
+    device: terminal.Where = None,
 ) -> None:
     """Index images, once: afterwards 'foveate search' finds things in them."""
-    use_one_thread()
+    terminal.use_one_thread()
     from foveate.store import Store
 
     cells: Any = "shared" if shared else None
@@ -78,10 +63,10 @@ def index(
 
         cells = FittedBasis.load(basis).basis(rank)
     known = Store(output, encoder=encoder, basis=cells, rank=rank, long_side=long_side)
-    several, by = make_engine(engine, workers, gpus, address)
+    several, by = terminal.make_engine(engine, workers, gpus, address)
     elsewhere = None if engine == "local" else by  # here, a file whose content is known is not encoded
     reads = read or reader is not None or bool(known.identity and known.identity.reader)
-    with counting("reading and indexing" if reads else "indexing") as progress:
+    with terminal.counting("reading and indexing" if reads else "indexing") as progress:
         try:
             added = known.add(
                 images, workers=several, part=shard, like=like, engine=elsewhere,
@@ -96,19 +81,20 @@ def index(
     if added.bad:
         rows = [(path, why) for path, why in added.bad[:SHOWN]]
         more = f", {len(added.bad) - SHOWN} more with --json" if len(added.bad) > SHOWN else ""
-        print_table(f"left out: {format_count(len(added.bad), 'file')}{more}", ("file", "why"), rows)
+        terminal.print_table(f"left out: {terminal.format_count(len(added.bad), 'file')}{more}", ("file", "why"), rows)
+    count = terminal.format_count
     under = "" if stats["names"] == stats["images"] else f" under {stats['names']} names"
     rate = f" in {added.seconds:.1f} s, {added.added / max(added.seconds, 1e-3):.1f} images a second"
     facts = [
-        ("added", format_count(added.added, "image") + (rate if added.added else "")),
+        ("added", count(added.added, "image") + (rate if added.added else "")),
         *([("read", f"{added.read}; {stats['read']} of the store's images, by {stats['reader']}")] if reads else []),
-        *([("already there", format_count(added.known, "file"))] if added.known else []),
-        *([("copies", f"{format_count(added.linked, 'file')} of the same content as others")] if added.linked else []),
-        ("in the store", f"{format_count(stats['images'], 'image')}{under}, {stats['bytes'] / 1e6:.1f} MB"),
+        *([("already there", count(added.known, "file"))] if added.known else []),
+        *([("copies", f"{count(added.linked, 'file')} of the same content as others")] if added.linked else []),
+        ("in the store", f"{count(stats['images'], 'image')}{under}, {stats['bytes'] / 1e6:.1f} MB"),
         ("an image takes", f"{stats['bytes_an_image'] / 1e3:.0f} KB on average, {stats['cells_an_image']} cells"),
     ]
-    print_table(str(output), ("what", "value"), facts)
-    print_json(
+    terminal.print_table(str(output), ("what", "value"), facts)
+    terminal.print_json(
         store=str(output), added=added.added, newly_read=added.read, linked=added.linked, known=added.known,
         bad=[{"path": path, "why": why} for path, why in added.bad], seconds=round(added.seconds, 3),
         **{name: value for name, value in stats.items() if name != "store"},

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from foveate.cli import terminal
 from foveate.cli.encode import (
     TEXTURE,
     describe_texture,
@@ -17,29 +18,6 @@ from foveate.cli.encode import (
     load_or_encode,
     print_hints,
     who_reads,
-)
-from foveate.cli.terminal import (
-    PHOTOS,
-    Budget,
-    EncoderName,
-    Floor,
-    LongSideOrNative,
-    Out,
-    PageNumber,
-    PresetOption,
-    Questions,
-    ReaderName,
-    ReadFlag,
-    add_unknown,
-    format_confidence,
-    make_slug,
-    print_files,
-    print_json,
-    print_table,
-    refuse_files,
-    round_box,
-    write_picture,
-    write_result,
 )
 
 if TYPE_CHECKING:
@@ -66,26 +44,26 @@ def look(
     image: Annotated[
         Path, typer.Argument(help="An image, a PDF, or a texture written by 'foveate encode' (.safetensors).")
     ],
-    query: Questions,
-    budget: Budget = "auto",
-    encoder: EncoderName = None,
-    out: Out = Path("foveate-out"),
-    floor: Floor = None,
-    long_side: LongSideOrNative = None,
-    read: ReadFlag = None,
-    reader: ReaderName = None,
-    page: PageNumber = None,
+    query: terminal.Questions,
+    budget: terminal.Budget = "auto",
+    encoder: terminal.EncoderName = None,
+    out: terminal.Out = Path("foveate-out"),
+    floor: terminal.Floor = None,
+    long_side: terminal.LongSideOrNative = None,
+    read: terminal.ReadFlag = None,
+    reader: terminal.ReaderName = None,
+    page: terminal.PageNumber = None,
     picture: Pictures = None,
-    preset: PresetOption = None,
+    preset: terminal.PresetOption = None,
 ) -> None:
     """Ask an image questions: a heat map, boxes and K kept cells for each (docs/pictures.md)."""
-    refuse_files(image, query)
+    terminal.refuse_files(image, query)
     reading = who_reads(read, reader)
     record, _ = _look_at(image, query, budget, out, encoder, floor, long_side, reading, page, picture or (), preset)
-    print_json(**record)
+    terminal.print_json(**record)
 
 
-def demo(out: Out = Path("demo"), budget: Budget = "auto") -> None:
+def demo(out: terminal.Out = Path("demo"), budget: terminal.Budget = "auto") -> None:
     """Ask two bundled photographs, offline: a thing, parts, stuff, a word that is written there, and a thing that is
     not there. One page of all of it (demo.png), and a picture of each question."""
     from importlib.util import find_spec
@@ -93,14 +71,16 @@ def demo(out: Out = Path("demo"), budget: Budget = "auto") -> None:
     from foveate.viz import overview
 
     reads = find_spec("rapidocr") is not None
-    looked = [_look_at(PHOTOS / name, queries, budget, out, read=reads, preset="static") for name, queries in DEMO]
+    photos = [(terminal.PHOTOS / name, queries) for name, queries in DEMO]
+    looked = [_look_at(photo, queries, budget, out, read=reads, preset="static") for photo, queries in photos]
     records, asked = [record for record, _ in looked], [relevances for _, relevances in looked]
     rows = [(texture, some) for some in asked if (texture := some[0].texture) is not None]
     path, count = out / "demo.png", sum(map(len, asked))
     note = "" if reads else WITHOUT_READER
-    write_picture(path, overview(rows, title=f"Two photographs, each encoded once; {count} questions", note=note))
-    print_files("all on one page", [str(path)])
-    print_json(demo=records, page=str(path))
+    title = f"Two photographs, each encoded once; {count} questions"
+    terminal.write_picture(path, overview(rows, title=title, note=note))
+    terminal.print_files("all on one page", [str(path)])
+    terminal.print_json(demo=records, page=str(path))
 
 
 def _look_at(
@@ -134,7 +114,8 @@ def _look_at(
     records = [_write(texture, *result, out, str(image.absolute())) for result in results]
     said = [_words_found(relevance) for relevance, *_ in results]
     rows = [
-        (r["query"], _looked_for(r), *([words] if any(said) else []), format_confidence(r["confidence"], r["detected"]),
+        (r["query"], _looked_for(r), *([words] if any(said) else []),
+         terminal.format_confidence(r["confidence"], r["detected"]),
          " ".join(f"{side:.0f}" for box in r["boxes"][:1] for side in box), str(r["budget"]),
          f"{r['score_seconds'] * 1e3:.1f} ms")
         for r, words in zip(records, said, strict=True)
@@ -146,14 +127,14 @@ def _look_at(
     if texture.words is not None:
         title += f", {describe_words(texture.words)}"
     words = ["words found"] if any(said) else []
-    print_table(title, ("query", "looks for", *words, "confidence", "box y0 x0 y1 x1", "kept", "time"), rows)
-    print_files("pictures", [record["png"] for record in records])
+    terminal.print_table(title, ("query", "looks for", *words, "confidence", "box y0 x0 y1 x1", "kept", "time"), rows)
+    terminal.print_files("pictures", [record["png"] for record in records])
     print_hints(hints, *([] if read is False else _unread(texture, queries, image)))
     return describe_texture(image, texture, seconds) | {"queries": records}, [relevance for relevance, *_ in results]
 
 
 def _looked_for(record: dict[str, Any]) -> str:
-    phrases = add_unknown(" + ".join(record["phrases"]), record["unknown"])
+    phrases = terminal.add_unknown(" + ".join(record["phrases"]), record["unknown"])
     return phrases + "".join(f", not {phrase}" for phrase in record["ignored"])
 
 
@@ -188,11 +169,11 @@ def _write(
         "indices": kept.indices.tolist(),
         "confidence": round(relevance.confidence, 4),
         "detected": relevance.detected,
-        "boxes": [round_box(box) for box in relevance.boxes()],
+        "boxes": [terminal.round_box(box) for box in relevance.boxes()],
         "score_seconds": round(seconds, 6),
     }
-    return write_result(
-        out / f"{Path(texture.name).stem}--{make_slug(relevance.query)}",
+    return terminal.write_result(
+        out / f"{Path(texture.name).stem}--{terminal.make_slug(relevance.query)}",
         {"source": source, "query": relevance.query, "budget": len(kept), "preset": relevance.preset},
         record,
         picture,

@@ -8,22 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from foveate.cli import terminal
 from foveate.cli.store import StorePath, open_store
-from foveate.cli.terminal import (
-    EncoderName,
-    Out,
-    add_unknown,
-    format_confidence,
-    make_slug,
-    print_files,
-    print_json,
-    print_table,
-    refuse_files,
-    round_box,
-    waiting,
-    warnings_aside,
-    write_picture,
-)
 
 if TYPE_CHECKING:
     from foveate.store import Store
@@ -42,8 +28,8 @@ def search(
         ),
     ],
     count: Annotated[int, typer.Option("--count", "-k", help="Images at most.")] = 12,
-    encoder: EncoderName = None,
-    out: Out = Path("foveate-out"),
+    encoder: terminal.EncoderName = None,
+    out: terminal.Out = Path("foveate-out"),
     no_sheet: Annotated[bool, typer.Option("--no-sheet", help="No pictures.")] = False,
     exact: Annotated[bool, typer.Option("--exact", help="Scan all images, also after 'foveate store ann'.")] = False,
 ) -> None:
@@ -51,9 +37,10 @@ def search(
     from foveate.core.errors import ReadingWarning
     from foveate.core.files import make_folder
 
-    refuse_files(path, query, "store", 'foveate index FOLDER -o photos.fov, then foveate search photos.fov "a dog"')
+    example = 'foveate index FOLDER -o photos.fov, then foveate search photos.fov "a dog"'
+    terminal.refuse_files(path, query, "store", example)
     known = open_store(path, encoder)
-    with waiting("searching", encoder), warnings_aside(ReadingWarning) as notes:
+    with terminal.waiting("searching", encoder), terminal.warnings_aside(ReadingWarning) as notes:
         known.search(query[0], 1, exact=exact)  # reads vectors and the encoder: not part of a search's time
         answers = [_timed(known, text, count, exact) for text in query]
         if not no_sheet:
@@ -63,7 +50,7 @@ def search(
         typer.echo(f"note: {note}", err=True)
     for record in records:
         _show(record)
-    print_json(store=str(path), images=len(known), notes=notes, queries=records)
+    terminal.print_json(store=str(path), images=len(known), notes=notes, queries=records)
 
 
 def _timed(known: Store, text: str, count: int, exact: bool) -> tuple[str, list[Hit], float]:
@@ -75,9 +62,9 @@ def _timed(known: Store, text: str, count: int, exact: bool) -> tuple[str, list[
 def _record(text: str, hits: list[Hit], seconds: float, out: Path | None) -> dict[str, Any]:
     from foveate.viz import search_sheet
 
-    sheet = None if out is None or not hits else out / f"search--{make_slug(text)}.png"
+    sheet = None if out is None or not hits else out / f"search--{terminal.make_slug(text)}.png"
     if sheet is not None:
-        write_picture(sheet, search_sheet(hits, text))
+        terminal.write_picture(sheet, search_sheet(hits, text))
     found = [
         {"path": hit.path, "name": hit.name, "score": round(hit.score, 4), "detected": hit.detected}
         | {"words": _words(hit)}
@@ -94,24 +81,24 @@ def _record(text: str, hits: list[Hit], seconds: float, out: Path | None) -> dic
 
 def _show(record: dict[str, Any]) -> None:
     rows = [
-        (str(place), format_confidence(hit["score"], hit["detected"], 3), hit["path"], _written(hit["words"]))
+        (str(place), terminal.format_confidence(hit["score"], hit["detected"], 3), hit["path"], _written(hit["words"]))
         for place, hit in enumerate(record["hits"], 1)
     ]
     columns = 4 if any(row[3] for row in rows) else 3
-    asked = add_unknown(f"“{record['query']}”", record["unknown"])
+    asked = terminal.add_unknown(f"“{record['query']}”", record["unknown"])
     title = f"{asked}  {record['seconds'] * 1e3:.0f} ms"
-    print_table(title, ("", "score", "image", "written there")[:columns], [row[:columns] for row in rows])
+    terminal.print_table(title, ("", "score", "image", "written there")[:columns], [row[:columns] for row in rows])
     if not rows:
         typer.echo("nothing: no image has that written")
     if record["sheet"]:
-        print_files("sheet", [record["sheet"]])
+        terminal.print_files("sheet", [record["sheet"]])
 
 
 def _words(hit: Hit) -> list[dict[str, Any]]:
     from foveate.core.errors import StoreDamagedError, StoreKeyError
 
     try:
-        return [{"text": word.text, "box": round_box(word.box)} for word in hit.words]
+        return [{"text": word.text, "box": terminal.round_box(word.box)} for word in hit.words]
     except (StoreKeyError, StoreDamagedError):  # removed or damaged since it was found
         return []
 

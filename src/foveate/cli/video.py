@@ -16,24 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foveate.cli.terminal import (
-    Budget,
-    EncoderName,
-    Floor,
-    LongSide,
-    PresetOption,
-    Questions,
-    ReaderName,
-    add_unknown,
-    counting,
-    format_count,
-    print_files,
-    print_json,
-    print_table,
-    refuse_files,
-    until_interrupted,
-    waiting,
-)
+from foveate.cli import terminal
 from foveate.core.options import PROPAGATION, STREAM
 
 if TYPE_CHECKING:
@@ -45,9 +28,9 @@ DRAWN_BEHIND = 2  # frames: each holds its picture
 
 def video(
     clip: Annotated[str, typer.Argument(help="A video file, or a folder of images.")],
-    query: Questions,
-    budget: Budget = "auto",
-    floor: Floor = None,
+    query: terminal.Questions,
+    budget: terminal.Budget = "auto",
+    floor: terminal.Floor = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -58,22 +41,22 @@ def video(
         ),
     ] = None,
     no_video: Annotated[bool, typer.Option("--no-video", help="Write the lines of JSON only.")] = False,
-    preset: PresetOption = None,
-    encoder: EncoderName = None,
+    preset: terminal.PresetOption = None,
+    encoder: terminal.EncoderName = None,
     every: Annotated[int, typer.Option(help="Frames from one keyframe to the next, at most; 1: encode all.")] = 12,
     blend: Annotated[float, typer.Option(help=PROPAGATION["blend"].help)] = 0.5,
     no_smoothing: Annotated[
         bool, typer.Option("--no-smoothing", help="Each frame's map and cells by themselves.")
     ] = False,
     size: Annotated[int | None, typer.Option(help="Read pictures scaled down to this long side, in pixels.")] = None,
-    long_side: LongSide = None,
+    long_side: terminal.LongSide = None,
     start: Annotated[float, typer.Option(help="Seconds to leave out at the beginning.")] = 0.0,
     frames: Annotated[int | None, typer.Option(help="Frames, at most.")] = None,
     rate: Annotated[float | None, typer.Option(help="Pictures a second of a folder of images [default: 24].")] = None,
     read: Annotated[
         bool, typer.Option("--read", help=STREAM["read"].about)
     ] = False,
-    reader: ReaderName = None,
+    reader: terminal.ReaderName = None,
     read_every: Annotated[float, typer.Option(help=PROPAGATION["read_every"].help)] = 2.0,
 ) -> None:  # fmt: skip
     """Follow questions through a clip: an overlay video, lines of JSON."""
@@ -83,7 +66,7 @@ def video(
     from foveate.video import Propagation, Refresh, open_clip, stream
     from foveate.video.decode import import_pyav
 
-    refuse_files(clip, query, "clip", 'for f in *.mp4; do foveate video "$f" "a dog"')
+    terminal.refuse_files(clip, query, "clip", 'for f in *.mp4; do foveate video "$f" "a dog"')
     check_number("--start", start, 0, None)
     for name, value, usual in (("frames", frames, "all"), ("size", size, "the clip's own")):
         if value is not None:
@@ -95,7 +78,7 @@ def video(
         opened = before.enter_context(open_clip(clip, long_side=size, rate=rate))
         if not no_video:
             import_pyav("writing a video")  # better now than after the first frame
-        with waiting(f"reading {clip}", encoder):
+        with terminal.waiting(f"reading {clip}", encoder):
             follow = stream(
                 opened,
                 query[0] if len(query) == 1 else query,
@@ -111,10 +94,10 @@ def video(
         before.pop_all()
     left = None if opened.frames is None else max(1, opened.frames - round(start * (opened.rate or 24)))
     total = frames if left is None else min(left, frames or left)
-    with until_interrupted() as stopped, counting(Path(clip).name, total) as progress:
+    with terminal.until_interrupted() as stopped, terminal.counting(Path(clip).name, total) as progress:
         found = write_results(follow, lines, picture, most=frames, progress=progress, stopped=stopped)
     _print_summary(clip, found)
-    print_json(clip=clip, preset=preset, encoder=encoder or "nano", budget=budget, **found)
+    terminal.print_json(clip=clip, preset=preset, encoder=encoder or "nano", budget=budget, **found)
     if found["interrupted"]:
         raise typer.Exit(130)
 
@@ -272,20 +255,20 @@ def make_record(frame: Frame) -> dict[str, Any]:
 
 def _print_summary(clip: str, found: dict[str, Any]) -> None:
     if found["skipped"]:
-        left_out = format_count(found["skipped"], "picture")
+        left_out = terminal.format_count(found["skipped"], "picture")
         typer.echo(f"warning: could not be decoded, and left out: {left_out}", err=True)
     count, (h, w) = found["frames"], found["grid"]
     rows = [
-        (add_unknown(r["query"], r["unknown"]), f"{r['found']:.2f}", f"{r['detected_frames']} of {count}",
+        (terminal.add_unknown(r["query"], r["unknown"]), f"{r['found']:.2f}", f"{r['detected_frames']} of {count}",
          f"{r['kept'] / count:.0f}", f"{r['sent'] / count:.1f}")
         for r in found["queries"]
     ]  # fmt: skip
     state = "interrupted after " if found["interrupted"] else ""
-    title = f"{clip}  {state}{format_count(count, 'frame')}, {h} x {w} cells"
-    print_table(title, ("query", "confidence", "frames detected in", "kept a frame", "new a frame"), rows)
-    kinds = f"{format_count(found['keyframes'], 'keyframe')} of {found['keyframe_ms']:.0f} ms"
+    title = f"{clip}  {state}{terminal.format_count(count, 'frame')}, {h} x {w} cells"
+    terminal.print_table(title, ("query", "confidence", "frames detected in", "kept a frame", "new a frame"), rows)
+    kinds = f"{terminal.format_count(found['keyframes'], 'keyframe')} of {found['keyframe_ms']:.0f} ms"
     if found["propagated_ms"] is not None:
         kinds += f", {count - found['keyframes']} propagated of {found['propagated_ms']:.1f} ms"
     drawing = "all included" if found["video"] else "no video drawn"
     typer.echo(f"{kinds}; {found['frames_per_second']:.1f} frames a second, {drawing}")
-    print_files("files", [path for path in (found["video"], found["jsonl"]) if path is not None])
+    terminal.print_files("files", [path for path in (found["video"], found["jsonl"]) if path is not None])

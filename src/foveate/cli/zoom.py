@@ -8,32 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
-from foveate.cli.terminal import (
-    EncoderName,
-    Out,
-    Questions,
-    counting,
-    make_slug,
-    print_files,
-    print_json,
-    print_table,
-    refuse_files,
-    round_box,
-    waiting,
-    write_result,
-)
+from foveate.cli import terminal
 
 
 def zoom(
     image: Annotated[Path, typer.Argument(help="A large image: tiled TIFF, JPEG, PNG, ...")],
-    query: Questions,
+    query: terminal.Questions,
     share: Annotated[
         float,
         typer.Option(help="Parts that a question may encode, as a share of the tiles, 0 to 1; 1: until it is found."),
     ] = 0.3,
     sure: Annotated[float, typer.Option(help="Confidence from which it counts as found, 0.01 to 1.")] = 0.5,
-    encoder: EncoderName = None,
-    out: Out = Path("foveate-out"),
+    encoder: terminal.EncoderName = None,
+    out: terminal.Out = Path("foveate-out"),
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -52,14 +39,14 @@ def zoom(
     from foveate.tiles.file import check_folder, is_scene, load, save
     from foveate.tiles.search import LEAST_SURE, survey
 
-    refuse_files(image, query)
+    terminal.refuse_files(image, query)
     check_number("share", share)
     check_number("sure", sure, LEAST_SURE)
     start = time.perf_counter()
     known = folder if folder is not None and is_scene(folder) else None
     if folder is not None:
         make_folder(check_folder(folder))  # better now than after the work
-    with waiting(f"surveying {image}" if known is None else f"reading {known}", encoder):
+    with terminal.waiting(f"surveying {image}" if known is None else f"reading {known}", encoder):
         scene = survey(image, encoder=encoder or "nano") if known is None else load(known, image, encoder=encoder)
     seconds = time.perf_counter() - start
     asked = match_encoder(scene.overview.encoder, None if scene.encoder == "nano" else scene.encoder)
@@ -81,9 +68,9 @@ def zoom(
     ]  # fmt: skip
     height, width = scene.raster.size
     title = f"{image}  {height} x {width} px, {'surveyed' if known is None else 'read'} in {seconds:.1f} s"
-    print_table(title, ("query", "answer", "where", "encoded, of tiles", "time"), rows)
-    print_files("pictures", [record["png"] for record in records])
-    print_json(
+    terminal.print_table(title, ("query", "answer", "where", "encoded, of tiles", "time"), rows)
+    terminal.print_files("pictures", [record["png"] for record in records])
+    terminal.print_json(
         image=str(image),
         size=[height, width],
         survey_seconds=round(seconds, 3),
@@ -106,7 +93,7 @@ def _look_closer(scene: Any, query: str, share: float, sure: float, out: Path, i
     from foveate.viz import look_page
 
     tiles = scene.counts[0] * scene.counts[1]
-    with counting(f"looking for {query}", max(1, int(tiles * share))) as progress:
+    with terminal.counting(f"looking for {query}", max(1, int(tiles * share))) as progress:
         found = look(scene, query, share=None if share == 1 else share, sure=sure, progress=lambda n, _: progress(n))
     scene = found.scene
     record = {
@@ -114,7 +101,7 @@ def _look_closer(scene: Any, query: str, share: float, sure: float, out: Path, i
         "confidence": round(found.relevance.confidence, 4),
         "detected": found.detected,
         "sure": sure,
-        "peak": round_box(found.peak),
+        "peak": terminal.round_box(found.peak),
         "looked": [list(box) for box in found.boxes],
         "encoded": found.encoded,
         "tiles": tiles,
@@ -122,6 +109,6 @@ def _look_closer(scene: Any, query: str, share: float, sure: float, out: Path, i
         "exhausted": found.exhausted,
         "seconds": round(found.seconds, 3),
     }
-    path = out / f"{Path(scene.raster.name).stem}--{make_slug(query)}--zoom"
+    path = out / f"{Path(scene.raster.name).stem}--{terminal.make_slug(query)}--zoom"
     identity = {"source": str(image.absolute()), "query": query}
-    return scene, write_result(path, identity, record, look_page(found))
+    return scene, terminal.write_result(path, identity, record, look_page(found))

@@ -9,20 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from foveate.cli.terminal import (
-    Device,
-    Dtype,
-    EncoderName,
-    LongSide,
-    Program,
-    counting,
-    print_json,
-    print_table,
-    read_lines,
-    write_picture,
-)
+from foveate.cli import terminal
 
-evaluate = Program(help="Measure how good it is, on your own data.")
+evaluate = terminal.Program(help="Measure how good it is, on your own data.")
 CocoData = Annotated[Path, typer.Option("--data", help="Folder with annotations.json (COCO) and its images.")]
 Images = Annotated[
     list[Path], typer.Option("--data", help="A folder of images, all the way down, or an image; again for more.")
@@ -38,9 +27,9 @@ Repeats = Annotated[int, typer.Option(help="Measurements of each number.")]
 @evaluate.command("relevance", epilog="Example:  foveate evaluate relevance --data FOLDER")
 def evaluate_relevance(
     data: CocoData,
-    encoder: EncoderName = None,
+    encoder: terminal.EncoderName = None,
     limit: Limit = 100_000,
-    long_side: LongSide = None,
+    long_side: terminal.LongSide = None,
     half: Annotated[
         str | None,
         typer.Option(help="A or B: one half of the images, by their names. Tune on one, report the other."),
@@ -64,12 +53,12 @@ def evaluate_relevance(
     folder = read_folder(data).half(half)
     name = encoder or "nano"
     make_folder(out)  # before the minutes of work; and every result is written before anything is printed
-    with counting("relevance", min(limit, len(folder.images))) as progress:
+    with terminal.counting("relevance", min(limit, len(folder.images))) as progress:
         report, pairs = measure(folder, name, limit, long_side, progress, read=read)
     report["half"] = half
     write_whole(out / "pairs.jsonl", "".join(json.dumps(pair.record()) + "\n" for pair in pairs).encode())
     write_whole(out / "report.json", json.dumps(report, indent=1).encode())
-    write_picture(out / "curve.png", curve(report))
+    terminal.write_picture(out / "curve.png", curve(report))
 
     metrics = [each.replace("_", " at ") + (" %" if "_" in each else "") for each in Agreement._fields]
     kept = ("IoU, as many cells", "recall in 10 %", "precision in 10 %")
@@ -85,12 +74,12 @@ def evaluate_relevance(
         f"{presence['detected_when_there']} of the things that are there and {presence['detected_when_not']} of the "
         f"others\n\neach thing in each image: {out / 'pairs.jsonl'}; foveate look IMAGE '\"THING\"' draws one"
     )
-    print_json(**report)
+    terminal.print_json(**report)
 
 
 @evaluate.command("compression", epilog="Example:  foveate evaluate compression --data FOLDER")
 def evaluate_compression(
-    data: CocoData, encoder: EncoderName = None, limit: Limit = 128, long_side: LongSide = None
+    data: CocoData, encoder: terminal.EncoderName = None, limit: Limit = 128, long_side: terminal.LongSide = None
 ) -> None:
     """What do fewer numbers a cell cost?
 
@@ -100,10 +89,10 @@ def evaluate_compression(
     from foveate.cli.evaluate.compression import COLUMNS, measure
 
     folder = read_folder(data)
-    with counting("compression", min(limit, len(folder.images))) as progress:
+    with terminal.counting("compression", min(limit, len(folder.images))) as progress:
         report = measure(folder, encoder or "nano", limit, long_side, progress)
     print_rows(report, COLUMNS)
-    print_json(**report)
+    terminal.print_json(**report)
 
 
 @evaluate.command("search", epilog="Example:  foveate evaluate search --data photos")
@@ -113,11 +102,11 @@ def evaluate_search(
         Path | None, typer.Option(help="Your own questions, a line each [default: nouns, see --questions].")
     ] = None,
     questions: Annotated[int, typer.Option(help="Without --queries: so many nouns, evenly from the 1,585.")] = 100,
-    encoder: EncoderName = None,
+    encoder: terminal.EncoderName = None,
     limit: Annotated[
         int | None, typer.Option(help="Images at most, evenly from all [default: all]; fewer are easier to search.")
     ] = None,
-    long_side: LongSide = None,
+    long_side: terminal.LongSide = None,
 ) -> None:
     """Does a search find the best images?
 
@@ -125,16 +114,16 @@ def evaluate_search(
     """
     from foveate.cli.evaluate.search import COLUMNS, choose_images, measure, usual_questions
 
-    texts = usual_questions(questions) if queries is None else read_lines(queries)
+    texts = usual_questions(questions) if queries is None else terminal.read_lines(queries)
     sources = choose_images(data, limit)
-    with counting("search", len(sources)) as progress:
+    with terminal.counting("search", len(sources)) as progress:
         report = measure(sources, encoder or "nano", texts, long_side, progress)
     print_rows(report, COLUMNS)
     for path, why in report["bad"]:
         typer.echo(f"{path}: {why}", err=True)
     if report["ann"] is None:
         typer.echo("\nStore.build_ann was not tried: it needs faiss (pip install 'foveate[faiss]').")
-    print_json(**report)
+    terminal.print_json(**report)
 
 
 @evaluate.command("vlm", epilog="Example:  foveate evaluate vlm --data photo.jpg --model FOLDER")
@@ -148,8 +137,8 @@ def evaluate_vlm(
     new: New = 16,
     repeats: Repeats = 5,
     read: Annotated[bool, typer.Option("--read", help="Read the images first: questions look at words, too.")] = False,
-    dtype: Dtype = "auto",
-    device: Device = "auto",
+    dtype: terminal.Dtype = "auto",
+    device: terminal.Device = "auto",
 ) -> None:
     """Is a model faster with fewer tokens?
 
@@ -163,7 +152,7 @@ def evaluate_vlm(
     plan = make_plan(budgets, modes, batch, new, repeats, read)
     pictures = [load_image(source.path) for source in choose_images(data, limit)]
     vlm = load(model, dtype=dtype, device=device)
-    with counting("vlm", len(pictures) * plan.repeats) as progress:
+    with terminal.counting("vlm", len(pictures) * plan.repeats) as progress:
         report = measure(vlm, pictures, plan, progress)
     print_rows(report, report["columns"])
     for note in report["notes"]:
@@ -173,9 +162,9 @@ def evaluate_vlm(
         "image, once; with sparse, of the kept cells, for each question, and a part of 'whole'. New image: with all\n"
         "that 'see' does, its texture too; stock: with its processor."
     )
-    print_json(model=model, data=[str(path) for path in data], **report)
+    terminal.print_json(model=model, data=[str(path) for path in data], **report)
 
 
 def print_rows(report: dict[str, Any], columns: Iterable[str], rows: str = "rows", title: str = "") -> None:
     """A table of a report: its rows have "cells"."""
-    print_table(title or report["title"], tuple(columns), [tuple(row["cells"]) for row in report[rows]])
+    terminal.print_table(title or report["title"], tuple(columns), [tuple(row["cells"]) for row in report[rows]])
