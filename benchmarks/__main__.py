@@ -11,7 +11,8 @@ from benchmarks import suite
 from benchmarks.common import WHAT, circumstances, print_json, show
 from foveate.cli.main import run
 
-# Each is the function `measure` of a file, or in FUNCTIONS; by what they ask.
+# Each is a file, or a function of FUNCTIONS; by what they ask. A file has `measure(options) -> report`, or `command`,
+# which prints by itself.
 BENCHMARKS = (
     # The whole, and what reads it
     "compare",
@@ -59,11 +60,9 @@ BENCHMARKS = (
     "chat",
     "view",
 )
-FUNCTIONS = {
+FUNCTIONS = {  # file.function, where it is not a file's `measure`
     "channels": "query.measure_channels",
     "chat": "vlm.chat",
-    "claims": "claims.command",
-    "compare": "compare.command",
     "failures": "open.failures",
     "fusion": "maps.measure_fusion",
     "refine": "maps.measure_refine",
@@ -111,9 +110,9 @@ def printed(measure: Callable[..., dict[str, Any]]) -> Callable[..., None]:
 
 app.command("all")(suite.command)
 for name in BENCHMARKS:
-    module, _, function = FUNCTIONS.get(name, f"{name}.measure").partition(".")
-    found = getattr(import_module(f"benchmarks.{module}"), function)
-    app.command(name)(found if function == "command" else printed(found))
+    file, _, function = FUNCTIONS.get(name, name).partition(".")
+    module = import_module(f"benchmarks.{file}")
+    app.command(name)(getattr(module, "command", None) or printed(getattr(module, function or "measure")))
 
 if __name__ == "__main__":
     run(app)

@@ -116,7 +116,10 @@ def failures(
         seen = ", ".join(nano.space.names[i] for i in best)
         rows.append([one.thing, one.image, f"{one.share:.1%}", precision, f"{one.confidence:.2f}", seen])
     head = ("question", "photograph", "share of it", "precision", "confidence", "what nano sees at the map's peak")
-    return {"failures": rows, "after": [f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows)]}
+    return {
+        "failures": rows,
+        "after": [f"|{'---|' * len(head)}" if row is None else f"| {' | '.join(row)} |" for row in (head, None, *rows)],
+    }
 
 
 def ask(questions: Questions, encoder: str, limit: int | None = None) -> list[Asked]:

@@ -7,6 +7,7 @@ Unset: files whose extras are missing are left out.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import signal
@@ -26,6 +27,8 @@ from hypothesis import HealthCheck, settings
 import foveate
 from foveate import Texture
 from foveate.core.errors import MissingExtraError
+from foveate.encoders.nano import NanoEncoder
+from foveate.encoders.protocol import DenseFeatures
 
 # Deadlines are times, and a time on a shared machine means nothing. Examples are the same in every run.
 settings.register_profile("foveate", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -117,6 +120,23 @@ def _imports(path: Path) -> frozenset[str]:
         inside = name.split(".")[0] in ("tests", "benchmarks") and helper.exists() and helper != path
         found |= _imports(helper) if inside else {name.split(".")[0]}
     return frozenset(found)
+
+
+@pytest.fixture(scope="module")
+def seen_once() -> Iterator[None]:
+    """While a file's tests run, nano keeps the features of each picture: theirs are few, and they encode them often."""
+    encode_image, kept = NanoEncoder.encode_image, dict[object, DenseFeatures]()
+
+    def remember(self: NanoEncoder, rgb: np.ndarray, *, long_side: int | None = None) -> DenseFeatures:
+        key = self.folder, rgb.shape, hashlib.sha1(rgb.tobytes()).digest(), long_side
+        if key not in kept:
+            kept[key] = encode_image(self, rgb, long_side=long_side)
+            kept[key].features.flags.writeable = False
+        return kept[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NanoEncoder, "encode_image", remember)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ from foveate.texture.texture import EncoderStamp
 from foveate.viz.charts import basis_page
 from tests.conftest import PHOTOS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("seen_once")]
 
 NANO = load_encoder("nano")
 STAMP = EncoderStamp(NANO.name, NANO.revision, NANO.width)
