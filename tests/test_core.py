@@ -17,7 +17,7 @@ from foveate.cli.main import main
 from foveate.core import gone
 from foveate.core.checks import check_array, check_choice, check_int, check_number, check_pair, check_type
 from foveate.core.errors import BudgetError, ChannelError, OptionError
-from foveate.core.grid import reduce_plane, resize_map, sample_linear, sample_nearest
+from foveate.core.grid import reduce_plane, resize_map, sample_linear
 from foveate.core.layout import CHANNELS, FULL40, FULL56, LAYOUTS, Layout, channel_named, embedding_number
 
 sizes = st.integers(1, 23)
@@ -127,13 +127,6 @@ def test_mode_equals_its_definition(plane: np.ndarray, h: int, w: int, coarser: 
 
 
 # --- reading planes ---------------------------------------------------------------------------------------------------
-
-
-def test_nearest_and_linear_use_y_before_x() -> None:
-    plane = np.arange(6, dtype=np.float32).reshape(2, 3)
-    assert sample_nearest(plane, np.array([0.2]), np.array([2.9])).tolist() == [2]
-    assert sample_linear(plane, np.array([0.5]), np.array([2.5])).tolist() == [2]
-    assert sample_linear(plane, np.array([1.0]), np.array([2.5])).tolist() == [3.5]
 
 
 # --- channel names ----------------------------------------------------------------------------------------------------

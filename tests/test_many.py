@@ -276,6 +276,7 @@ def test_pythons_own_filter_shows_it_once_a_line(recwarn: pytest.WarningsRecorde
     assert len(recwarn) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["look", "encode", "channels"])
 def test_commands_speak_of_it_below_their_table(tmp_path: Path, command: str) -> None:
     file, out = str(tmp_path / "wide.png"), str(tmp_path / "out")

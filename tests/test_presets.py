@@ -135,6 +135,7 @@ def test_a_preset_of_another_version_is_said_and_can_be_passed_over(plain: Textu
     assert preset_of(newer, "gaze").name == "gaze"
 
 
+@pytest.mark.slow
 def test_commands_take_it_show_it_and_refuse_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 

@@ -229,8 +229,8 @@ def test_textures_and_relevances_that_do_not_belong(texture: Texture, wide: Text
             refine(replace(texture, encoder=stamp), "a dog")
 
 
-def test_a_scale_that_the_encoder_refuses(cake: Path) -> None:
-    texture = foveate.encode(cake, long_side=1024, channels="fast")
+def test_a_scale_that_the_encoder_refuses(small: Texture) -> None:
+    texture = replace(small, preprocessing={**small.preprocessing, "long_side": 1024})
     with pytest.raises(OptionError, match="scale=4") as caught:
         refine(texture, "a cake", scale=4, share=1)
     assert "smaller" in caught.value.fix

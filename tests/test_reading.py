@@ -6,11 +6,12 @@ import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import foveate
@@ -218,6 +219,7 @@ def test_a_turned_page_has_the_order_of_an_upright_one(turn: int) -> None:
     assert found.turned == (0, 270, 180, 90)[turn]
 
 
+@settings(max_examples=50)
 @given(st.lists(st.tuples(*[st.floats(-1e6, 1e6)] * 2, *[st.floats(0, 1e4)] * 2), max_size=30))
 def test_every_line_comes_once(corners: list[tuple[float, float, float, float]]) -> None:
     boxes = np.array([(y, x, y + h, x + w) for y, x, h, w in corners]).reshape(-1, 4)
@@ -242,18 +244,14 @@ def test_a_function_and_an_object_are_readers() -> None:
     assert read_words(SHEET, reads(("a", (0, 0, 5, 5)), ("b", (0, 0, 5, 5), 0.5))).texts == ("a", "b")
 
 
-class Named:
-    def __init__(self, name: Any) -> None:
-        self.name = name
-
-    def read(self, rgb: np.ndarray) -> list[Word]:
-        return []
+def named(name: Any) -> Any:
+    return SimpleNamespace(name=name, read=lambda rgb: [])
 
 
 @pytest.mark.parametrize(
     "reader",
     ["rapid", "", "tesseract:", "tesseract:../../etc", "tesseract:-l", "rapidocr:eng", "tesseract:eng\n", "auto ",
-     3, None, WordReader, object(), [], Word, Named(""), Named("a\x1b[2J"), Named(3)],
+     3, None, WordReader, object(), [], Word, named(""), named("a\x1b[2J"), named(3)],
 )  # fmt: skip
 def test_what_is_no_reader(reader: Any) -> None:
     with pytest.raises(OptionError, match=r"reader|languages"):

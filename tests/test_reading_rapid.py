@@ -26,11 +26,7 @@ from foveate.reading.rapid import (
     PIXELS,
     Letters,
     RapidReader,
-    certainty,
-    cut_tiles,
     find_turn,
-    is_sure,
-    merge,
 )
 from foveate.reading.readers import read_words
 from tests.conftest import PHOTOS
@@ -192,33 +188,8 @@ def test_a_long_strip_is_one_line_and_takes_little_memory() -> None:
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [(3000, 2400), (5000, 300), (200, 9000), (1300, 1300), (64, 64), (1, 10**6)])
-def test_tiles_cover_an_image_and_overlap(size: tuple[int, int]) -> None:
-    tiles = cut_tiles(*size)
-    covered = np.zeros((size[0] // 8 + 1, size[1] // 8 + 1), bool)
-    for y0, x0, y1, x1 in tiles:
-        assert 0 <= y0 < y1 <= size[0]
-        assert 0 <= x0 < x1 <= size[1]
-        assert (y1 - y0) * (x1 - x0) <= PIXELS * 1.001
-        covered[y0 // 8 : -(-y1 // 8) + 1, x0 // 8 : -(-x1 // 8) + 1] = True
-    assert covered.all()
-    rows = sorted({(y0, y1) for y0, _, y1, _ in tiles})
-    assert all(below[0] < above[1] - 100 for above, below in pairwise(rows))
-
-
 def quad(x0: float, y0: float, x1: float, y1: float) -> np.ndarray:
     return np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1]], np.float32)
-
-
-def test_halves_of_a_line_become_one_and_neighbours_stay_apart() -> None:
-    one = np.array([quad(0, 10, 100, 30), quad(0, 33, 100, 53)])
-    two = np.array([quad(80, 11, 200, 31), quad(150, 60, 200, 80)])
-    assert merge([one, two]).tolist() == [
-        quad(0, 10, 200, 31).tolist(), quad(0, 33, 100, 53).tolist(), quad(150, 60, 200, 80).tolist()
-    ]  # fmt: skip
-    assert len(merge([one, one])) == 2
-    assert len(merge([np.array([quad(10, 0, 30, 100)]), np.array([quad(11, 80, 31, 200)])])) == 1  # on end
-    assert merge([np.zeros((0, 4, 2), np.float32)]).shape == (0, 4, 2)
 
 
 # --- what RapidOCR may do ---------------------------------------------------------------------------------------------
@@ -259,14 +230,6 @@ def test_no_line_is_lost_beside_one_without_words(engines: SimpleNamespace, monk
     texts = iter(["one", "", "three"] * 3)
     monkeypatch.setattr(rapid, "read_crop", lambda crop: Letters.even(next(texts), 0.95))
     assert RapidReader().read(np.full((120, 300, 3), 255, np.uint8)).text == "one\nthree"
-
-
-def test_unsure_lines_are_left_out() -> None:
-    assert not is_sure(Letters.even("leaves", 0.4))
-    assert is_sure(Letters.even("leaves", 0.6))
-    assert not is_sure(Letters.even("I", 0.6))
-    assert not is_sure(Letters.even("", 1.0))
-    assert certainty(Letters("a b", np.arange(3) / 3, np.array([1.0, 0.0, 0.5]))) == 0.75
 
 
 def test_boxes_that_are_none(engines: SimpleNamespace) -> None:

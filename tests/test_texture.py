@@ -115,12 +115,6 @@ def test_the_token_table_reduces_each_channel_by_its_own_rule(texture: Texture) 
     assert np.allclose(coarse[:, 6], blocks["low_pass"].mean((1, 3)).ravel(), atol=1e-5)
 
 
-def test_a_layout_of_ones_own(texture: Texture) -> None:
-    mine = Layout("mine", ("saliency", "red"))
-    assert np.array_equal(texture.tokens(layout=mine), texture.tokens()[:, [8, 0]])
-    assert texture.dense(layout=mine).shape == (2, 640, 480)
-
-
 def test_mips_halve_by_each_channels_own_reduction(texture: Texture) -> None:
     for name, function in (("edge_on", np.max), ("edge_distance", np.min), ("low_pass", np.mean)):
         native, half = texture.mip(name, 0), texture.mip(name, 1)
@@ -176,7 +170,17 @@ WRONG: list[tuple[type[Exception], str, Callable[[Texture], Any]]] = [
     (ChannelError, "salience", lambda t: t.channel("salience")),
     (ChannelError, "salience", lambda t: t.sample([[1.0, 1.0]], ["salience"])),
     (OptionError, "level", lambda t: t.mip("red", -1)),
-    (OptionError, "level", lambda t: t.sample([[1.0, 1.0]], ["red"], level=float("nan"))),
+    *(
+        (OptionError, "level", lambda t, w=wrong: t.sample([[5.0, 5.0]], ["red"], level=w))
+        for wrong in ("high", [1, 2], [[1], [2, 3]], -1, float("nan"))
+    ),
+    *(
+        (OptionError, "footprint", lambda t, w=wrong: t.sample([[5.0, 5.0]], ["red"], footprint=w))
+        for wrong in (np.zeros((3, 3)), np.array([np.nan]))
+    ),
+    (OptionError, "cubic", lambda t: t.sample([[5.0, 5.0]], ["red"], filter_mode="cubic")),  # type: ignore[arg-type]
+    (OptionError, "mirror", lambda t: t.sample([[5.0, 5.0]], ["red"], boundary_mode="mirror")),  # type: ignore[arg-type]
+    (ChannelError, "perhaps full40", lambda t: t.dense(layout="ful40")),
     *((ChannelError, "no layout named", lambda t, w=wrong: t.tokens(layout=w)) for wrong in (["red"], 5, None)),
     *((ChannelError, "no layout named", lambda t, w=wrong: t.dense(w)) for wrong in (["red"], 5, {"a": 1})),
     *((ChannelError, "channel", lambda t, w=wrong: t.sample([[1.0, 1.0]], w)) for wrong in (5, None, [["red"]], [3])),
@@ -272,24 +276,6 @@ def test_ids_are_never_blended(texture: Texture) -> None:
     for level in (1, 2, 3):
         assert set(np.unique(marked.mip("cluster_id", level))) <= {0, 7, 49}
     assert set(marked.dense(Layout("ids", ("cluster_id",))).ravel()) == {0, 7, 49}
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"level": "high"},
-        {"level": [1, 2]},
-        {"level": [[1], [2, 3]]},
-        {"level": -1},
-        {"footprint": np.zeros((3, 3))},
-        {"footprint": np.array([np.nan])},
-        {"filter_mode": "cubic"},
-        {"boundary_mode": "mirror"},
-    ],
-)
-def test_unusable_sampling_arguments_say_so(texture: Texture, wrong: dict[str, object]) -> None:
-    with pytest.raises(OptionError):
-        texture.sample([[5.0, 5.0]], ["red"], **wrong)  # type: ignore[arg-type]
 
 
 # --- planes of one's own ----------------------------------------------------------------------------------------------
@@ -430,12 +416,6 @@ def test_the_length_of_the_flow_follows_from_its_parts(texture: Texture) -> None
     assert moved.sample([[5, 5]], ["flow_magnitude"])[0, 0] == pytest.approx(np.hypot(6, 4), abs=0.1)
     with pytest.raises(ChannelError, match="flow_magnitude"):
         texture.with_channel("flow_magnitude", down)
-
-
-def test_an_unknown_layout_lists_the_known_ones(texture: Texture) -> None:
-    with pytest.raises(ChannelError, match="part28") as caught:
-        texture.dense(layout="ful40")
-    assert "perhaps full40" in caught.value.expected
 
 
 def sobel(luma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -128,6 +128,7 @@ def run(*arguments: object) -> dict[str, object]:
     return said
 
 
+@pytest.mark.slow
 def test_index_search_and_store_commands(tmp_path: Path) -> None:
     photos, store = tmp_path / "photos", tmp_path / "photos.fov"
     photos.mkdir()
@@ -152,7 +153,7 @@ def test_index_search_and_store_commands(tmp_path: Path) -> None:
     assert run("store", "compact", store)["freed"] == 0
     parts = [tmp_path / f"part{i}.fov" for i in range(2)]
     for i, part in enumerate(parts):
-        run("index", *PHOTOS.glob("*.jpg"), "-o", part, "--shard", f"{i}/2", "--long-side", "256")
+        run("index", *PHOTOS.glob("*.jpg"), "-o", part, "--shard", f"{i}/2", "--long-side", "64")
     assert run("store", "merge", tmp_path / "all.fov", *parts)["images"] == said["images"]
     shard = next((store / "shards").iterdir())
     shard.write_bytes(shard.read_bytes()[:-10])

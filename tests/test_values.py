@@ -330,6 +330,7 @@ def test_what_is_no_value_has_no_picture() -> None:
         foveate.viz.picture_of("photo.jpg")
 
 
+@pytest.mark.slow
 def test_what_has_a_relevance_shows_it(broccoli: Path, tmp_path: Path) -> None:
     store = foveate.Store(tmp_path / "s.fov")
     store.add(broccoli)
@@ -367,6 +368,7 @@ def test_a_long_question_is_cut_and_stays_in_one_line(texture: Texture) -> None:
     assert "..." in text
 
 
+@pytest.mark.slow
 def test_large_images(broccoli: Path) -> None:
     look = tiles.look(tiles.survey(broccoli), "a child")
     assert len(repr(look)) < 200
