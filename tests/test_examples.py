@@ -7,25 +7,21 @@ import re
 import runpy
 import sys
 from pathlib import Path
-from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
-import transformers
 from PIL import Image
 
-from foveate.vlm.loader import without_video_processor
 from tests.conftest import PHOTOS
 from tests.vlm_folders import saved
-from tests.vlm_models import FAMILIES, pair
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 
 
-def test_there_is_one_for_each_family_for_video_for_pages_and_for_pictures() -> None:
-    names = {*FAMILIES, "video", "receipt", "pictures", "readme", "grids", "tiny_vlm", "gradio_app", "serve_cluster"}
+def test_every_example_is_in_the_list() -> None:
+    names = {"any_vlm", "video", "receipt", "pictures", "readme", "grids", "tiny_vlm", "gradio_app", "serve_cluster"}
     assert {path.stem for path in EXAMPLES.glob("[!_]*.py")} == names
     assert all(f"[{name}.py]({name}.py)" in (EXAMPLES / "README.md").read_text() for name in names)
 
@@ -99,36 +95,32 @@ def test_a_question_on_three_grids(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert np.abs(np.asarray(made["sheet"], float) - np.asarray(shown, float)).mean() < 5  # what the page shows
 
 
-@pytest.mark.parametrize("name", list(FAMILIES))
-def test_it_runs(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_any_model_from_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The stock AutoProcessor needs a package for videos in most families: here the class is read without it."""
-    kind = without_video_processor(getattr(transformers, type(pair(name)[1]).__name__))
-
-    def read(folder: str, **options: Any) -> Any:
-        return kind.from_pretrained(folder, **options)
-
-    monkeypatch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", str)
-    monkeypatch.setattr(transformers.AutoProcessor, "from_pretrained", read)
-    monkeypatch.setattr(sys, "argv", [name, "--model", str(saved(name, tmp_path)), "--budget", "9"])
-    made = runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
-    said = capsys.readouterr().out
-    assert type(made["model"]).__name__ in foveate_families()
-    assert said.count(" ->") >= 2
-    kept = [(int(a), int(b)) for a, b in re.findall(r"(\d+) of (\d+) visual tokens", said)]
-    assert kept[0][0] >= 9  # newline features of LLaVA-NeXT come on top
-    assert all(few <= whole for few, whole in kept)
-    if name == "qwen2_vl":
-        assert kept[0] == (9, 17 * 23)  # 481 x 640 pixels in cells of 28: its own limit is read, not the folder's
-    if name == "smolvlm":
-        assert kept[2] == kept[5] == (kept[0][1],) * 2
+    folder = str(saved("llava_next", tmp_path))
+    for more in ([], ["--loop", "--check"]):
+        monkeypatch.setattr(
+            sys, "argv", ["any_vlm.py", folder, str(PHOTOS / "yellow_bus.jpg"), "a bus?", "--budget", "9", *more]
+        )
+        runpy.run_path(str(EXAMPLES / "any_vlm.py"), run_name="__main__")
+        said = capsys.readouterr().out
+        assert "a bus? -> " in said
+        kept, whole = map(int, re.findall(r"(\d+) of (\d+) visual tokens", said)[-1])
+        assert 9 <= kept < whole  # newline features of LLaVA-NeXT come on top
+    assert "LlavaNextForConditionalGeneration, float32: ok" in said
 
 
-def foveate_families() -> set[str]:
-    from foveate.vlm import FAMILIES as ADAPTERS
-
-    return set(ADAPTERS)
+def test_any_tiny_model(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["any_vlm.py", "--tiny", "qwen3_vl", "--mode", "sparse", "--budget", "9"])
+    runpy.run_path(str(EXAMPLES / "any_vlm.py"), run_name="__main__")
+    assert "  9 of " in capsys.readouterr().out
+    for words, code in ((["--tiny", "list"], 0), (["--tiny", "nothing"], "no tiny model"), ([], 2)):
+        monkeypatch.setattr(sys, "argv", ["any_vlm.py", *words])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(EXAMPLES / "any_vlm.py"), run_name="__main__")
+        assert str(ended.value.code).startswith(str(code))
+    assert "qwen3_5 " in capsys.readouterr().out
 
 
 def test_the_pictures_of_the_readme(

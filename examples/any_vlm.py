@@ -1,0 +1,80 @@
+"""Any vision-language model of stock transformers: a photograph, a question, and as many visual tokens as you say.
+
+    python examples/any_vlm.py Qwen/Qwen3.6-27B photo.jpg "What is on the plate?" --budget 128
+    python examples/any_vlm.py --tiny gemma4              # no checkpoint: random weights, real class
+    python examples/any_vlm.py --tiny list                # the classes that there are tiny models of
+
+Loading goes by transformers itself, so whatever `AutoModelForImageTextToText` loads can be tried: a class that foveate
+does not know is checked against the stock model first (--check shows what was found).
+"""
+
+import argparse
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import torch
+import transformers
+
+import foveate.vlm
+
+PHOTO = str(files("foveate") / "cli" / "photos" / "cake_and_coffee.jpg")
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("words", nargs="*", metavar="MODEL IMAGE QUESTION", help="MODEL is left out with --tiny")
+    parser.add_argument("--tiny", metavar="NAME", help="a tiny random model, no checkpoint; 'list' shows all")
+    parser.add_argument("--budget", type=int, default=128, help="visual tokens to keep (default 128)")
+    parser.add_argument(
+        "--mode", default="drop", choices=foveate.vlm.MODES, help="sparse: kept tokens alone are encoded"
+    )
+    parser.add_argument("--loop", action="store_true", help="call model.generate by hand, with what foveate prepared")
+    parser.add_argument("--check", action="store_true", help="compare with the stock model first")
+    args = parser.parse_args()
+    if args.tiny is None and not args.words:
+        parser.error("name a model, or --tiny NAME")
+    args.model = None if args.tiny else args.words.pop(0)
+    args.image = args.words.pop(0) if args.words else PHOTO
+    args.question = " ".join(args.words) or "What is on the plate?"
+    return args
+
+
+def load(args: argparse.Namespace) -> tuple:
+    """(model, processor)"""
+    if args.tiny:
+        sys.path.insert(0, str(Path(__file__).parent.parent))
+        from examples.tiny_vlms import FAMILIES, tiny
+
+        if args.tiny not in FAMILIES:
+            print(*FAMILIES)
+            sys.exit(0 if args.tiny == "list" else f"no tiny model is called {args.tiny!r}: choose one of these")
+        return tiny(args.tiny)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = transformers.AutoModelForImageTextToText.from_pretrained(args.model, dtype="auto").to(device).eval()
+    return model, transformers.AutoProcessor.from_pretrained(args.model)
+
+
+if __name__ == "__main__":
+    args = read_arguments()
+    model, processor = load(args)
+    if args.check:
+        print(foveate.vlm.check(model, processor))
+    vlm = foveate.vlm.attach(model, processor)
+    print(vlm)
+
+    encoded = vlm.see(args.image, mode=args.mode)  # the encoder runs once, for any number of questions
+    print(encoded)
+    for grid in encoded.grids:
+        print(f"  {grid.h} x {grid.w} visual tokens over (y0, x0, y1, x1) = {tuple(round(n) for n in grid.box)}")
+    if args.loop:
+        prepared = vlm.prepare(encoded, args.question, budget=args.budget, mode=args.mode)
+        with torch.no_grad():
+            ids = model.generate(**prepared.inputs(), max_new_tokens=64, do_sample=False)
+        text = processor.tokenizer.decode(ids[0, prepared.length :], skip_special_tokens=True)
+        seconds, tokens = sum(prepared.seconds.values()), prepared.tokens
+    else:
+        answer = vlm.ask(encoded, args.question, budget=args.budget, mode=args.mode)
+        text, seconds, tokens = answer.text, sum(answer.seconds.values()), answer.tokens
+    print(args.question, "->", text)
+    print("  {} of {} visual tokens,".format(*tokens), f"{seconds:.2f} s")
