@@ -185,19 +185,16 @@ def _short_reference(vlm: VLM, stock: dict[str, Any], some: Prepared) -> Any:
     finally:
         hook.remove()
     kept = torch.from_numpy(np.flatnonzero(some.keep)).to(vlm.model.device)
+    given = {name: value for name, value in some.text.items() if name != "input_ids"}
     with torch.no_grad():
-        out = decoder(
-            inputs_embeds=found[0][:, kept], position_ids=some.text["position_ids"],
-            attention_mask=some.text["attention_mask"], use_cache=True,
-        )  # fmt: skip
-        return vlm.model.get_output_embeddings()(out.last_hidden_state)[0, -1].float()
+        return vlm.model(inputs_embeds=found[0][:, kept], use_cache=True, **given).logits[0, -1].float()
 
 
 def is_recurrent(model: Any) -> bool:
     """Whether layers of the language model are recurrent: a mask on keys does not hide a token from them."""
     config = model.config.get_text_config()
     kinds = [*(getattr(config, "layer_types", None) or ()), *(getattr(config, "layers_block_type", None) or ())]
-    return any(re.search("linear|mamba|recurrent|conv", str(kind)) for kind in kinds)
+    return any(re.search("linear|mamba|recurrent|conv|hybrid", str(kind)) for kind in kinds)
 
 
 # --- places -----------------------------------------------------------------------------------------------------------

@@ -22,6 +22,20 @@ FAMILIES = (
     "DeepseekVLForConditionalGeneration",
     "DeepseekVLHybridForConditionalGeneration",
     "VideoLlavaForConditionalGeneration",
+    "Gemma4ForConditionalGeneration",
+    "Gemma4UnifiedForConditionalGeneration",
+    "Lfm2VlForConditionalGeneration",
+    "Lfm3VlForConditionalGeneration",
+    "VideoLlama3ForConditionalGeneration",
+    "Kimi_K25ForConditionalGeneration",
+    "MuseGlimmerForConditionalGeneration",
+    "MuseSparkForConditionalGeneration",
+    "NemotronH_Omni_Reasoning_V3",
+    "Glm5NextForConditionalGeneration",
+    "Inkling2ForConditionalGeneration",
+    "InklingForConditionalGeneration",
+    "Dots3NoteForConditionalGeneration",
+    "Molmo2ForConditionalGeneration",
 )
 RESAMPLED = "a fixed number of queries reads the whole image: its visual tokens lie nowhere in it"
 CROSSED = "its language model looks at the image by cross-attention: there are no visual tokens to drop"

@@ -20,11 +20,10 @@ import numpy as np
 
 from foveate.core.errors import ImageArrayError, ModelError
 from foveate.vlm.families.features import find_method, taken_by, token_of
-from foveate.vlm.families.token_layout import Box, Indices, Sizes, TokenGrid, TokenLayout, one_grid, whole_box
-from foveate.vlm.families.where_shown import find_boxes
+from foveate.vlm.families.token_layout import Box, Indices, Sizes, TokenGrid, TokenLayout, whole_box
+from foveate.vlm.families.where_shown import find_boxes, pads, patches_of
 
 NEWLINE = -1.0
-GRIDS = ("image_grid_thw", "image_grid_hw")
 
 
 def find_layouts(
@@ -33,31 +32,33 @@ def find_layouts(
     """Layout of each image: of its (height, width) in pixels, and the ids that stand for it. Raises ModelError."""
     token = token_of(model, "image")
     visual = [span == token for span in spans]
-    if name := next((name for name in GRIDS if name in inputs), None):
-        grids = inputs[name].tolist()
+    if (patches := patches_of(inputs)) is not None:
+        measured = pads(processor)
         return tuple(
-            grid_layout(patches, int(here.sum()), size)
-            for patches, here, size in zip(grids, visual, sizes, strict=True)
+            grid_layout(shape, int(here.sum()), find_boxes(processor, size)[0][0] if measured else whole_box(size))
+            for shape, here, size in zip(patches, visual, sizes, strict=True)
         )
     if "image_sizes" in inputs and find_method(model, "pack_image_features") is not None:
         return tuple(packed_layout(model, size) for size in sizes)
     found = []
     for here, size in zip(visual, sizes, strict=True):
-        boxes, shape = find_boxes(processor, size)
-        lengths = _runs(here)
+        boxes, shapes = find_boxes(processor, size)
+        lengths, count = _runs(here), int(here.sum())
         if len(boxes) == 1 and len(lengths) > 1 and len(set(lengths)) == 1:
-            found.append(TokenLayout((TokenGrid(len(lengths), lengths[0], boxes[0]),), int(here.sum())))
+            found.append(TokenLayout((TokenGrid(len(lengths), lengths[0], boxes[0]),), count))
+        elif len(boxes) == count > 1:
+            found.append(cell_layout(boxes, size))
         else:
-            found.append(tile_layout(boxes, shape, int(here.sum())))
+            found.append(tile_layout(boxes, shapes, count))
     return tuple(found)
 
 
-def grid_layout(patches: Sequence[int], count: int, size: tuple[int, int]) -> TokenLayout:
-    """Layout of an image of so many patches ([time,] rows, columns) whose tokens are merged from m x m of them."""
-    h, w = (int(n) for n in patches[-2:])
+def grid_layout(patches: tuple[int, int], count: int, box: Box) -> TokenLayout:
+    """Layout of an image of (rows, columns) of patches, over this box, whose tokens are merged from m x m of them."""
+    h, w = patches
     for merge in range(1, min(h, w) + 1):
         if h % merge == 0 and w % merge == 0 and (h // merge) * (w // merge) == count:
-            return one_grid(h // merge, w // merge, size)
+            return TokenLayout((TokenGrid(h // merge, w // merge, box),), count)
     raise ModelError(
         f"{count} visual tokens for an image of {h} x {w} patches",
         expected="a token for every m x m of them",
@@ -65,20 +66,32 @@ def grid_layout(patches: Sequence[int], count: int, size: tuple[int, int]) -> To
     )
 
 
+def cell_layout(boxes: Sequence[Box], size: tuple[int, int]) -> TokenLayout:
+    """Layout of cells of an image of (height, width) pixels, in rows, a token each; the last may be padding."""
+    tops = [box[0] for box in boxes]
+    w = next((n for n, top in enumerate(tops) if top > tops[0]), len(boxes))
+    y0, x0, y1, x1 = boxes[0]
+    h = len(boxes) // w
+    return TokenLayout((TokenGrid(h, w, (y0, x0, y0 + h * (y1 - y0), x0 + w * (x1 - x0))),), len(boxes))
+
+
 WRITE_ONE = "for another layout subclass foveate.vlm.families.family.Family (docs/vlm_reference.md)"
 
 
-def tile_layout(boxes: Sequence[Box], shape: tuple[int, int], count: int) -> TokenLayout:
-    """Layout of tiles of (height, width) pixels that show these boxes of the image, one after the other."""
-    each, rest = divmod(count, len(boxes))
-    h = max(1, round((each * shape[0] / shape[1]) ** 0.5))
-    if rest or each % h:
+def tile_layout(boxes: Sequence[Box], shapes: Sequence[tuple[int, int]], count: int) -> TokenLayout:
+    """Layout of pictures of (height, width) points that show these boxes of the image, one after the other."""
+    first, grids = 0, []
+    share = count / sum(h * w for h, w in shapes)  # tokens for each point
+    for box, (height, width) in zip(boxes, shapes, strict=True):
+        h = max(1, round(height * share**0.5))
+        grids.append(TokenGrid(h, max(1, round(height * width * share / h)), box, first=first))
+        first += grids[-1].count
+    if first != count:
         raise ModelError(
-            f"{count} visual tokens for {len(boxes)} pictures of {shape[0]} x {shape[1]} pixels",
-            expected="as many tokens for each, in rows of one length",
+            f"{count} visual tokens for pictures of {', '.join(sorted({f'{h} x {w}' for h, w in shapes}))} points",
+            expected="as many tokens for each point, in rows of one length",
             fix="check that model and processor belong together; " + WRITE_ONE,
         )
-    grids = (TokenGrid(h, each // h, box, first=n * each) for n, box in enumerate(boxes))
     return TokenLayout(tuple(grids), count)
 
 

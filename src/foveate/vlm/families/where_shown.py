@@ -1,11 +1,13 @@
 """What part of an image each picture in `pixel_values` shows: measured, by showing the processor where things are.
 
-It is given an image whose red grows from left to right and whose green grows from top to bottom, with one blue. Where
-blue is another one there is padding. What a processor makes of a colour, it is asked with an image of one colour.
+It is given four images: black, white, and grey that grows from left to right, or from top to bottom. So every number in
+`pixel_values` tells from what place of the image it comes; where white is not lighter than black there is padding.
+Patches, in whatever order, are put together to pictures of a point for each patch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -17,69 +19,149 @@ from foveate.core.errors import ModelError
 from foveate.vlm.families.token_layout import Box, whole_box
 
 Floats = NDArray[np.float32]
-BLUE = 77  # any colour with which nobody pads
 OUTSIDE: Box = (-2.0, -2.0, -1.0, -1.0)
 NEAR = 0.01  # of the image's side: a border this near to where a border is expected is there
+PROBE = (67, 101)  # pixels of a small image whose sides no processor leaves as they are
+GRIDS = ("image_grid_thw", "image_grid_hw")
+Shown = Mapping[str, Any]  # what a processor makes of one image; places: float32 [3, *pixels]: x, y, is it inside
 
 
-def find_boxes(processor: Any, size: tuple[int, int]) -> tuple[tuple[Box, ...], tuple[int, int]]:
-    """Of an image of (height, width) pixels: what each picture shows, and a picture's (height, width).
+def patches_of(inputs: Mapping[str, Any]) -> list[tuple[int, int]] | None:
+    """Rows and columns of patches of each image, where a processor tells them."""
+    if name := next((name for name in GRIDS if name in inputs), None):
+        return [(int(grid[-2]), int(grid[-1])) for grid in inputs[name].tolist()]
+    if "image_position_ids" in inputs:  # Gemma 4: (column, row) of each patch, in rows; -1 behind the last
+        return [(int(at[:, 1].max()) + 1, int(at[:, 0].max()) + 1) for at in inputs["image_position_ids"]]
+    return None
+
+
+def find_boxes(processor: Any, size: tuple[int, int]) -> tuple[tuple[Box, ...], tuple[tuple[int, int], ...]]:
+    """Of an image of (height, width) pixels: what each picture shows, and its height and width in points.
 
     A box may reach beyond the image, where there is padding; of a picture that is padding alone it lies outside.
     Raises ModelError.
     """
-    settings = processor.image_processor.to_dict() if hasattr(processor.image_processor, "to_dict") else None
-    return _find_boxes(processor, repr(settings), size)
+    return _find_boxes(processor, _settings(processor), size)
+
+
+def pads(processor: Any) -> bool:
+    """Whether a processor of patches fills images up, so that its grid may reach beyond them."""
+    return _pads(processor, _settings(processor))
+
+
+def _settings(processor: Any) -> str:
+    """Of the image processor, which a caller may change."""
+    return repr(processor.image_processor.to_dict()) if hasattr(processor.image_processor, "to_dict") else ""
+
+
+@lru_cache(maxsize=32)
+def _pads(processor: Any, settings: str) -> bool:
+    return bool((_show(processor, PROBE)["places"][2] < 0.5).any())
 
 
 @lru_cache(maxsize=256)
-def _find_boxes(processor: Any, settings: str, size: tuple[int, int]) -> tuple[tuple[Box, ...], tuple[int, int]]:
-    """settings: of the image processor, which a caller may change: part of the key."""
-    height, width = size
-    ramp = np.empty((height, width, 3), np.uint8)
-    ramp[..., 0] = np.linspace(0, 255, width)[None].round()
-    ramp[..., 1] = np.linspace(0, 255, height)[:, None].round()
-    ramp[..., 2] = BLUE
-    dark, light = (_show(processor, np.full((64, 64, 3), level, np.uint8)) for level in (0, 255))
-    low, high = (np.median(each.reshape(-1, 3, each.shape[-2] * each.shape[-1]), (0, 2)) for each in (dark, light))
-    shown = (_show(processor, ramp) - low[:, None, None]) / (high - low)[:, None, None] * 255
-    boxes = tuple(_box(tile, size) for tile in shown)
-    if len(boxes) == 1:
+def _find_boxes(
+    processor: Any, settings: str, size: tuple[int, int]
+) -> tuple[tuple[Box, ...], tuple[tuple[int, int], ...]]:
+    shown = _show(processor, size)
+    pictures = _pictures(shown, type(processor).__name__)
+    boxes = tuple(_box(picture, size) for picture in pictures)
+    if len(boxes) == 1 and patches_of(shown) is None:
         by_settings = visible_box(processor.image_processor, size)  # exact, where the settings tell all
         if np.allclose(by_settings, boxes[0], atol=NEAR * max(size)):
             boxes = (by_settings,)
-    return boxes, (int(shown.shape[-2]), int(shown.shape[-1]))
+    return boxes, tuple((int(each.shape[1]), int(each.shape[2])) for each in pictures)
 
 
-def _show(processor: Any, rgb: NDArray[np.uint8]) -> Floats:
-    """The pictures that a processor makes of an image: float32 [pictures, 3, h, w]."""
-    made = processor(images=[Image.fromarray(rgb)], text=processor.image_token, return_tensors="pt")
-    pixels = next((value for name, value in made.items() if name.startswith("pixel_values")), None)
-    if pixels is None or pixels.ndim < 4 or pixels.shape[-3] != 3:
-        raise ModelError(
-            f"pixels of shape {None if pixels is None else list(pixels.shape)} from a {type(processor).__name__}",
-            expected="pictures [n, 3, height, width], or the number of patches (image_grid_thw)",
-            fix="for another layout subclass foveate.vlm.families.family.Family (docs/vlm_reference.md)",
-        )
-    return np.asarray(pixels.float().numpy(), np.float32).reshape(-1, *pixels.shape[-3:])
+def _show(processor: Any, size: tuple[int, int]) -> Shown:
+    """What a processor makes of an image of (height, width) pixels, and where everything in it comes from."""
+    across, down = (np.linspace(0, 255, side).round() for side in size[::-1])
+    found: list[Floats] = []
+    for grey in (np.zeros(size), np.full(size, 255), np.tile(across, (size[0], 1)), np.tile(down, (size[1], 1)).T):
+        image = Image.fromarray(np.repeat(grey.astype(np.uint8)[..., None], 3, 2))
+        made = processor(images=[image], text=processor.image_token, return_tensors="pt")
+        pixels = next((value for name, value in made.items() if name.startswith("pixel_values")), None)
+        if pixels is None:
+            raise _unknown(None, type(processor).__name__)
+        found.append(np.asarray(pixels.float().numpy(), np.float32))
+    black, white, x, y = found
+    lighter = white - black
+    inside = lighter > 0.5 * lighter.max()
+    lighter = np.where(inside, lighter, 1)
+    return {**made, "places": np.stack([(x - black) / lighter, (y - black) / lighter, inside]) * inside}
 
 
-def _box(tile: Floats, size: tuple[int, int]) -> Box:
-    """What a tile [3, h, w] of the ramp shows."""
-    inside = np.abs(tile[2] - BLUE) < 8
-    if inside.sum() < 4:
+def _pictures(shown: Shown, kind: str) -> list[Floats]:
+    """Pictures [3, h, w] in the order of their tokens: x and y as shares of the image, and how much is inside."""
+    places = shown["places"]
+    if "image_token_pooling" in shown:  # Molmo 2: patches of each token, -1 where there is none
+        points = _points(places.reshape(3, -1, places.shape[-1]))
+        points = np.concatenate([points, np.zeros((3, 1), np.float32)], 1)
+        side = int(shown["image_token_pooling"].shape[1] ** 0.5)
+        h0, w0, h1, w1 = shown["image_grids"][0].tolist()
+        tokens = np.split(points[:, shown["image_token_pooling"].numpy()], [h0 * w0], 1)
+        return [_join(part, h, w, side) for part, h, w in zip(tokens, (h0, h1), (w0, w1), strict=True)]
+    if "spatial_shapes" in shown:
+        shapes = shown["spatial_shapes"].tolist()
+        return [_points(part[:, : h * w]).reshape(3, h, w) for part, (h, w) in zip(_each(places), shapes, strict=True)]
+    if (patches := patches_of(shown)) is not None:
+        h, w = patches[0]
+        places = places[:, 0, : h * w] if "image_position_ids" in shown else places.reshape(3, h * w, -1)
+        points = _points(places)
+        blocks = [_join(points.reshape(3, -1, m * m), h // m, w // m, m) for m in (1, 2, 3, 4) if not (h % m or w % m)]
+        return [min(blocks, key=_slant)]  # patches come in rows, or in those of a token
+    if places.ndim > 4 and places.shape[-3] == 3:
+        return _each(_points(np.moveaxis(places, -3, -1)).reshape(3, -1, *places.shape[-2:]))
+    if places.ndim == 6 and places.shape[-1] == 3:  # Inkling: cells, times, rows, columns, colours
+        return _each(_points(places[:, :, 0]))
+    raise _unknown(places.shape[1:], kind)
+
+
+def _each(places: Floats) -> list[Floats]:
+    return list(np.moveaxis(places, 1, 0))
+
+
+def _points(places: Floats) -> Floats:
+    """Means over the last axis, of what is inside."""
+    inside = places[2].sum(-1)
+    return np.stack([*(places[:2].sum(-1) / np.maximum(inside, 1)), inside / places.shape[-1]])
+
+
+def _join(points: Floats, h: int, w: int, side: int) -> Floats:
+    """Points [3, h * w, side * side] of tokens in rows, each with its own in rows -> a picture."""
+    return points.reshape(3, h, w, side, side).swapaxes(2, 3).reshape(3, h * side, w * side)
+
+
+def _slant(picture: Floats) -> float:
+    """How much x changes from a row to the next: more than nothing where points are not in their places."""
+    x, _, inside = picture
+    return float((np.abs(np.diff(x, axis=0)) * inside[1:] * inside[:-1]).sum())
+
+
+def _unknown(shape: Any, kind: str) -> ModelError:
+    return ModelError(
+        f"pixels of shape {None if shape is None else list(shape)} from a {kind}",
+        expected="pictures [n, 3, height, width], or the number of patches (image_grid_thw)",
+        fix="for another layout subclass foveate.vlm.families.family.Family (docs/vlm_reference.md)",
+    )
+
+
+def _box(picture: Floats, size: tuple[int, int]) -> Box:
+    """What a picture [3, h, w] shows of an image of (height, width) pixels."""
+    inside = picture[2] > 0.5
+    if not inside.any():
         return OUTSIDE
     rows, cols = inside.mean(1) > 0.5 * inside.mean(1).max(), inside.mean(0) > 0.5 * inside.mean(0).max()
     area = np.ix_(rows, cols)
-    across, down = tile[0][area].mean(0), tile[1][area].mean(1)
-    x0, x1 = _ends(np.flatnonzero(cols), across, tile.shape[2], size[1])
-    y0, y1 = _ends(np.flatnonzero(rows), down, tile.shape[1], size[0])
+    across, down = picture[0][area].mean(0), picture[1][area].mean(1)
+    x0, x1 = _ends(np.flatnonzero(cols), across, picture.shape[2], size[1])
+    y0, y1 = _ends(np.flatnonzero(rows), down, picture.shape[1], size[0])
     return y0, x0, y1, x1
 
 
 def _ends(at: NDArray[np.int64], level: Floats, pixels: int, side: int) -> tuple[float, float]:
     """Where the image lies at both ends of a tile: its columns `at`, of `pixels`, show these levels of the ramp."""
-    place = level / 255 * (side - 1) + 0.5
+    place = level * (side - 1) + 0.5
     inner = slice(1, -1) if len(at) > 4 else slice(None)  # the ends of a ramp are flat
     step, first = np.polyfit(at[inner] + 0.5, place[inner], 1) if len(at) > 1 else (side / pixels, 0.0)
     start, stop = float(first), float(first + step * pixels)
