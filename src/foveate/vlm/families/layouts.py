@@ -14,6 +14,7 @@ What fits none of them is a ModelError.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ def find_layouts(
             for shape, here, size in zip(patches, visual, sizes, strict=True)
         )
     if "image_sizes" in inputs and find_method(model, "pack_image_features") is not None:
-        return tuple(packed_layout(model, size) for size in sizes)
+        return tuple(packed_layout(model, size, int(here.sum())) for size, here in zip(sizes, visual, strict=True))
     found = []
     for here, size in zip(visual, sizes, strict=True):
         boxes, shapes = find_boxes(processor, size)
@@ -101,15 +102,18 @@ def _runs(mask: Any) -> list[int]:
     return [int(n) for n in edges[1::2] - edges[::2]]
 
 
-def packed_layout(model: Any, size: tuple[int, int]) -> TokenLayout:
-    """LLaVA-NeXT's layout of an image of (height, width) pixels. `model`: its `config` and `pack_image_features`."""
+def packed_layout(model: Any, size: tuple[int, int], count: int | None = None) -> TokenLayout:
+    """LLaVA-NeXT's layout of an image of (height, width) pixels.
+
+    model: its `config`, and `pack_image_features`, which is given the numbers of the features instead of the features.
+    count: visual tokens of the image; None: as many as there are if patches are not merged.
+    """
     import torch
     from transformers.models.llava_next.modeling_llava_next import image_size_to_num_patches
 
     config = model.config
-    side = config.vision_config.image_size // config.vision_config.patch_size
+    patches = config.vision_config.image_size // config.vision_config.patch_size
     tiles = image_size_to_num_patches(list(size), config.image_grid_pinpoints, config.vision_config.image_size)
-    numbers = torch.arange(tiles * side**2, dtype=torch.float64).reshape(tiles, side**2, 1)
     pack = find_method(model, "pack_image_features")
     assert pack is not None
     given = {
@@ -118,12 +122,24 @@ def packed_layout(model: Any, size: tuple[int, int]) -> TokenLayout:
         "vision_aspect_ratio": getattr(config, "vision_aspect_ratio", None),
         "image_newline": torch.full((1,), NEWLINE, dtype=torch.float64),
     }
-    packed = pack([numbers], **taken_by(pack, given))
-    packed = packed[0] if isinstance(packed, tuple) else packed
-    order = packed[0][:, 0].numpy()
+    for side in range(patches, 0, -1):  # of a tile in tokens: as in patches, if they are not merged
+        overview = TokenGrid(side, side, whole_box(size))
+        if count == side**2 + 1:  # one of several images: one newline behind everything
+            return TokenLayout((overview,), count, always=(count - 1,))
+        numbers = torch.arange(tiles * side**2, dtype=torch.float64).reshape(tiles, side**2, 1)
+        with suppress(ValueError, RuntimeError):  # features of another number
+            packed = pack([numbers], **taken_by(pack, given))
+            order = (packed[0] if isinstance(packed, tuple) else packed)[0][:, 0].numpy()
+            if count in (None, len(order)):
+                break
+    else:
+        raise ModelError(
+            f"{count} visual tokens for an image of {size[0]} x {size[1]} pixels in {tiles} tiles",
+            expected="an overview, and joined tiles with an end to each line",
+            fix="check that model and processor belong together; " + WRITE_ONE,
+        )
     ends = np.flatnonzero(order == NEWLINE)
-    overview = TokenGrid(side, side, whole_box(size))
-    if tiles == 1:  # one newline behind everything
+    if tiles == 1:
         return TokenLayout((overview,), len(order), always=tuple(ends.tolist()))
     w = int(ends[0]) - side**2 if len(ends) else 0
     if w < 1:
