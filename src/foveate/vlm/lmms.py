@@ -31,6 +31,7 @@ from foveate.core.errors import BudgetError, ModelError, OptionError, PromptErro
 from foveate.core.image import Picture, load_image
 from foveate.vlm.chat import Chat
 from foveate.vlm.encoded import MODES, Answer, EncodedImage
+from foveate.vlm.families.features import mark_of
 from foveate.vlm.loader import load
 from foveate.vlm.model import VLM
 from foveate.vlm.select.choice import Choosing
@@ -173,7 +174,7 @@ class Evaluated:
 
     def answer(self, messages: Sequence[dict[str, Any]], settings: dict[str, Any]) -> tuple[str, Answer]:
         """Messages of one request, and its generation settings -> the text, cut at `until`, and foveate's Answer."""
-        token = self.vlm.processor.image_token
+        token = mark_of(self.vlm.processor)
         images, turns, words = _read_messages(messages, token)
         if not images:
             raise _no_image()
@@ -235,7 +236,7 @@ class Evaluated:
                 expected="drop, sparse, weight: the same image in every round",
                 fix="write mode=drop in --model_args, or leave this task out",
             )
-        token, answers, info = self.vlm.processor.image_token, list[str](), None
+        token, answers, info = mark_of(self.vlm.processor), list[str](), None
         images, chat = doc_to_visual(document), None
         while True:
             if answers:

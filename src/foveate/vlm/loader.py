@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from contextlib import suppress
 from typing import Any
 
 from foveate.core.checks import check_choice
@@ -28,7 +29,7 @@ from foveate.encoders.checkpoint import (
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.vlm.families.family import Family
-from foveate.vlm.families.features import find_method, token_of
+from foveate.vlm.families.features import find_method, mark_of, token_of
 from foveate.vlm.families.known import FAMILIES, REFUSED, family_of
 from foveate.vlm.model import VLM
 from foveate.vlm.self_check import Exactness, check_attached
@@ -157,19 +158,32 @@ def _check_processor(model: Any, processor: Any) -> None:
             expected="the model's processor, with a tokenizer and an image processor",
             fix=fix,
         )
-    tokens = {getattr(processor, "image_token_id", None), *getattr(processor, "image_token_ids", ())}
-    tokens.add(processor.tokenizer.convert_tokens_to_ids(processor.image_token))
-    patch = getattr(processor.image_processor, "patch_size", None)
-    own = (
-        getattr(getattr(model.config, "vision_config", None), "patch_size", patch) if isinstance(patch, int) else patch
-    )
-    if token_of(model, "image") not in tokens or patch != own:
-        token = getattr(processor, "image_token_id", None)
+    token, images = token_of(model, "image"), processor.image_processor
+    patch = own = None
+    if hasattr(images, "merge_size"):  # the patches that it counts are those of the tower
+        patch = getattr(images, "patch_size", None)
+        own = getattr(getattr(model.config, "vision_config", None), "patch_size", patch)
+    if patch != own or token not in _tokens_of(processor, token):
+        theirs = getattr(processor, "image_token_id", None)
         raise ModelError(
-            f"a {type(processor).__name__} whose image token is {token} and whose patches are {patch} pixels",
-            expected=f"image token {token_of(model, 'image')}, patches of {own}, as {type(model).__name__} has it",
+            f"a {type(processor).__name__} whose image token is {theirs} and whose patches are {patch} pixels",
+            expected=f"image token {token}, patches of {own}, as {type(model).__name__} has it",
             fix=fix,
         )
+
+
+def _tokens_of(processor: Any, wanted: int | None) -> set[int | None]:
+    """Ids of image tokens, by a processor's word; if the wanted one is not among them, by what it writes."""
+    tokens = {getattr(processor, "image_token_id", None), *getattr(processor, "image_token_ids", ())}
+    tokens.add(processor.tokenizer.convert_tokens_to_ids(processor.image_token))
+    if wanted in tokens:
+        return tokens
+    from PIL import Image
+
+    small = Image.new("RGB", (64, 64))
+    with suppress(Exception):  # another model's processor may fail in any way
+        tokens.update(processor(images=[small], text=mark_of(processor), return_tensors="pt")["input_ids"][0].tolist())
+    return tokens
 
 
 def load(name: str, *, dtype: str = "auto", device: str = "auto", encoder: str | Encoder = "nano") -> VLM:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from foveate.vlm.encoded import EncodedImage, Prepared
+from foveate.vlm.families.features import mark_of
 from foveate.vlm.families.written import adds_special_tokens
 from foveate.vlm.inputs.images import on_device
 from foveate.vlm.inputs.prompt import prompt_text
@@ -130,7 +131,7 @@ def _prompt(vlm: VLM, images: int) -> str | None:
     """A prompt by hand for a processor without a chat template."""
     if getattr(vlm.processor, "chat_template", None) or getattr(vlm.processor.tokenizer, "chat_template", None):
         return None
-    return f"{vlm.processor.image_token}\n" * images + QUESTION
+    return f"{mark_of(vlm.processor)}\n" * images + QUESTION
 
 
 def _picture() -> NDArray[np.uint8]:
@@ -255,10 +256,15 @@ def _local_encoder(model: Any) -> Iterator[int]:
         return torch.zeros_like(out)
 
     text = {id(module) for module in model.get_decoder().modules()}
-    hooks = [
-        module.register_forward_hook(nothing)
+    found = {
+        path: module
         for path, module in model.named_modules()
         if id(module) not in text and re.fullmatch("self_attn|attn|attention|self_attention", path.rsplit(".", 1)[-1])
+    }
+    hooks = [
+        module.register_forward_hook(nothing)
+        for path, module in found.items()
+        if not any(other.startswith(path + ".") for other in found)  # a BERT's outer one also passes its input on
     ]
     try:
         yield len(hooks)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import torch
 
 Inputs = Mapping[str, Any]  # what the processor made of the images: tensors by name
+# Of an encoder's output: its inner states, and what is cut.
+STATES = ("last_hidden_state", "hidden_states", "attentions", "pooler_output", "deepstack_features")
 Kinds = Mapping[str, Mapping[int, int]]  # by name of an input: the kind of an id, where it is not 0
 
 
@@ -22,11 +24,15 @@ class Wrapping:
     """How a stock model wraps features: the class of its output, whether they are a list, and names of levels.
 
     kind: None stands for `BaseModelOutputWithPooling`. named: of each DeepStack level, what stands before its features.
+    place: the field of the output that features are in; "" where there are only levels, of which they are the first.
+    more: fields of the output that belong to no token, and are handed on as they are.
     """
 
     kind: type[Any] | None = None
     listed: bool = True
     named: tuple[Any, ...] = ()
+    place: str = "pooler_output"
+    more: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +86,11 @@ def token_of(model: Any, kind: str) -> int | None:
     return None
 
 
+def mark_of(processor: Any, kind: str = "image") -> str:
+    """What stands for an image, or a video, in a text before the processor sees it; often the placeholder."""
+    return str(getattr(processor, f"{kind}_placeholder_token", None) or getattr(processor, f"{kind}_token"))
+
+
 def unwrap(out: Any, counts: Sequence[int]) -> VisualFeatures:
     """What a stock encoder returned -> features of each image, in the order of placeholders."""
 
@@ -95,8 +106,13 @@ def unwrap(out: Any, counts: Sequence[int]) -> VisualFeatures:
     # Granite 4 Vision: (number of the layer, features)
     named = tuple(level[0] for level in levels if isinstance(level, tuple) and isinstance(level[0], int))
     levels = [level[1] for level in levels] if named else levels
-    wrapping = Wrapping(type(out), isinstance(out.pooler_output, list | tuple), named)
-    return VisualFeatures(parts(out.pooler_output), tuple(map(parts, levels)), wrapping)
+    places = () if named else ("pooler_output", "last_hidden_state")  # Llama 4 projects the last state by itself
+    place = next((name for name in places if getattr(out, name, None) is not None), "")
+    main = getattr(out, place) if place else levels[0]
+    # Ovis 2: the embeddings of marks between tiles
+    more = {name: value for name, value in out.items() if name not in (*STATES, place) and value is not None}
+    wrapping = Wrapping(type(out), isinstance(main, list | tuple), named, place, more)
+    return VisualFeatures(parts(main), tuple(map(parts, levels)), wrapping)
 
 
 def wrap(features: VisualFeatures) -> Any:
@@ -111,7 +127,7 @@ def wrap(features: VisualFeatures) -> Any:
     rows: Any = list(features.rows)
     if not how.listed:
         rows = rows[0][None] if len(rows) == 1 else concatenate(rows)[:, None]
-    out = (how.kind or BaseModelOutputWithPooling)(pooler_output=rows)
+    out = (how.kind or BaseModelOutputWithPooling)(**how.more, **({how.place: rows} if how.place else {}))
     if features.levels:
         levels: list[Any] = [list(level) for level in features.levels]
         out.deepstack_features = list(zip(how.named, levels, strict=True)) if how.named else levels

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from foveate.core.errors import ModelError
+from foveate.vlm.families.features import mark_of
 from foveate.vlm.families.token_layout import Box, whole_box
 
 Floats = NDArray[np.float32]
@@ -79,7 +80,7 @@ def _show(processor: Any, size: tuple[int, int]) -> Shown:
     found: list[Floats] = []
     for grey in (np.zeros(size), np.full(size, 255), np.tile(across, (size[0], 1)), np.tile(down, (size[1], 1)).T):
         image = Image.fromarray(np.repeat(grey.astype(np.uint8)[..., None], 3, 2))
-        made = processor(images=[image], text=processor.image_token, return_tensors="pt")
+        made = processor(images=[image], text=mark_of(processor), return_tensors="pt")
         pixels = next((value for name, value in made.items() if name.startswith("pixel_values")), None)
         if pixels is None:
             raise _unknown(None, type(processor).__name__)

@@ -8,6 +8,8 @@ from typing import Any
 
 from PIL import Image
 
+from foveate.vlm.families.features import mark_of
+
 SMALL = (64, 64)  # pixels of the images that are shown for the sake of the text
 
 
@@ -18,7 +20,7 @@ def processed_text(processor: Any, text: str) -> str:
 
 @lru_cache(maxsize=64)
 def _writes(processor: Any) -> bool:
-    text = f"{processor.image_token}\nWhat?"
+    text = f"{mark_of(processor)}\nWhat?"
     return _read(processor, text) != text
 
 
@@ -38,7 +40,7 @@ class _Words:
 
 
 def _read(processor: Any, text: str) -> str:
-    token = processor.image_token
+    token = mark_of(processor)
     reader = copy.copy(processor)
     reader.tokenizer = _Words(processor.tokenizer)
     reader.replace_image_token = lambda *args, **keywords: token

@@ -16,6 +16,7 @@ import numpy as np
 
 from foveate.core.checks import check_type, keyword
 from foveate.core.errors import ModelError, PromptError, QueryError
+from foveate.vlm.families.features import mark_of
 from foveate.vlm.families.token_layout import Indices, Span
 from foveate.vlm.families.written import adds_special_tokens
 
@@ -42,8 +43,8 @@ def prompt_text(
     `prompt`: the whole text. Without it the processor's chat template lays out the images, `earlier` rounds (question,
     answer), the question. Raises PromptError.
     """
-    token = processor.image_token if kind == "image" else processor.video_token
-    others = {str(getattr(processor, name, token)) for name in ("image_token", "video_token")}
+    token = mark_of(processor, kind)
+    others = {token, *(str(getattr(processor, name, token)) for name in ("image_token", "video_token"))}
     usual = keyword("prompt", f"USER: {token} What is this? ASSISTANT:")
     by_hand = f"pass {usual}, in the way your model was trained"
     if earlier:
@@ -96,7 +97,7 @@ def prompt_text(
 
 def prompt_ids(processor: Any, text: str, spans: Sequence[Span], kind: str = "image") -> Indices:
     """Ids [L] of the full prompt: each image token (video token) replaced by what stands for its image."""
-    token = processor.image_token if kind == "image" else processor.video_token
+    token = mark_of(processor, kind)
     if any(span.text is not None for span in spans):
         pieces = text.split(token)
         inner = [piece for span, after in zip(spans, pieces[1:], strict=True) for piece in (span.text or "", after)]
@@ -116,7 +117,7 @@ def find_spans(processor: Any, text: str, count: int, full: Indices) -> tuple[Sp
     Raises ModelError for a misfit.
     """
     short = tokenise(processor, text)
-    (at,) = np.nonzero(short == _id_of(processor, processor.image_token))
+    (at,) = np.nonzero(short == _id_of(processor, mark_of(processor)))
     ends = [-1, *at.tolist(), len(short)]
     around = [short[a + 1 : b] for a, b in pairwise(ends)]  # what stands before, between and behind the images
     start, stop = len(around[0]), len(full) - len(around[-1])
@@ -137,7 +138,7 @@ def find_spans(processor: Any, text: str, count: int, full: Indices) -> tuple[Sp
 
 def images_text(processor: Any, count: int) -> str:
     """A text with `count` image tokens, apart by what stands for no image."""
-    return APART.join([processor.image_token] * count)
+    return APART.join([mark_of(processor)] * count)
 
 
 def _find(ids: Indices, part: Indices, start: int) -> int:
