@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.families import BEGIN, END, Facts, measure_family
-from examples.tiny_vlms import FAMILIES, NEED_TORCHVISION
+from examples.tiny_vlms import FAMILIES, NEED_TORCHVISION, REFUSED, tiny
+from foveate.core.errors import ModelError
+from foveate.vlm import attach
 from foveate.vlm.families import known
 
 ROOT = Path(__file__).parent.parent
@@ -38,6 +40,13 @@ def test_a_family_is_exact(name: str) -> None:
     assert found.sparse if isinstance(found.sparse, str) else found.sparse <= EXACT
     assert found.images if isinstance(found.images, str) else found.images <= EXACT
     assert report.model in known.FAMILIES
+
+
+@pytest.mark.parametrize("name", list(REFUSED))
+def test_a_family_is_refused(name: str) -> None:
+    model, processor = tiny(name)
+    with pytest.raises(ModelError, match=known.REFUSED[type(model).__name__]):
+        attach(model, processor)
 
 
 @pytest.mark.parametrize("name", NAMES)

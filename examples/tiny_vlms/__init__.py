@@ -19,13 +19,14 @@ from examples.tiny_vlms.parts import WIDTH
 FAMILIES = {**first.FAMILIES, **rope_grids.FAMILIES, **grids.FAMILIES, **squares.FAMILIES, **tiles.FAMILIES}
 # or what stands in for it: tests/stand_in
 NEED_TORCHVISION = {**grids.NEED_TORCHVISION, **squares.NEED_TORCHVISION, **tiles.NEED_TORCHVISION}
+REFUSED = {**tiles.REFUSED}  # their visual tokens cannot be chosen: foveate says why
 
 
 def tiny(name: str, width: int = WIDTH) -> tuple[Any, Any]:
     """(model, processor) of a family: float32, evaluation, the same weights in every run. `width`: see WIDTH."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model, processor = (FAMILIES | NEED_TORCHVISION)[name](width)
+        model, processor = (FAMILIES | NEED_TORCHVISION | REFUSED)[name](width)
     model.eval()
     for parameter in model.parameters():  # random initialisation is so small that attention is uniform
         if parameter.ndim > 1:

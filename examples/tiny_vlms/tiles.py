@@ -478,7 +478,7 @@ FAMILIES = {
     f.__name__: f
     for f in (
         lighton_ocr, llava_onevision, llava_onevision_whole, llava_next_video, granite4_vision, granite_docling,
-        granite_docling_fine, aya_vision, ovis2, qianfan_ocr, minicpmv4_6, deepseek_ocr2,
+        granite_docling_fine, aya_vision, ovis2, qianfan_ocr, minicpmv4_6,
     )
 }  # fmt: skip
 NEED_TORCHVISION = {
@@ -488,3 +488,4 @@ NEED_TORCHVISION = {
         unlimited_ocr,
     )
 }  # fmt: skip
+REFUSED = {"deepseek_ocr2": deepseek_ocr2}

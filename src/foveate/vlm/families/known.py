@@ -36,6 +36,18 @@ FAMILIES = (
     "InklingForConditionalGeneration",
     "Dots3NoteForConditionalGeneration",
     "Molmo2ForConditionalGeneration",
+    "Mistral3ForConditionalGeneration",
+    "MistralLarge4ForConditionalGeneration",
+    "LightOnOcrForConditionalGeneration",
+    "LlavaOnevisionForConditionalGeneration",
+    "LlavaNextVideoForConditionalGeneration",
+    "Granite4VisionForConditionalGeneration",
+    "GraniteDoclingForConditionalGeneration",
+    "AyaVisionForConditionalGeneration",
+    "Cohere2VisionForConditionalGeneration",
+    "PerceptionLMForConditionalGeneration",
+    "Ovis2ForConditionalGeneration",
+    "QianfanOCRForConditionalGeneration",
 )
 RESAMPLED = "a fixed number of queries reads the whole image: its visual tokens lie nowhere in it"
 CROSSED = "its language model looks at the image by cross-attention: there are no visual tokens to drop"
@@ -45,6 +57,7 @@ REFUSED = {
     "AriaForConditionalGeneration": RESAMPLED,
     "Blip2ForConditionalGeneration": RESAMPLED,
     "BlipForConditionalGeneration": CROSSED,
+    "DeepseekOcr2ForConditionalGeneration": RESAMPLED,
     "EvollaForProteinText2Text": "it reads proteins, not images",
     "Florence2ForConditionalGeneration": NUMBERED,
     "GitForCausalLM": BY_ITSELF,
