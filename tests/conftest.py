@@ -225,6 +225,11 @@ def wide(cake: Path) -> Texture:
     return foveate.encode(cake)
 
 
+@pytest.fixture(scope="session")
+def street() -> Texture:
+    return foveate.encode(PHOTOS / "yellow_bus.jpg")  # 427 x 640: neither side a multiple of 8
+
+
 def same(a: Texture, b: Texture) -> bool:
     """Whether everything that is stored is equal, bit for bit."""
 

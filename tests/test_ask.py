@@ -16,6 +16,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import foveate.vlm
+from foveate import Texture
 from foveate.cli.main import app
 from foveate.core.errors import (
     BudgetError,
@@ -176,11 +177,8 @@ def test_the_command_answers(model_folder: Folders, tmp_path: Path, monkeypatch:
     assert said["questions"][0]["kept"] != said["questions"][1]["kept"]  # every question selects afresh
 
 
-def test_a_dialogue_over_a_texture(model_folder: Folders, tmp_path: Path) -> None:
-    cake = foveate.encode(CAKE, channels="standard")
-    plane = np.zeros(cake.grid.shape, np.float32)
-    plane[:4, :4] = 1
-    cake.with_channel("gaze", plane).save(tmp_path / "cake.safetensors")
+def test_a_dialogue_over_a_texture(model_folder: Folders, wide: Texture, tmp_path: Path) -> None:
+    wide.save(tmp_path / "cake.safetensors")
     given = [str(tmp_path / "cake.safetensors"), "where is the cake?", "and what colour is it?"]
     how = ["-k", "20", "--model", str(model_folder("qwen2_5_vl")), "--max-new-tokens", "2"]
     said = asked(*given, *how, "--chat")
@@ -195,10 +193,10 @@ def test_a_dialogue_over_a_texture(model_folder: Folders, tmp_path: Path) -> Non
 
 
 def test_what_a_texture_does_not_hold_is_refused_before_the_model_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wide: Texture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foveate.vlm.load", lambda *a, **k: pytest.fail("loaded"))
-    foveate.encode(CAKE).save(tmp_path / "cake.safetensors")
+    wide.save(tmp_path / "cake.safetensors")
     with pytest.raises(FoveateError, match="--preset gaze"):
         asked(tmp_path / "cake.safetensors", "a cake", "--model", "x", "--preset", "gaze")
 

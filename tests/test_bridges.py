@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 import foveate
-from foveate import viz
+from foveate import Texture, viz
 from foveate.allocation.allocation import Allocation
 from foveate.core.errors import MissingExtraError, OptionError
 from foveate.relevance.value import Relevance
-from tests.conftest import PHOTOS
 
 BRIDGES: dict[str, Callable[..., Any]] = {
     "supervision": viz.to_supervision,
@@ -37,8 +36,8 @@ class Recorder:
 
 
 @pytest.fixture(scope="module")
-def asked() -> tuple[Relevance, Allocation]:
-    relevance = foveate.score(foveate.encode(PHOTOS / "yellow_bus.jpg"), "the bus")
+def asked(street: Texture) -> tuple[Relevance, Allocation]:
+    relevance = foveate.score(street, "the bus")
     return relevance, foveate.allocate(relevance, 64)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -281,10 +280,9 @@ def test_a_map_stays_as_it_is_where_nothing_written_is_asked_for(blank: Texture,
     assert read.confidence == pytest.approx(without.confidence, abs=0.2)
 
 
-def test_quotes_alone_may_name_a_thing(page: Texture) -> None:
-    bus = foveate.encode(Path(foveate.__file__).parent / "cli" / "photos" / "yellow_bus.jpg")
-    read = bus.with_words(Words.of([Word("SCHOOL", (100, 100, 120, 200))], "by hand"))
-    assert foveate.score(read, '"bus"').confidence == foveate.score(bus, '"bus"').confidence > 0.9
+def test_quotes_alone_may_name_a_thing(page: Texture, street: Texture) -> None:
+    read = street.with_words(Words.of([Word("SCHOOL", (100, 100, 120, 200))], "by hand"))
+    assert foveate.score(read, '"bus"').confidence == foveate.score(street, '"bus"').confidence > 0.9
     assert foveate.score(read, '"SCHOOL"').detected
     assert not foveate.score(read, 'the sign that says "bus"').detected
     assert foveate.score(page, 'the sign that says "STOP"').confidence < 0.3

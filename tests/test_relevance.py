@@ -353,8 +353,7 @@ def test_an_encoder_that_reads_phrases_keeps_its_attributes() -> None:
     assert prepare(NANO, "the red cup").cues == ()
 
 
-def test_reasons_name_the_parts_of_a_phrase() -> None:
-    texture = foveate.encode(PHOTOS / "child_with_broccoli.jpg")
+def test_reasons_name_the_parts_of_a_phrase(texture: Texture) -> None:
     relevance = foveate.score(texture, "the child's hand")
     assert {"hand", "child", "place"} <= set(relevance.reasons)
     assert relevance.confidence <= relevance.confidences["child"]
