@@ -11,6 +11,7 @@ Names are resolved when they are first used: importing foveate imports neither t
 from __future__ import annotations
 
 import importlib
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from foveate.core.version import __version__
@@ -29,24 +30,6 @@ _WHERE = {
     "Store": "store",
     "FoveateError": "core.errors",
 }
-_ROOMS = (
-    "allocation",
-    "answers",
-    "channels",
-    "core",
-    "encoders",
-    "language",
-    "reading",
-    "relevance",
-    "serving",
-    "store",
-    "texture",
-    "tiles",
-    "video",
-    "view",
-    "viz",
-    "vlm",
-)
 _ELSEWHERE = {  # what people look for here, and where it is
     "ask": "foveate.vlm.load(name).ask",
     "attach": "foveate.vlm.attach",
@@ -77,9 +60,9 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:  # packages, imported when first used
-        return importlib.import_module(f"foveate.{name}")
     if name not in _WHERE:
+        if find_spec(f"foveate.{name}") is not None:  # a room, imported when it is first used
+            return importlib.import_module(f"foveate.{name}")
         fix = f"use {_ELSEWHERE[name]}" if name in _ELSEWHERE else f"it has {', '.join(__all__)}"
         raise AttributeError(f"module 'foveate' has no attribute {name!r}; {fix}")
     found = getattr(importlib.import_module(f"foveate.{_WHERE[name]}"), name)

@@ -57,60 +57,54 @@ def _add(heading: str, function: Callable[..., None], line: str, *examples: str)
     app.command(rich_help_panel=heading, short_help=line, epilog=epilog)(function)
 
 
+_add(START, demo, "Questions about two photographs that come with foveate.", "foveate demo --out pictures")
 _add(
-    START, demo, "Questions about two photographs that come with foveate.",
-    "foveate demo --out pictures",
-)  # fmt: skip
-_add(
-    START, look, "Where in an image is it? A heat map for each question.",
+    START,
+    look,
+    "Where in an image is it? A heat map for each question.",
     'foveate look photo.jpg "the red car" "a dog"',
     'foveate look invoice.pdf "what is the total?" --read',
     'foveate look photo.jpg "the child\'s hand" --budget 273 --json',
-)  # fmt: skip
+)
 _add(
-    START, view, "Play with it in the browser: ask, drag the budget, see the cells.",
+    START,
+    view,
+    "Play with it in the browser: ask, drag the budget, see the cells.",
     "foveate view photo.jpg",
     "foveate view photos.fov",
-)  # fmt: skip
+)
 _add(
-    START, doctor, "What is installed and what is missing; which words are known.",
+    START,
+    doctor,
+    "What is installed and what is missing; which words are known.",
     "foveate doctor",
     "foveate doctor --words cat wheel sky",
-)  # fmt: skip
+)
+_add(ONE, zoom, "Find small things in a large image.", 'foveate zoom city.tif "a bus" --scene city.scene')
+_add(ONE, video, "Follow questions through a clip.", 'foveate video clip.mp4 "the dog" "a frisbee" --out clip_kept.mp4')
+_add(ONE, read, "Read what is written in an image or a PDF.", "foveate read receipt.jpg --plain")
+_add(ONE, channels, "Draw all channels of an image on one sheet.", "foveate channels photo.jpg")
 _add(
-    ONE, zoom, "Find small things in a large image.",
-    'foveate zoom city.tif "a bus" --scene city.scene',
-)  # fmt: skip
-_add(
-    ONE, video, "Follow questions through a clip.",
-    'foveate video clip.mp4 "the dog" "a frisbee" --out clip_kept.mp4',
-)  # fmt: skip
-_add(
-    ONE, read, "Read what is written in an image or a PDF.",
-    "foveate read receipt.jpg --plain",
-)  # fmt: skip
-_add(
-    ONE, channels, "Draw all channels of an image on one sheet.",
-    "foveate channels photo.jpg",
-)  # fmt: skip
-_add(
-    ONE, encode, "Encode an image once and keep it, for other commands.",
+    ONE,
+    encode,
+    "Encode an image once and keep it, for other commands.",
     "foveate encode photo.jpg -o photo.safetensors",
     'foveate look photo.safetensors "a dog"',
-)  # fmt: skip
+)
 _add(
-    MODELS, ask, "Ask a model, which gets only the tokens that matter.",
+    MODELS,
+    ask,
+    "Ask a model, which gets only the tokens that matter.",
     'foveate ask photo.jpg "what does the sign say?" --model Qwen/Qwen2.5-VL-3B-Instruct',
     'foveate ask photo.jpg "where is the dog?" "what colour is it?" --chat --model FOLDER',
-)  # fmt: skip
+)
+_add(MANY, index, "Make a folder of images ready for search.", "foveate index photos -o photos.fov")
 _add(
-    MANY, index, "Make a folder of images ready for search.",
-    "foveate index photos -o photos.fov",
-)  # fmt: skip
-_add(
-    MANY, search, "Find images by what is in them, or written there.",
+    MANY,
+    search,
+    "Find images by what is in them, or written there.",
     'foveate search photos.fov "a dog on a beach" -k 12',
-)  # fmt: skip
+)
 app.add_typer(store, name="store", rich_help_panel=MANY, short_help="Look after such a store: verify, compact, merge.")
 app.add_typer(basis, name="basis", rich_help_panel=MANY, short_help="One basis for many images: fit it, check it.")
 app.add_typer(

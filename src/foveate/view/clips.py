@@ -84,7 +84,7 @@ class ClipPictures:
             return self._read(number)
 
     def still(self, id: str) -> ImageEntry | None:
-        """A picture as an image by itself (`frame_id`); None for other ids."""
+        """A picture as an image by itself, of the id clip[:16] and 8 digits; None for other ids."""
         start, number = id[:16], id[16:]
         if start != self.id[:16] or len(number) != 8 or not number.isdecimal():
             return None
@@ -106,10 +106,6 @@ class ClipPictures:
             expected=f"a number from 0 to {self.count - 1}",
             fix="choose an earlier frame",
         )
-
-
-def frame_id(clip: str, number: int) -> str:
-    return f"{clip[:16]}{number:08d}"
 
 
 class ClipQuestions(Asked):
@@ -170,7 +166,9 @@ class ClipRuns:
         self._pictures, self._encoding = pictures, encoding
         self._lock = threading.Lock()
         self._runs: LRUCache[ClipQuestions, ClipRun] = LRUCache(RUNS)
-        self._answers: LRUCache[tuple[ClipQuestions, int], Message] = LRUCache(ANSWERS, _count_bytes)
+        self._answers: LRUCache[tuple[ClipQuestions, int], Message] = LRUCache(
+            ANSWERS, lambda message: 2000 + sum(array.nbytes for array in message[1].values())
+        )
 
     def frames(self, asked: ClipQuestions, first: int, most: int = MOST) -> Message:
         """Frames from a number on: the known ones, and what can be made in MOMENT seconds; perhaps none.
@@ -255,10 +253,6 @@ def describe_frame(frame: Frame) -> Message:
         "answers": answers,
     }
     return header, arrays
-
-
-def _count_bytes(message: Message) -> int:
-    return 2000 + sum(array.nbytes for array in message[1].values())
 
 
 def clip_routes(pictures: ClipPictures, runs: ClipRuns) -> list[Operation]:

@@ -15,24 +15,7 @@ from foveate.viz.planes import channel_sheet, describe_range
 from foveate.viz.values import picture_of
 
 __all__ = [
-    "PICTURES",
-    "REST",
-    "Homunculus",
-    "answer_page",
-    "channel_sheet",
-    "compare",
-    "curve",
-    "describe_range",
-    "heatmap",
-    "homunculus",
-    "kept",
-    "look_page",
-    "overview",
-    "picture_of",
-    "question_page",
-    "redraw",
-    "search_sheet",
-    "to_fiftyone",
-    "to_rerun",
-    "to_supervision",
-]
+    "PICTURES", "REST", "Homunculus", "answer_page", "channel_sheet", "compare", "curve", "describe_range", "heatmap",
+    "homunculus", "kept", "look_page", "overview", "picture_of", "question_page", "redraw", "search_sheet",
+    "to_fiftyone", "to_rerun", "to_supervision",
+]  # fmt: skip

@@ -21,7 +21,8 @@ from foveate.core.checks import check_choice, check_int, check_number
 from foveate.core.errors import ModelError, OptionError
 from foveate.core.image import Picture
 from foveate.vlm.encoded import EncodedImage, Mode, Prepared
-from foveate.vlm.inputs.prompt import adds_special_tokens, prompt_text
+from foveate.vlm.families.written import adds_special_tokens
+from foveate.vlm.inputs.prompt import prompt_text
 from foveate.vlm.loader import libraries
 from foveate.vlm.model import VLM
 
