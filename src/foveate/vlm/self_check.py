@@ -22,6 +22,7 @@ from PIL import Image
 from foveate.vlm.encoded import EncodedImage, Prepared
 from foveate.vlm.families.features import mark_of
 from foveate.vlm.families.written import adds_special_tokens
+from foveate.vlm.inputs.generation import with_positions
 from foveate.vlm.inputs.images import on_device
 from foveate.vlm.inputs.prompt import prompt_text
 from foveate.vlm.model import VLM
@@ -145,7 +146,7 @@ def first_logits(vlm: VLM, inputs: dict[str, Any]) -> Any:
     import torch
 
     with torch.no_grad():
-        out = vlm.model.generate(
+        out = with_positions(vlm.model, inputs).generate(
             **inputs, max_new_tokens=1, do_sample=False, output_logits=True, return_dict_in_generate=True,
             pad_token_id=0,
         )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -129,10 +130,42 @@ def cut_at_end(ids: NDArray[np.int64], model: Any) -> NDArray[np.int64]:
     return ids[: int(at[0]) + 1] if len(at) else ids
 
 
+def with_positions(model: Any, inputs: Mapping[str, Any]) -> Any:
+    """What to call `generate` on: the model, whose positions have gaps where tokens were dropped.
+
+    A class that forgets the positions it is given (EXAONE 4.5, HyperCLOVA X) would number the kept tokens 0, 1, 2, ...;
+    then it is another outside of the same model, which does not.
+    """
+    if not _forgets_positions(model, inputs):
+        return model
+    from transformers import GenerationMixin
+
+    kind = type(model)
+
+    def prepare_inputs_for_generation(self: Any, input_ids: Any, **kwargs: Any) -> dict[str, Any]:
+        made = GenerationMixin.prepare_inputs_for_generation(self, input_ids, **kwargs)
+        own: dict[str, Any] = kind.prepare_inputs_for_generation(self, input_ids, **kwargs)
+        return {**own, "position_ids": made.get("position_ids")}
+
+    outside = copy.copy(model)  # modules and weights are shared
+    members = {"prepare_inputs_for_generation": prepare_inputs_for_generation, "__module__": kind.__module__}
+    outside.__class__ = type(kind.__name__, (kind,), members)
+    return outside
+
+
+def _forgets_positions(model: Any, inputs: Mapping[str, Any]) -> bool:
+    if inputs.get("position_ids") is None or not hasattr(model, "prepare_inputs_for_generation"):
+        return False
+    names = ("input_ids", "attention_mask", "position_ids")
+    given = {name: inputs[name] for name in names if name in inputs}
+    made = model.prepare_inputs_for_generation(**given, is_first_iteration=True, use_cache=True)
+    return "position_ids" in made and made["position_ids"] is None
+
+
 def generate(model: Any, inputs: dict[str, Any], keywords: dict[str, Any]) -> Any:
     """`model.generate`, which alone knows its keywords. Raises OptionError for others."""
     try:
-        return model.generate(**inputs, **keywords)
+        return with_positions(model, inputs).generate(**inputs, **keywords)
     except ValueError as cause:
         if "model_kwargs" not in str(cause):
             raise
