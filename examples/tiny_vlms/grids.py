@@ -225,33 +225,6 @@ def kimi_k25(width: int) -> tuple[Any, Any]:
     return kinds.Kimi_K25ForConditionalGeneration(config), processor
 
 
-MINIMAX = ("]<]image[>[", "]<]video[>[", "]<]start of image[>[", "]<]end of image[>[")
-
-
-def minimax_m3_vl(width: int) -> tuple[Any, Any]:
-    """Layers that look at blocks of keys which an index chooses: here at all of them."""
-    kinds = _torchvision("minimax_m3_vl")
-    text = _text(
-        width, vocab_size=_grown(*MINIMAX), dense_intermediate_size=96, shared_intermediate_size=48,
-        intermediate_size=48, num_local_experts=4, num_experts_per_tok=2, rotary_dim=8, index_n_heads=2,
-        index_head_dim=16, index_block_size=16, index_topk_blocks=64,
-        layer_types=["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"],
-        mlp_layer_types=["dense", "sparse", "sparse"],
-    )  # fmt: skip
-    ids = ids_of(*MINIMAX)
-    config = kinds.MiniMaxM3VLConfig(
-        text_config=text, vision_config={**TOWER, "image_size": 16 * PATCH}, image_token_index=ids[MINIMAX[0]],
-        video_token_index=ids[MINIMAX[1]], projector_hidden_size=64,
-    )  # fmt: skip
-    images = kinds.MiniMaxM3VLImageProcessor(
-        patch_size=PATCH, size={"shortest_edge": SIDES["min_pixels"], "longest_edge": SIDES["max_pixels"]}
-    )
-    processor = without_video_processor(kinds.MiniMaxM3VLProcessor)(
-        images, tokenizer(*MINIMAX), None, chat_template=template(*MINIMAX[:2])
-    )
-    return kinds.MiniMaxM3SparseForConditionalGeneration(config), processor
-
-
 MOLMO = (
     "<|image|>", "<|video|>", "<im_patch>", "<im_col>", "<im_start>", "<low_res_im_start>", "<frame_start>", "<im_end>",
     "<frame_end>", "<im_low>",
@@ -491,7 +464,7 @@ FAMILIES = {
 NEED_TORCHVISION = {
     f.__name__: f
     for f in (
-        gemma4_unified, lfm2_vl, kimi_k25, minimax_m3_vl, molmo2, muse_glimmer, muse_spark, nemotron_h_omni, inkling2,
+        gemma4_unified, lfm2_vl, kimi_k25, molmo2, muse_glimmer, muse_spark, nemotron_h_omni, inkling2,
         inkling,
     )
 }  # fmt: skip
