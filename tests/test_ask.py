@@ -85,6 +85,19 @@ def test_numbers_and_places(model_folder: Folders) -> None:
         load(str(model_folder("llava")), device="tpu")
 
 
+def test_doctor_compares_a_model_with_the_stock_one(model_folder: Folders) -> None:
+    result = CliRunner().invoke(app, ["doctor", "--vlm", str(model_folder("qwen2_5_vl")), "--json"])
+    report = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert report["ok"]
+    assert report["all_tokens"] == 0
+    assert report["places"] == 1
+    shown = CliRunner().invoke(app, ["doctor", "--vlm", str(model_folder("qwen2_5_vl"))]).stdout
+    assert "Qwen2_5_VLForConditionalGeneration, float32: ok" in shown
+    with pytest.raises(ModelFilesError, match="nowhere"):
+        raise CliRunner().invoke(app, ["doctor", "--vlm", "./nowhere"]).exception or AssertionError
+
+
 def test_models_that_cannot_be_used(model_folder: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers import BertConfig, CLIPConfig
 

@@ -45,8 +45,17 @@ def doctor(
     ask_words: Annotated[
         bool, typer.Option("--words", help="Say of each WORD whether nano knows it, and what it looks for instead.")
     ] = False,
+    vlm: Annotated[
+        str | None,
+        typer.Option(
+            "--vlm", metavar="NAME", help="Compare foveate with this vision-language model: name or folder."
+        ),
+    ] = None,
 ) -> None:
-    """Say what is installed: versions, extras, encoder files, threads; or which words nano knows."""
+    """Say what is installed: versions, extras, encoder files, threads; which words nano knows; or check a model."""
+    if vlm is not None:
+        _check_model(vlm)
+        return
     if words or ask_words:
         _explain_words(words or [])
         return
@@ -66,6 +75,18 @@ def _explain_words(texts: list[str]) -> None:
     print_table("which words nano knows", ("word", "nano", "looks for"), [_explained(word) for word in found])
     typer.echo(LEGEND)
     print_json(words=found)
+
+
+def _check_model(name: str) -> None:
+    from dataclasses import asdict
+
+    from foveate.vlm.loader import check, load_pair
+
+    report = check(*load_pair(name))
+    typer.echo(report)
+    print_json(ok=report.ok, **asdict(report))
+    if not report.ok:
+        raise typer.Exit(1)
 
 
 def explain(text: str) -> list[dict[str, Any]]:

@@ -197,6 +197,11 @@ def load(name: str, *, dtype: str = "auto", device: str = "auto", encoder: str |
 
     Raises MissingExtraError, EncoderNameError, OptionError; ModelError, ModelFilesError.
     """
+    return attach(*load_pair(name, dtype=dtype, device=device), encoder=encoder)
+
+
+def load_pair(name: str, *, dtype: str = "auto", device: str = "auto") -> tuple[Any, Any]:
+    """(model, processor) of a checkpoint, not attached. Raises as `load`."""
     torch, transformers = libraries()
     check_choice("dtype", dtype, DTYPES)
     place = device_of(torch, device)
@@ -219,7 +224,7 @@ def load(name: str, *, dtype: str = "auto", device: str = "auto", encoder: str |
             )
         if report["missing_keys"]:  # the library would fill them with random numbers and only warn
             raise ValueError(f"weights are missing: {sorted(report['missing_keys'])[:3]}")
-    return attach(model.eval().to(place), processor, encoder=encoder)
+    return model.eval().to(place), processor
 
 
 class _NoVideos:
