@@ -47,9 +47,7 @@ def doctor(
     ] = False,
     vlm: Annotated[
         str | None,
-        typer.Option(
-            "--vlm", metavar="NAME", help="Compare foveate with this vision-language model: name or folder."
-        ),
+        typer.Option("--vlm", metavar="NAME", help="Compare foveate with this vision-language model: name or folder."),
     ] = None,
 ) -> None:
     """Say what is installed: versions, extras, encoder files, threads; which words nano knows; or check a model."""

@@ -67,6 +67,7 @@ class Exactness:
         return (
             self.all_tokens <= self.tolerance
             and self.kept <= self.tolerance
+            and (self.kept <= TOLERANCES["float32"] or self.kept <= self.dropped / 2)
             and (self.places is None or self.places >= RIGHT)
         )
 
