@@ -50,6 +50,11 @@ FAMILIES = (
     "PerceptionLMForConditionalGeneration",
     "Ovis2ForConditionalGeneration",
     "QianfanOCRForConditionalGeneration",
+    "MiniCPMV4_6ForConditionalGeneration",
+    "MiniCPMOcrForConditionalGeneration",
+    "Step3p7ForConditionalGeneration",
+    "UnlimitedOcrForConditionalGeneration",
+    "Llama4ForConditionalGeneration",
 )
 RESAMPLED = "a fixed number of queries reads the whole image: its visual tokens lie nowhere in it"
 CROSSED = "its language model looks at the image by cross-attention: there are no visual tokens to drop"

@@ -5,8 +5,9 @@ Rules, in this order:
 * grids: the processor says how many patches there are (`image_grid_thw`); the model merges m x m of them to a token.
 * any resolution: the model packs an overview and joined tiles (`pack_image_features`), each line with an end.
 * rows: the ids that stand for an image are runs of one length, with a break between them (Pixtral).
-* tiles: every picture in `pixel_values` has as many tokens as the next, in rows. Where it was cut out of the image,
-  and how it was padded, is measured (where_shown.py). One picture is a tile as well.
+* lined tiles: the processor says how many tiles are joined (`patches_grid`), and each line of tokens has an end.
+* tiles: every picture in `pixel_values` has tokens in rows, as many for its size as the next. Where it was cut out of
+  the image, and how it was padded, is measured (where_shown.py). One picture is a tile as well.
 
 What fits none of them is a ModelError.
 """
@@ -41,6 +42,11 @@ def find_layouts(
         )
     if "image_sizes" in inputs and find_method(model, "pack_image_features") is not None:
         return tuple(packed_layout(model, size, int(here.sum())) for size, here in zip(sizes, visual, strict=True))
+    if "patches_grid" in inputs:  # (columns, rows) of the tiles that are joined
+        return tuple(
+            lined_layout(*find_boxes(processor, size), int(here.sum()), tiles, size)
+            for here, size, tiles in zip(visual, sizes, inputs["patches_grid"], strict=True)
+        )
     found = []
     for here, size in zip(visual, sizes, strict=True):
         boxes, shapes = find_boxes(processor, size)
@@ -94,6 +100,25 @@ def tile_layout(boxes: Sequence[Box], shapes: Sequence[tuple[int, int]], count: 
             fix="check that model and processor belong together; " + WRITE_ONE,
         )
     return TokenLayout(tuple(grids), count)
+
+
+def lined_layout(
+    boxes: Sequence[Box], shapes: Sequence[tuple[int, int]], count: int, tiles: Sequence[int], size: tuple[int, int]
+) -> TokenLayout:
+    """Layout of tiles that are joined, an overview, and a token behind it; each line has an end (Unlimited-OCR)."""
+    cols, rows = (int(n) for n in tiles) if len(boxes) > 1 else (0, 0)
+    for side in range(1, count):  # of the overview in tokens
+        tile = side * shapes[0][0] // shapes[-1][0]
+        joined = TokenGrid(rows * tile, cols * tile, whole_box(size), line=cols * tile + 1)
+        first = joined.h * joined.line if rows else 0
+        if first + side * (side + 1) + 1 == count:
+            overview = TokenGrid(side, side, boxes[-1], first=first, line=side + 1)
+            return TokenLayout((joined, overview) if rows else (overview,), count, always=(count - 1,))
+    raise ModelError(
+        f"{count} visual tokens for {rows} x {cols} tiles and an overview",
+        expected="lines of tokens with an end each, and a token behind all",
+        fix="check that model and processor belong together; " + WRITE_ONE,
+    )
 
 
 def _runs(mask: Any) -> list[int]:

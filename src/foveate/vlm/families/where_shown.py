@@ -23,6 +23,7 @@ Floats = NDArray[np.float32]
 OUTSIDE: Box = (-2.0, -2.0, -1.0, -1.0)
 NEAR = 0.01  # of the image's side: a border this near to where a border is expected is there
 PROBE = (67, 101)  # pixels of a small image whose sides no processor leaves as they are
+LOCAL = "pixel_values_local"  # pictures of parts of the image, whose tokens stand before those of the whole
 GRIDS = ("image_grid_thw", "image_grid_hw")
 Shown = Mapping[str, Any]  # what a processor makes of one image; places: float32 [3, *pixels]: x, y, is it inside
 
@@ -77,19 +78,26 @@ def _find_boxes(
 def _show(processor: Any, size: tuple[int, int]) -> Shown:
     """What a processor makes of an image of (height, width) pixels, and where everything in it comes from."""
     across, down = (np.linspace(0, 255, side).round() for side in size[::-1])
-    found: list[Floats] = []
+    found: dict[str, list[Floats]] = {}
     for grey in (np.zeros(size), np.full(size, 255), np.tile(across, (size[0], 1)), np.tile(down, (size[1], 1)).T):
         image = Image.fromarray(np.repeat(grey.astype(np.uint8)[..., None], 3, 2))
         made = processor(images=[image], text=mark_of(processor), return_tensors="pt")
-        pixels = next((value for name, value in made.items() if name.startswith("pixel_values")), None)
-        if pixels is None:
-            raise _unknown(None, type(processor).__name__)
-        found.append(np.asarray(pixels.float().numpy(), np.float32))
-    black, white, x, y = found
+        for name, value in made.items():
+            if name.startswith("pixel_values"):
+                found.setdefault(name, []).append(np.asarray(value.float().numpy(), np.float32))
+    if not found:
+        raise _unknown(None, type(processor).__name__)
+    local = found.pop(LOCAL, None) if len(found) > 1 else None
+    places = {"places": next(iter(found.values()))} | ({} if local is None else {LOCAL: local})
+    return {**made, **{name: _place(*shown) for name, shown in places.items()}}
+
+
+def _place(black: Floats, white: Floats, x: Floats, y: Floats) -> Floats:
+    """What four images became -> where each number comes from: x and y as shares of the image, and is it inside."""
     lighter = white - black
     inside = lighter > 0.5 * lighter.max()
     lighter = np.where(inside, lighter, 1)
-    return {**made, "places": np.stack([(x - black) / lighter, (y - black) / lighter, inside]) * inside}
+    return np.stack([(x - black) / lighter, (y - black) / lighter, inside]) * inside
 
 
 def _pictures(shown: Shown, kind: str) -> list[Floats]:
@@ -102,6 +110,14 @@ def _pictures(shown: Shown, kind: str) -> list[Floats]:
         h0, w0, h1, w1 = shown["image_grids"][0].tolist()
         tokens = np.split(points[:, shown["image_token_pooling"].numpy()], [h0 * w0], 1)
         return [_join(part, h, w, side) for part, h, w in zip(tokens, (h0, h1), (w0, w1), strict=True)]
+    if "target_sizes" in shown:  # MiniCPM: patches of all pictures in one row
+        shapes = shown["target_sizes"].tolist()
+        count = sum(h * w for h, w in shapes)
+        points = _points(
+            np.moveaxis(places.reshape(3, -1, count, places.shape[-1] // count), 2, 1).reshape(3, count, -1)
+        )
+        parts = np.split(points, np.cumsum([h * w for h, w in shapes])[:-1], 1)
+        return [part.reshape(3, h, w) for part, (h, w) in zip(parts, shapes, strict=True)]
     if "spatial_shapes" in shown:
         shapes = shown["spatial_shapes"].tolist()
         return [_points(part[:, : h * w]).reshape(3, h, w) for part, (h, w) in zip(_each(places), shapes, strict=True)]
@@ -112,7 +128,12 @@ def _pictures(shown: Shown, kind: str) -> list[Floats]:
         blocks = [_join(points.reshape(3, -1, m * m), h // m, w // m, m) for m in (1, 2, 3, 4) if not (h % m or w % m)]
         return [min(blocks, key=_slant)]  # patches come in rows, or in those of a token
     if places.ndim > 4 and places.shape[-3] == 3:
-        return _each(_points(np.moveaxis(places, -3, -1)).reshape(3, -1, *places.shape[-2:]))
+        pictures = [shown[LOCAL], places] if LOCAL in shown else [places]
+        return [
+            picture
+            for each in pictures
+            for picture in _each(_points(np.moveaxis(each, -3, -1)).reshape(3, -1, *each.shape[-2:]))
+        ]
     if places.ndim == 6 and places.shape[-1] == 3:  # Inkling: cells, times, rows, columns, colours
         return _each(_points(places[:, :, 0]))
     raise _unknown(places.shape[1:], kind)
