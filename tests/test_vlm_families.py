@@ -25,7 +25,17 @@ pytestmark = [
     pytest.mark.vlm,
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"),
 ]
-facts = cache(measure_family)
+
+
+@cache
+def facts(name: str) -> Facts:
+    """What is true of a family. With the oldest transformers, those that it has not are skipped."""
+    try:
+        return measure_family(name)
+    except AttributeError as cause:
+        if "FOVEATE_TRANSFORMERS" in os.environ and "module transformers has no attribute" in str(cause):
+            pytest.skip(str(cause))
+        raise
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,22 +6,7 @@ import importlib
 from typing import Any
 
 import torch
-from transformers import (
-    Exaone4_5_Config,
-    Exaone4_5_ForConditionalGeneration,
-    Exaone4_5_Processor,
-    Gemma4AudioFeatureExtractor,
-    Gemma4Config,
-    Gemma4ForConditionalGeneration,
-    Gemma4ImageProcessorPil,
-    Gemma4Processor,
-    ParakeetFeatureExtractor,
-    Qwen2VLImageProcessorPil,
-    VideoLlama3Config,
-    VideoLlama3ForConditionalGeneration,
-    VideoLlama3ImageProcessorPil,
-    VideoLlama3Processor,
-)
+import transformers as hf
 
 from examples.tiny_vlms.parts import IDS, QWEN_TOKENS, TEXT, ids_of, qwen_processor, template, tokenizer
 from foveate.vlm.loader import without_video_processor
@@ -59,12 +44,16 @@ def _gemma4(width: int, **text: Any) -> tuple[Any, Any]:
         **TOWER, "num_key_value_heads": 4, "head_dim": 12, "patch_size": 4, "pooling_kernel_size": 3,
         "position_embedding_size": 64,
     }  # fmt: skip
-    config = Gemma4Config(text_config=text, vision_config=vision, audio_config=None, **_gemma_tokens(ids))
-    images = Gemma4ImageProcessorPil(patch_size=4, pooling_kernel_size=3, max_soft_tokens=70)
-    processor = without_video_processor(Gemma4Processor)(
-        Gemma4AudioFeatureExtractor(), images, _gemma_words(), None, chat_template=template("<|image|>", "<|video|>")
+    config = hf.Gemma4Config(text_config=text, vision_config=vision, audio_config=None, **_gemma_tokens(ids))
+    images = hf.Gemma4ImageProcessorPil(patch_size=4, pooling_kernel_size=3, max_soft_tokens=70)
+    processor = without_video_processor(hf.Gemma4Processor)(
+        hf.Gemma4AudioFeatureExtractor(),
+        images,
+        _gemma_words(),
+        None,
+        chat_template=template("<|image|>", "<|video|>"),
     )
-    model = Gemma4ForConditionalGeneration(config)
+    model = hf.Gemma4ForConditionalGeneration(config)
     torch.nn.init.normal_(
         model.model.vision_tower.patch_embedder.position_embedding_table, std=0.1
     )  # it starts as ones
@@ -111,7 +100,11 @@ def gemma4_unified(width: int) -> tuple[Any, Any]:
     )  # fmt: skip
     images = kinds.Gemma4UnifiedImageProcessor(patch_size=4, pooling_kernel_size=3, max_soft_tokens=70)
     processor = without_video_processor(kinds.Gemma4UnifiedProcessor)(
-        Gemma4AudioFeatureExtractor(), images, _gemma_words(), None, chat_template=template("<|image|>", "<|video|>")
+        hf.Gemma4AudioFeatureExtractor(),
+        images,
+        _gemma_words(),
+        None,
+        chat_template=template("<|image|>", "<|video|>"),
     )
     return kinds.Gemma4UnifiedForConditionalGeneration(config), processor
 
@@ -177,18 +170,18 @@ def exaone4_5(width: int) -> tuple[Any, Any]:
     layers = ["sliding_attention", "sliding_attention", "full_attention"]
     text = _text(width, model_type="exaone4", sliding_window=1024, layer_types=layers)
     vision = {**_qwen_tower(width), "num_key_value_heads": 2}
-    config = Exaone4_5_Config(text_config=text, vision_config=vision, **IMAGE_AND_VIDEO)
-    return Exaone4_5_ForConditionalGeneration(config), _qwens(Exaone4_5_Processor)
+    config = hf.Exaone4_5_Config(text_config=text, vision_config=vision, **IMAGE_AND_VIDEO)
+    return hf.Exaone4_5_ForConditionalGeneration(config), _qwens(hf.Exaone4_5_Processor)
 
 
 def video_llama_3(width: int) -> tuple[Any, Any]:
     """Patches that are not merged in an image."""
-    config = VideoLlama3Config(text_config=_text(width, model_type="qwen2"), vision_config=TOWER, **IMAGE_AND_VIDEO)
-    images = VideoLlama3ImageProcessorPil(patch_size=PATCH, min_pixels=(4 * PATCH) ** 2, max_pixels=(8 * PATCH) ** 2)
-    processor = without_video_processor(VideoLlama3Processor)(
+    config = hf.VideoLlama3Config(text_config=_text(width, model_type="qwen2"), vision_config=TOWER, **IMAGE_AND_VIDEO)
+    images = hf.VideoLlama3ImageProcessorPil(patch_size=PATCH, min_pixels=(4 * PATCH) ** 2, max_pixels=(8 * PATCH) ** 2)
+    processor = without_video_processor(hf.VideoLlama3Processor)(
         images, tokenizer(), None, chat_template=template(SPAN.format("image"), SPAN.format("video"))
     )
-    return VideoLlama3ForConditionalGeneration(config), processor
+    return hf.VideoLlama3ForConditionalGeneration(config), processor
 
 
 def hyperclovax_vision_v2(width: int) -> tuple[Any, Any]:
@@ -335,7 +328,11 @@ def nemotron_h_omni(width: int) -> tuple[Any, Any]:
         patch_size=PATCH, min_num_patches=16, max_num_patches=192, max_model_len=4096
     )
     processor = without_video_processor(kinds.NemotronH_Omni_Reasoning_V3Processor)(
-        images, None, tokenizer(*more), ParakeetFeatureExtractor(), chat_template=template("<image>", "<video>")
+        images,
+        None,
+        tokenizer(*more),
+        hf.ParakeetFeatureExtractor(),
+        chat_template=template("<image>", "<video>"),
     )
     return kinds.NemotronH_Omni_Reasoning_V3(config), processor
 
@@ -449,7 +446,7 @@ def dots3_note(width: int) -> tuple[Any, Any]:
         text_config=text, vision_config=vision, audio_config=audio, image_token_id=ids["<|imgpad|>"],
         video_token_id=IDS["<|video_pad|>"], audio_token_id=ids["<|audio_comp_pad|>"],
     )  # fmt: skip
-    images = Qwen2VLImageProcessorPil(patch_size=PATCH, merge_size=2, temporal_patch_size=1, **SIDES)
+    images = hf.Qwen2VLImageProcessorPil(patch_size=PATCH, merge_size=2, temporal_patch_size=1, **SIDES)
     processor = without_video_processor(kinds.Dots3NoteProcessor)(
         images, tokenizer(*DOTS), None, kinds.Dots3NoteFeatureExtractor(feature_size=16),
         chat_template=template("<img><|imgpad|></img>", "<img><|video_pad|></img>"),

@@ -4,63 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from transformers import (
-    CohereCompassConfig,
-    CohereCompassForConditionalGeneration,
-    CohereCompassImageProcessorPil,
-    CohereCompassProcessor,
-    Cosmos3EdgeConfig,
-    Cosmos3EdgeForConditionalGeneration,
-    Cosmos3EdgeImageProcessorPil,
-    Cosmos3EdgeProcessor,
-    Cosmos3OmniConfig,
-    Cosmos3OmniForConditionalGeneration,
-    Ernie4_5_VLMoeConfig,
-    Ernie4_5_VLMoeForConditionalGeneration,
-    Ernie4_5_VLMoeImageProcessorPil,
-    Ernie4_5_VLMoeProcessor,
-    Glm4vConfig,
-    Glm4vForConditionalGeneration,
-    Glm4vImageProcessorPil,
-    Glm4vMoeConfig,
-    Glm4vMoeForConditionalGeneration,
-    Glm4vProcessor,
-    Glm46VConfig,
-    Glm46VForConditionalGeneration,
-    Glm46VImageProcessorPil,
-    Glm46VProcessor,
-    GlmOcrConfig,
-    GlmOcrForConditionalGeneration,
-    HunYuanVLConfig,
-    HunYuanVLForConditionalGeneration,
-    HunYuanVLImageProcessorPil,
-    HunYuanVLProcessor,
-    MiniCPMV4_6ImageProcessorPil,
-    MiniCPMV4_7Config,
-    MiniCPMV4_7ForConditionalGeneration,
-    MiniCPMV4_7Processor,
-    PaddleOCRVLConfig,
-    PaddleOCRVLForConditionalGeneration,
-    PaddleOCRVLImageProcessorPil,
-    PaddleOCRVLProcessor,
-    Qwen2_5OmniProcessor,
-    Qwen2_5OmniThinkerConfig,
-    Qwen2_5OmniThinkerForConditionalGeneration,
-    Qwen2VLImageProcessorPil,
-    Qwen3_5Config,
-    Qwen3_5ForConditionalGeneration,
-    Qwen3_5MoeConfig,
-    Qwen3_5MoeForConditionalGeneration,
-    Qwen3OmniMoeProcessor,
-    Qwen3OmniMoeThinkerConfig,
-    Qwen3OmniMoeThinkerForConditionalGeneration,
-    Qwen3VLMoeConfig,
-    Qwen3VLMoeForConditionalGeneration,
-    Qwen3VLProcessor,
-    Qwen4ExpConfig,
-    Qwen4ExpForConditionalGeneration,
-    WhisperFeatureExtractor,
-)
+import transformers as hf
 
 from examples.tiny_vlms.parts import IDS, QWEN_TOKENS, TEXT, WIDTH, ids_of, qwen_processor, template, tokenizer
 from foveate.vlm.loader import without_video_processor
@@ -99,24 +43,24 @@ def _qwen3(kind: type[Any], width: int, text: dict[str, Any], **vision: Any) -> 
 
 
 def _qwen3_processor() -> Any:
-    return qwen_processor(Qwen3VLProcessor, 16, 64**2, 384**2)
+    return qwen_processor(hf.Qwen3VLProcessor, 16, 64**2, 384**2)
 
 
 def qwen3_vl_moe(width: int) -> tuple[Any, Any]:
     text = _text(width, rope_parameters={"mrope_interleaved": True}, **EXPERTS)
-    config = _qwen3(Qwen3VLMoeConfig, width, text, deepstack_visual_indexes=[0, 1, 2])
-    return Qwen3VLMoeForConditionalGeneration(config), _qwen3_processor()
+    config = _qwen3(hf.Qwen3VLMoeConfig, width, text, deepstack_visual_indexes=[0, 1, 2])
+    return hf.Qwen3VLMoeForConditionalGeneration(config), _qwen3_processor()
 
 
 def qwen3_5(width: int) -> tuple[Any, Any]:
     text = _text(width, (2, 1, 1), 0.5, rope_parameters={"mrope_interleaved": True}, **LINEAR)
-    return Qwen3_5ForConditionalGeneration(_qwen3(Qwen3_5Config, width, text)), _qwen3_processor()
+    return hf.Qwen3_5ForConditionalGeneration(_qwen3(hf.Qwen3_5Config, width, text)), _qwen3_processor()
 
 
 def qwen3_5_moe(width: int) -> tuple[Any, Any]:
     shared = {"shared_expert_intermediate_size": 48}
     text = _text(width, (2, 1, 1), 0.5, rope_parameters={"mrope_interleaved": True}, **LINEAR, **EXPERTS, **shared)
-    return Qwen3_5MoeForConditionalGeneration(_qwen3(Qwen3_5MoeConfig, width, text)), _qwen3_processor()
+    return hf.Qwen3_5MoeForConditionalGeneration(_qwen3(hf.Qwen3_5MoeConfig, width, text)), _qwen3_processor()
 
 
 def qwen4_exp(width: int) -> tuple[Any, Any]:
@@ -128,14 +72,14 @@ def qwen4_exp(width: int) -> tuple[Any, Any]:
         "indexer_budget": 4096, "indexer_compress_ratio": 4,
     }  # fmt: skip
     text = _text(width, (2, 1, 1), 0.5, rope_parameters={"mrope_interleaved": True}, **more)
-    return Qwen4ExpForConditionalGeneration(_qwen3(Qwen4ExpConfig, width, text)), _qwen3_processor()
+    return hf.Qwen4ExpForConditionalGeneration(_qwen3(hf.Qwen4ExpConfig, width, text)), _qwen3_processor()
 
 
 OMNI_TOKENS = ("<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>")
 
 
 def _omni_processor(kind: type[Any], patch: int) -> Any:
-    images = Qwen2VLImageProcessorPil(
+    images = hf.Qwen2VLImageProcessorPil(
         patch_size=patch, merge_size=2, temporal_patch_size=2, min_pixels=(4 * patch) ** 2, max_pixels=(24 * patch) ** 2
     )
     words = tokenizer(
@@ -143,7 +87,7 @@ def _omni_processor(kind: type[Any], patch: int) -> Any:
         vision_bos_token="<|vision_start|>", vision_eos_token="<|vision_end|>", audio_bos_token="<|audio_bos|>",
         audio_eos_token="<|audio_eos|>",
     )  # fmt: skip
-    audio = WhisperFeatureExtractor(128)
+    audio = hf.WhisperFeatureExtractor(128)
     return without_video_processor(kind)(images, None, audio, words, chat_template=QWEN_TEMPLATE)
 
 
@@ -157,27 +101,27 @@ def qwen2_5_omni_thinker(width: int) -> tuple[Any, Any]:
     vision = {
         **TOWER, "patch_size": 14, "out_hidden_size": width, "window_size": 112, "fullatt_block_indexes": [3],
     }  # fmt: skip
-    config = Qwen2_5OmniThinkerConfig(
+    config = hf.Qwen2_5OmniThinkerConfig(
         text_config=_text(width), vision_config=vision, audio_config=_audio(width),
         image_token_index=QWEN_TOKENS["image_token_id"], video_token_index=QWEN_TOKENS["video_token_id"],
         audio_token_index=ids["<|AUDIO|>"], audio_start_token_id=ids["<|audio_bos|>"],
         audio_end_token_id=ids["<|audio_eos|>"], vision_start_token_id=QWEN_TOKENS["vision_start_token_id"],
     )  # fmt: skip
-    processor = _omni_processor(Qwen2_5OmniProcessor, 14)
-    return Qwen2_5OmniThinkerForConditionalGeneration(config), processor
+    processor = _omni_processor(hf.Qwen2_5OmniProcessor, 14)
+    return hf.Qwen2_5OmniThinkerForConditionalGeneration(config), processor
 
 
 def qwen3_omni_moe_thinker(width: int) -> tuple[Any, Any]:
     ids = ids_of(*OMNI_TOKENS)
-    config = Qwen3OmniMoeThinkerConfig(
+    config = hf.Qwen3OmniMoeThinkerConfig(
         text_config=_text(width, rope_parameters={"mrope_interleaved": True}, **EXPERTS),
         vision_config=_qwen3_tower(width, deepstack_visual_indexes=[0, 1, 2]),
         audio_config=_audio(width, downsample_hidden_size=8), image_token_id=QWEN_TOKENS["image_token_id"],
         video_token_id=QWEN_TOKENS["video_token_id"], audio_token_id=ids["<|AUDIO|>"],
         audio_start_token_id=ids["<|audio_bos|>"], vision_start_token_id=QWEN_TOKENS["vision_start_token_id"],
     )  # fmt: skip
-    processor = _omni_processor(Qwen3OmniMoeProcessor, 16)
-    return Qwen3OmniMoeThinkerForConditionalGeneration(config), processor
+    processor = _omni_processor(hf.Qwen3OmniMoeProcessor, 16)
+    return hf.Qwen3OmniMoeThinkerForConditionalGeneration(config), processor
 
 
 GLM_TOKENS = (
@@ -205,25 +149,30 @@ def _glm_processor(kind: type[Any], images: type[Any]) -> Any:
 
 
 def glm4v(width: int) -> tuple[Any, Any]:
-    config = _glm_config(Glm4vConfig, width)
-    return Glm4vForConditionalGeneration(config), _glm_processor(Glm4vProcessor, Glm4vImageProcessorPil)
+    config = _glm_config(hf.Glm4vConfig, width)
+    return hf.Glm4vForConditionalGeneration(config), _glm_processor(hf.Glm4vProcessor, hf.Glm4vImageProcessorPil)
 
 
 def glm4v_moe(width: int) -> tuple[Any, Any]:
     config = _glm_config(
-        Glm4vMoeConfig, width, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=48, n_shared_experts=1
+        hf.Glm4vMoeConfig,
+        width,
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=48,
+        n_shared_experts=1,
     )
-    return Glm4vMoeForConditionalGeneration(config), _glm_processor(Glm4vProcessor, Glm4vImageProcessorPil)
+    return hf.Glm4vMoeForConditionalGeneration(config), _glm_processor(hf.Glm4vProcessor, hf.Glm4vImageProcessorPil)
 
 
 def glm46v(width: int) -> tuple[Any, Any]:
-    config = _glm_config(Glm46VConfig, width)
-    return Glm46VForConditionalGeneration(config), _glm_processor(Glm46VProcessor, Glm46VImageProcessorPil)
+    config = _glm_config(hf.Glm46VConfig, width)
+    return hf.Glm46VForConditionalGeneration(config), _glm_processor(hf.Glm46VProcessor, hf.Glm46VImageProcessorPil)
 
 
 def glm_ocr(width: int) -> tuple[Any, Any]:
-    config = _glm_config(GlmOcrConfig, width)
-    return GlmOcrForConditionalGeneration(config), _glm_processor(Glm46VProcessor, Glm46VImageProcessorPil)
+    config = _glm_config(hf.GlmOcrConfig, width)
+    return hf.GlmOcrForConditionalGeneration(config), _glm_processor(hf.Glm46VProcessor, hf.Glm46VImageProcessorPil)
 
 
 ERNIE_TOKENS = (
@@ -238,38 +187,38 @@ def ernie4_5_vl_moe(width: int) -> tuple[Any, Any]:
     ids = ids_of(*ERNIE_TOKENS)
     text = _text(width, (3, 3, 2), moe_num_experts=4, moe_k=2, moe_intermediate_size=[48, 32], moe_num_shared_experts=1)
     names = dict(zip(ERNIE_NAMES, ERNIE_TOKENS, strict=True))
-    config = Ernie4_5_VLMoeConfig(
+    config = hf.Ernie4_5_VLMoeConfig(
         text_config=text, vision_config={**TOWER, "patch_size": 14},
         **{f"{name}_id": ids[token] for name, token in names.items()},
     )  # fmt: skip
-    images = _grid(Ernie4_5_VLMoeImageProcessorPil, 14)
-    processor = without_video_processor(Ernie4_5_VLMoeProcessor)(
+    images = _grid(hf.Ernie4_5_VLMoeImageProcessorPil, 14)
+    processor = without_video_processor(hf.Ernie4_5_VLMoeProcessor)(
         images, tokenizer(*ERNIE_TOKENS, **names), None,
         chat_template=template("<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>", "<|VIDEO_PLACEHOLDER|>"),
     )  # fmt: skip
-    return Ernie4_5_VLMoeForConditionalGeneration(config), processor
+    return hf.Ernie4_5_VLMoeForConditionalGeneration(config), processor
 
 
 def paddleocr_vl(width: int) -> tuple[Any, Any]:
-    config = PaddleOCRVLConfig(
+    config = hf.PaddleOCRVLConfig(
         text_config=_text(width), vision_config={**SIGLIP, "patch_size": 14, "image_size": 112}, **QWEN_TOKENS
     )
-    images = _grid(PaddleOCRVLImageProcessorPil, 14)
-    processor = PaddleOCRVLProcessor(images, tokenizer(image_token="<|image_pad|>"), chat_template=QWEN_TEMPLATE)
-    return PaddleOCRVLForConditionalGeneration(config), processor
+    images = _grid(hf.PaddleOCRVLImageProcessorPil, 14)
+    processor = hf.PaddleOCRVLProcessor(images, tokenizer(image_token="<|image_pad|>"), chat_template=QWEN_TEMPLATE)
+    return hf.PaddleOCRVLForConditionalGeneration(config), processor
 
 
 def hunyuan_vl(width: int) -> tuple[Any, Any]:
     text = _text(width, (2, 2, 2, 2), rope_parameters={"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0})
-    config = HunYuanVLConfig(
+    config = hf.HunYuanVLConfig(
         text_config=text,
         vision_config={**SIGLIP, "patch_size": 16, "out_hidden_size": width, "max_image_size": 384},
         image_token_id=IDS["<image>"], im_start_id=IDS["<img>"], im_end_id=IDS["</img>"], im_newline_id=IDS["\n"],
     )  # fmt: skip
     words = tokenizer(image_token="<image>", image_start_token="<img>", image_end_token="</img>")
-    images = _grid(HunYuanVLImageProcessorPil, 16, temporal_patch_size=1)
-    processor = HunYuanVLProcessor(images, words, chat_template=template("<img><image></img>"))
-    return HunYuanVLForConditionalGeneration(config), processor
+    images = _grid(hf.HunYuanVLImageProcessorPil, 16, temporal_patch_size=1)
+    processor = hf.HunYuanVLProcessor(images, words, chat_template=template("<img><image></img>"))
+    return hf.HunYuanVLForConditionalGeneration(config), processor
 
 
 COMPASS_TOKENS = ("<|IMAGE_PAD|>", "<|VIDEO_PAD|>", "<|VISION_START|>", "<|VISION_END|>")
@@ -280,36 +229,36 @@ def cohere_compass(width: int) -> tuple[Any, Any]:
     text = _text(width, layer_types=["sliding_attention", "sliding_attention", "full_attention"], sliding_window=2048)
     rope = {**text["rope_parameters"], "mrope_interleaved": True}
     text["rope_parameters"] = {"sliding_attention": rope, "full_attention": None}
-    config = CohereCompassConfig(
+    config = hf.CohereCompassConfig(
         text_config=text, vision_config=_qwen3_tower(width, deepstack_visual_indexes=[0, 1, 2]),
         image_token_id=ids["<|IMAGE_PAD|>"], video_token_id=ids["<|VIDEO_PAD|>"],
         vision_start_token_id=ids["<|VISION_START|>"], vision_end_token_id=ids["<|VISION_END|>"],
     )  # fmt: skip
     mark = "<|VISION_START|><|{}_PAD|><|VISION_END|>"
-    processor = without_video_processor(CohereCompassProcessor)(
-        _grid(CohereCompassImageProcessorPil, 16), tokenizer(*COMPASS_TOKENS), None,
+    processor = without_video_processor(hf.CohereCompassProcessor)(
+        _grid(hf.CohereCompassImageProcessorPil, 16), tokenizer(*COMPASS_TOKENS), None,
         chat_template=template(mark.format("IMAGE"), mark.format("VIDEO")),
     )  # fmt: skip
-    return CohereCompassForConditionalGeneration(config), processor
+    return hf.CohereCompassForConditionalGeneration(config), processor
 
 
 def cosmos3_edge(width: int) -> tuple[Any, Any]:
-    config = Cosmos3EdgeConfig(
+    config = hf.Cosmos3EdgeConfig(
         text_config=_text(width), vision_config={**SIGLIP, "patch_size": 16, "num_patches": 64},
         projector_hidden_size=96, **QWEN_TOKENS,
     )  # fmt: skip
-    processor = without_video_processor(Cosmos3EdgeProcessor)(
-        _grid(Cosmos3EdgeImageProcessorPil, 16), tokenizer(), None, chat_template=QWEN_TEMPLATE
+    processor = without_video_processor(hf.Cosmos3EdgeProcessor)(
+        _grid(hf.Cosmos3EdgeImageProcessorPil, 16), tokenizer(), None, chat_template=QWEN_TEMPLATE
     )
     processor.return_mm_token_type_ids = True  # the class leaves them out, and the model refuses images without them
-    return Cosmos3EdgeForConditionalGeneration(config), processor
+    return hf.Cosmos3EdgeForConditionalGeneration(config), processor
 
 
 def cosmos3_omni(width: int) -> tuple[Any, Any]:
     text = {"model_type": "qwen3_vl_text", **_text(width, rope_parameters={"mrope_interleaved": True})}
     vision = {"model_type": "qwen3_vl_vision", "deepstack_visual_indexes": [0, 1, 2]}
-    config = _qwen3(Cosmos3OmniConfig, width, text, **vision)
-    return Cosmos3OmniForConditionalGeneration(config), _qwen3_processor()
+    config = _qwen3(hf.Cosmos3OmniConfig, width, text, **vision)
+    return hf.Cosmos3OmniForConditionalGeneration(config), _qwen3_processor()
 
 
 MINICPM_TOKENS = ("<image_start>", "<image_end>", "<slice>", "</slice>", "<image_id>", "</image_id>")
@@ -321,7 +270,7 @@ def minicpmv4_7(width: int) -> tuple[Any, Any]:
         "model_type": "qwen3_5_text",
         **_text(width, (2, 1, 1), 0.5, rope_parameters={"mrope_interleaved": True}, **LINEAR),
     }
-    config = MiniCPMV4_7Config(
+    config = hf.MiniCPMV4_7Config(
         text_config=text, vision_config={**SIGLIP, "image_size": 96, "patch_size": 8}, insert_layer_id=1, image_size=96,
         image_token_id=IDS["<image>"], video_token_id=IDS["<video>"], image_start_id=ids["<image_start>"],
         image_end_id=ids["<image_end>"], slice_start_id=ids["<slice>"], slice_end_id=ids["</slice>"],
@@ -332,9 +281,9 @@ def minicpmv4_7(width: int) -> tuple[Any, Any]:
         image_end_token="<image_end>", slice_start_token="<slice>", slice_end_token="</slice>",
         image_id_start_token="<image_id>", image_id_end_token="</image_id>",
     )  # fmt: skip
-    images = MiniCPMV4_6ImageProcessorPil(max_slice_nums=4, scale_resolution=96, patch_size=8)
-    processor = without_video_processor(MiniCPMV4_7Processor)(images, None, words, chat_template=template())
-    return MiniCPMV4_7ForConditionalGeneration(config), processor
+    images = hf.MiniCPMV4_6ImageProcessorPil(max_slice_nums=4, scale_resolution=96, patch_size=8)
+    processor = without_video_processor(hf.MiniCPMV4_7Processor)(images, None, words, chat_template=template())
+    return hf.MiniCPMV4_7ForConditionalGeneration(config), processor
 
 
 FAMILIES = {

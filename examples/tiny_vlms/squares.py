@@ -5,71 +5,8 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import patch
 
+import transformers as hf
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
-from transformers import (
-    AutoModel,
-    ChameleonConfig,
-    ChameleonForConditionalGeneration,
-    ChameleonImageProcessorPil,
-    ChameleonProcessor,
-    CLIPImageProcessorPil,
-    CLIPVisionConfig,
-    DeepseekVLConfig,
-    DeepseekVLForConditionalGeneration,
-    DeepseekVLHybridConfig,
-    DeepseekVLHybridForConditionalGeneration,
-    DeepseekVLHybridImageProcessorPil,
-    DeepseekVLHybridProcessor,
-    DeepseekVLImageProcessorPil,
-    DeepseekVLProcessor,
-    Emu3Config,
-    Emu3ForConditionalGeneration,
-    Emu3ImageProcessor,
-    Emu3Processor,
-    FastVlmConfig,
-    FastVlmForConditionalGeneration,
-    FuyuConfig,
-    FuyuForCausalLM,
-    FuyuProcessor,
-    Gemma3Config,
-    Gemma3ForConditionalGeneration,
-    Gemma3ImageProcessorPil,
-    Gemma3nAudioConfig,
-    Gemma3nAudioFeatureExtractor,
-    Gemma3nConfig,
-    Gemma3nForConditionalGeneration,
-    Gemma3nProcessor,
-    Gemma3nVisionConfig,
-    Gemma3Processor,
-    GotOcr2Config,
-    GotOcr2ForConditionalGeneration,
-    GotOcr2ImageProcessorPil,
-    GotOcr2Processor,
-    JanusConfig,
-    JanusForConditionalGeneration,
-    JanusImageProcessorPil,
-    JanusProcessor,
-    LlamaConfig,
-    LlavaProcessor,
-    PaliGemmaConfig,
-    PaliGemmaForConditionalGeneration,
-    PaliGemmaProcessor,
-    PPChart2TableConfig,
-    PPChart2TableImageProcessorPil,
-    PPChart2TableProcessor,
-    PreTrainedTokenizerFast,
-    ResNetConfig,
-    ShieldGemma2Config,
-    ShieldGemma2Processor,
-    SiglipImageProcessorPil,
-    SiglipVisionConfig,
-    VideoLlavaConfig,
-    VideoLlavaForConditionalGeneration,
-    VideoLlavaImageProcessor,
-    VideoLlavaProcessor,
-    VipLlavaConfig,
-    VipLlavaForConditionalGeneration,
-)
 
 from examples.tiny_vlms.parts import (
     CLIP_TOWER,
@@ -111,33 +48,33 @@ def _gemma3(config: type[Any], processor: type[Any], width: int) -> tuple[Any, A
         mm_tokens_per_image=ROWS**2, boi_token_index=ids["<start_of_image>"], eoi_token_index=ids["<end_of_image>"],
         image_token_index=ids["<image_soft_token>"],
     )  # fmt: skip
-    model = Gemma3ForConditionalGeneration(made)
+    model = hf.Gemma3ForConditionalGeneration(made)
     model.model.multi_modal_projector.mm_input_projection_weight.data.normal_(0, 0.05)  # zeros in a new model
-    images = Gemma3ImageProcessorPil(size=_square(pixels))
+    images = hf.Gemma3ImageProcessorPil(size=_square(pixels))
     words = tokenizer(*GEMMA.values(), **GEMMA)
     return model, processor(images, words, chat_template=template("<start_of_image>"), image_seq_length=ROWS**2)
 
 
 def gemma3(width: int) -> tuple[Any, Any]:
-    return _gemma3(Gemma3Config, Gemma3Processor, width)
+    return _gemma3(hf.Gemma3Config, hf.Gemma3Processor, width)
 
 
 def shieldgemma2(width: int) -> tuple[Any, Any]:
     """As image-text-to-text: Gemma 3; the processor asks its policies whatever the text is."""
-    return _gemma3(ShieldGemma2Config, ShieldGemma2Processor, width)
+    return _gemma3(hf.ShieldGemma2Config, hf.ShieldGemma2Processor, width)
 
 
 def _paligemma(kind: str, width: int, **more: Any) -> tuple[Any, Any]:
     pixels = 48
     vocabulary = VOCABULARY + 1024 + 128  # the processor adds tokens of places and of masks
     text = {"model_type": kind, **TEXT, "hidden_size": width, "head_dim": width // 4, **more}
-    config = PaliGemmaConfig(
+    config = hf.PaliGemmaConfig(
         vision_config=_siglip(pixels, vision_use_head=False), text_config={**text, "vocab_size": vocabulary},
         image_token_index=IDS["<image>"], projection_dim=width, hidden_size=width,
     )  # fmt: skip
-    images = SiglipImageProcessorPil(size=_square(pixels), image_seq_length=ROWS**2)
-    processor = PaliGemmaProcessor(images, tokenizer(image_token="<image>"), chat_template=template("<image>"))
-    return PaliGemmaForConditionalGeneration(config), processor
+    images = hf.SiglipImageProcessorPil(size=_square(pixels), image_seq_length=ROWS**2)
+    processor = hf.PaliGemmaProcessor(images, tokenizer(image_token="<image>"), chat_template=template("<image>"))
+    return hf.PaliGemmaForConditionalGeneration(config), processor
 
 
 def paligemma(width: int) -> tuple[Any, Any]:
@@ -148,9 +85,9 @@ def paligemma2(width: int) -> tuple[Any, Any]:
     return _paligemma("gemma2", width, query_pre_attn_scalar=width // 4, sliding_window=1024)
 
 
-def _resnet(**more: Any) -> ResNetConfig:
+def _resnet(**more: Any) -> hf.ResNetConfig:
     """Stands for a tower of timm, which cannot be installed: both give features [B, channels, rows, columns]."""
-    return ResNetConfig(embedding_size=16, hidden_sizes=[16, 48], depths=[1, 1], layer_type="basic", **more)
+    return hf.ResNetConfig(embedding_size=16, hidden_sizes=[16, 48], depths=[1, 1], layer_type="basic", **more)
 
 
 def gemma3n(width: int) -> tuple[Any, Any]:
@@ -158,8 +95,8 @@ def gemma3n(width: int) -> tuple[Any, Any]:
     order = [names[name] for name in ("boi_token", "boa_token", "eoi_token", "image_token", "eoa_token", "audio_token")]
     ids, pixels = ids_of(*order), 48
     first, second = ids["<end_of_image>"], ids["<end_of_audio>"]  # ids from here on have embeddings of their own
-    vision = Gemma3nVisionConfig(vocab_size=2, vocab_offset=first, hidden_size=48)
-    audio = Gemma3nAudioConfig(
+    vision = hf.Gemma3nVisionConfig(vocab_size=2, vocab_offset=first, hidden_size=48)
+    audio = hf.Gemma3nAudioConfig(
         hidden_size=32, conf_num_attention_heads=2, conf_num_hidden_layers=1, input_feat_size=32,
         sscp_conv_channel_size=(8, 4), vocab_size=VOCABULARY - second, vocab_offset=second,
     )  # fmt: skip
@@ -168,33 +105,35 @@ def gemma3n(width: int) -> tuple[Any, Any]:
         num_kv_shared_layers=1, activation_sparsity_pattern=[0.95, 0.0, 0.0],
     )  # fmt: skip
     text.pop("query_pre_attn_scalar")
-    config = Gemma3nConfig(
+    config = hf.Gemma3nConfig(
         text_config=text, vision_config=vision, audio_config=audio, vision_soft_tokens_per_image=ROWS**2,
         audio_soft_tokens_per_image=4, boi_token_id=ids["<start_of_image>"], eoi_token_id=first,
         image_token_id=ids["<image_soft_token>"], boa_token_id=ids["<start_of_audio>"], eoa_token_id=second,
         audio_token_id=ids["<audio_soft>"],
     )  # fmt: skip
-    processor = Gemma3nProcessor(
-        Gemma3nAudioFeatureExtractor(), SiglipImageProcessorPil(size=_square(pixels)), tokenizer(*order, **names),
+    processor = hf.Gemma3nProcessor(
+        hf.Gemma3nAudioFeatureExtractor(), hf.SiglipImageProcessorPil(size=_square(pixels)), tokenizer(*order, **names),
         chat_template=template("<image_soft_token>"), audio_seq_length=4, image_seq_length=ROWS**2,
     )  # fmt: skip
-    make = AutoModel.from_config
-    with patch.object(AutoModel, "from_config", lambda part: make(_resnet() if part is config.vision_config else part)):
-        return Gemma3nForConditionalGeneration(config), processor
+    make = hf.AutoModel.from_config
+    with patch.object(
+        hf.AutoModel, "from_config", lambda part: make(_resnet() if part is config.vision_config else part)
+    ):
+        return hf.Gemma3nForConditionalGeneration(config), processor
 
 
 def fast_vlm(width: int) -> tuple[Any, Any]:
     pixels = 48
-    config = FastVlmConfig(
+    config = hf.FastVlmConfig(
         vision_config=_resnet(hidden_size=48), text_config={"model_type": "qwen2", **TEXT, "hidden_size": width},
         image_token_index=IDS["<image>"], image_seq_length=ROWS**2,
     )  # fmt: skip
-    images = CLIPImageProcessorPil(size={"shortest_edge": pixels}, crop_size=_square(pixels))
-    processor = LlavaProcessor(
+    images = hf.CLIPImageProcessorPil(size={"shortest_edge": pixels}, crop_size=_square(pixels))
+    processor = hf.LlavaProcessor(
         images, tokenizer(), patch_size=8, vision_feature_select_strategy="full", chat_template=template(),
         num_additional_image_tokens=0,
     )  # fmt: skip
-    return FastVlmForConditionalGeneration(config), processor
+    return hf.FastVlmForConditionalGeneration(config), processor
 
 
 def _got(kind: type[Any], width: int, image: int) -> Any:
@@ -205,30 +144,30 @@ def _got(kind: type[Any], width: int, image: int) -> Any:
     }  # fmt: skip
     text = {"model_type": "qwen2", **TEXT, "hidden_size": width}
     config = kind(vision_config=vision, text_config=text, image_token_index=image, image_seq_length=ROWS**2)
-    return GotOcr2ForConditionalGeneration(config)
+    return hf.GotOcr2ForConditionalGeneration(config)
 
 
 def got_ocr2(width: int) -> tuple[Any, Any]:
-    images = GotOcr2ImageProcessorPil(size=_square(192))
-    processor = GotOcr2Processor(images, tokenizer("<imgpad>"), chat_template=template("<img><imgpad></img>\n"))
+    images = hf.GotOcr2ImageProcessorPil(size=_square(192))
+    processor = hf.GotOcr2Processor(images, tokenizer("<imgpad>"), chat_template=template("<img><imgpad></img>\n"))
     processor.num_image_tokens = ROWS**2
-    return _got(GotOcr2Config, width, ids_of("<imgpad>")["<imgpad>"]), processor
+    return _got(hf.GotOcr2Config, width, ids_of("<imgpad>")["<imgpad>"]), processor
 
 
 def pp_chart2table(width: int) -> tuple[Any, Any]:
     """The chat template writes every image token; the processor replaces none."""
-    images = PPChart2TableImageProcessorPil(size=_square(192))
+    images = hf.PPChart2TableImageProcessorPil(size=_square(192))
     text = template(f"<img>{'<imgpad>' * ROWS**2}</img>\n")
-    processor = PPChart2TableProcessor(images, tokenizer("<imgpad>"), chat_template=text)
-    return _got(PPChart2TableConfig, width, ids_of("<imgpad>")["<imgpad>"]), processor
+    processor = hf.PPChart2TableProcessor(images, tokenizer("<imgpad>"), chat_template=text)
+    return _got(hf.PPChart2TableConfig, width, ids_of("<imgpad>")["<imgpad>"]), processor
 
 
 def vipllava(width: int) -> tuple[Any, Any]:
-    config = VipLlavaConfig(
-        vision_config=CLIPVisionConfig(**CLIP_TOWER), text_config=LlamaConfig(**{**TEXT, "hidden_size": width}),
+    config = hf.VipLlavaConfig(
+        vision_config=hf.CLIPVisionConfig(**CLIP_TOWER), text_config=hf.LlamaConfig(**{**TEXT, "hidden_size": width}),
         image_token_index=IDS["<image>"], vision_feature_layer=[-2, -3, 1],
     )  # fmt: skip
-    return VipLlavaForConditionalGeneration(config), clip_processor(56)
+    return hf.VipLlavaForConditionalGeneration(config), clip_processor(56)
 
 
 def janus(width: int) -> tuple[Any, Any]:
@@ -242,24 +181,25 @@ def janus(width: int) -> tuple[Any, Any]:
         "num_res_blocks": 1, "projection_dim": width, "image_token_embed_dim": width,
     }  # fmt: skip
     text = {"model_type": "llama", **TEXT, "hidden_size": width}
-    config = JanusConfig(text_config=text, vision_config=vision, vq_config=painter, image_token_id=IDS["<image>"])
+    config = hf.JanusConfig(text_config=text, vision_config=vision, vq_config=painter, image_token_id=IDS["<image>"])
     names = {"image_token": "<image>", "boi_token": "<img>", "eoi_token": "</img>"}
-    images = JanusImageProcessorPil(size=_square(pixels))
-    processor = JanusProcessor(images, tokenizer(**names), chat_template=template(), num_image_tokens=16)
-    return JanusForConditionalGeneration(config), processor
+    images = hf.JanusImageProcessorPil(size=_square(pixels))
+    processor = hf.JanusProcessor(images, tokenizer(**names), chat_template=template(), num_image_tokens=16)
+    return hf.JanusForConditionalGeneration(config), processor
 
 
 def deepseek_vl(width: int) -> tuple[Any, Any]:
     pixels = 48
-    config = DeepseekVLConfig(
-        vision_config=SiglipVisionConfig(**_siglip(pixels)), image_token_id=IDS["<image>"],
+    config = hf.DeepseekVLConfig(
+        vision_config=hf.SiglipVisionConfig(**_siglip(pixels)), image_token_id=IDS["<image>"],
         text_config={"model_type": "llama", **TEXT, "hidden_size": width},
     )  # fmt: skip
-    processor = DeepseekVLProcessor(
-        DeepseekVLImageProcessorPil(size=_square(pixels)), tokenizer(image_token="<image>"), chat_template=template(),
+    processor = hf.DeepseekVLProcessor(
+        hf.DeepseekVLImageProcessorPil(size=_square(pixels)), tokenizer(image_token="<image>"),
+        chat_template=template(),
         num_image_tokens=ROWS**2,
     )  # fmt: skip
-    return DeepseekVLForConditionalGeneration(config), processor
+    return hf.DeepseekVLForConditionalGeneration(config), processor
 
 
 def deepseek_vl_hybrid(width: int) -> tuple[Any, Any]:
@@ -269,27 +209,27 @@ def deepseek_vl_hybrid(width: int) -> tuple[Any, Any]:
         "num_attention_heads": 4, "image_size": sharp, "patch_size": 8, "window_size": 6, "global_attn_indexes": [1],
         "mlp_dim": 48, "initializer_range": 0.02,
     }  # fmt: skip
-    config = DeepseekVLHybridConfig(
-        vision_config=SiglipVisionConfig(**_siglip(pixels)), high_res_vision_config=fine,
+    config = hf.DeepseekVLHybridConfig(
+        vision_config=hf.SiglipVisionConfig(**_siglip(pixels)), high_res_vision_config=fine,
         text_config={"model_type": "llama", **TEXT, "hidden_size": width}, image_token_id=IDS["<image>"],
     )  # fmt: skip
-    processor = DeepseekVLHybridProcessor(
-        DeepseekVLHybridImageProcessorPil(size=_square(pixels), high_res_size=_square(sharp)),
+    processor = hf.DeepseekVLHybridProcessor(
+        hf.DeepseekVLHybridImageProcessorPil(size=_square(pixels), high_res_size=_square(sharp)),
         tokenizer(image_token="<image>"), chat_template=template(), num_image_tokens=ROWS**2,
     )  # fmt: skip
-    model = DeepseekVLHybridForConditionalGeneration(config)
+    model = hf.DeepseekVLHybridForConditionalGeneration(config)
     model.model.high_res_vision_alpha.data.fill_(1)
     return model, processor
 
 
 def video_llava(width: int) -> tuple[Any, Any]:
-    config = VideoLlavaConfig(
-        vision_config=CLIPVisionConfig(**CLIP_TOWER), text_config=LlamaConfig(**{**TEXT, "hidden_size": width}),
+    config = hf.VideoLlavaConfig(
+        vision_config=hf.CLIPVisionConfig(**CLIP_TOWER), text_config=hf.LlamaConfig(**{**TEXT, "hidden_size": width}),
         image_token_index=IDS["<image>"], video_token_index=IDS["<video>"], image_seq_length=16,
     )  # fmt: skip
-    images = VideoLlavaImageProcessor(size={"shortest_edge": 56}, crop_size=_square(56))
-    processor = without_video_processor(VideoLlavaProcessor)(images, None, tokenizer(), chat_template=template())
-    return VideoLlavaForConditionalGeneration(config), processor
+    images = hf.VideoLlavaImageProcessor(size={"shortest_edge": 56}, crop_size=_square(56))
+    processor = without_video_processor(hf.VideoLlavaProcessor)(images, None, tokenizer(), chat_template=template())
+    return hf.VideoLlavaForConditionalGeneration(config), processor
 
 
 def chameleon(width: int) -> tuple[Any, Any]:
@@ -300,11 +240,11 @@ def chameleon(width: int) -> tuple[Any, Any]:
         "channel_multiplier": [1, 1, 1, 1], "num_res_blocks": 1, "attn_type": "vanilla",
     }  # fmt: skip
     words = tokenizer(*codes, **names)
-    config = ChameleonConfig(**{**TEXT, "hidden_size": width}, vq_config=vision, vocabulary_map=words.get_vocab())
-    images = ChameleonImageProcessorPil(size={"shortest_edge": pixels}, crop_size=_square(pixels))
-    processor = ChameleonProcessor(images, words, image_seq_length=ROWS**2)
+    config = hf.ChameleonConfig(**{**TEXT, "hidden_size": width}, vq_config=vision, vocabulary_map=words.get_vocab())
+    images = hf.ChameleonImageProcessorPil(size={"shortest_edge": pixels}, crop_size=_square(pixels))
+    processor = hf.ChameleonProcessor(images, words, image_seq_length=ROWS**2)
     processor.chat_template = template("<image>")
-    return ChameleonForConditionalGeneration(config), processor
+    return hf.ChameleonForConditionalGeneration(config), processor
 
 
 def emu3(width: int) -> tuple[Any, Any]:
@@ -319,30 +259,28 @@ def emu3(width: int) -> tuple[Any, Any]:
         "channel_multiplier": [1, 1, 1, 1], "num_res_blocks": 1, "attn_resolutions": [3], "hidden_size": 32,
     }  # fmt: skip
     text = {**TEXT, "hidden_size": width, "attention_dropout": 0.0}
-    config = Emu3Config(vq_config=vision, text_config=text, vocabulary_map=words.get_vocab())
-    images = Emu3ImageProcessor(min_pixels=48 * 48, max_pixels=64 * 64)
-    return Emu3ForConditionalGeneration(config), Emu3Processor(images, words, chat_template=template())
+    config = hf.Emu3Config(vq_config=vision, text_config=text, vocabulary_map=words.get_vocab())
+    images = hf.Emu3ImageProcessor(min_pixels=48 * 48, max_pixels=64 * 64)
+    return hf.Emu3ForConditionalGeneration(config), hf.Emu3Processor(images, words, chat_template=template())
 
 
 def fuyu(width: int) -> tuple[Any, Any]:
     """Image tokens are words, not special; each text begins with a space, which the processor cuts off again."""
-    from transformers import FuyuImageProcessor
-
     names, patch = ["|SPEAKER|", "|NEWLINE|", "<0x04>", "<0x00>", "<0x01>", "<0x02>", "<0x03>"], 30
     raw = Tokenizer(models.WordLevel(ids_of(*names), unk_token="?"))
     raw.normalizer = normalizers.Prepend(" ")
     raw.pre_tokenizer = pre_tokenizers.Split(Regex(r"\|SPEAKER\||\|NEWLINE\||<0x0\d>|[\s\S]"), "isolated")
     raw.decoder = decoders.Fuse()
-    words = PreTrainedTokenizerFast(
+    words = hf.PreTrainedTokenizerFast(
         tokenizer_object=raw, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="?"
     )
     text = {"model_type": "persimmon", **TEXT, "hidden_size": width}
     text.pop("num_key_value_heads")
-    config = FuyuConfig(text_config=text, patch_size=patch, image_token_id=ids_of(*names)["|SPEAKER|"])
-    images = FuyuImageProcessor(size={"height": 180, "width": 240}, patch_size=_square(patch))
-    processor = FuyuProcessor(images, words)
+    config = hf.FuyuConfig(text_config=text, patch_size=patch, image_token_id=ids_of(*names)["|SPEAKER|"])
+    images = hf.FuyuImageProcessor(size={"height": 180, "width": 240}, patch_size=_square(patch))
+    processor = hf.FuyuProcessor(images, words)
     processor.chat_template = template("")
-    return FuyuForCausalLM(config), processor
+    return hf.FuyuForCausalLM(config), processor
 
 
 FAMILIES = {

@@ -4,73 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from transformers import (
-    AyaVisionConfig,
-    AyaVisionForConditionalGeneration,
-    AyaVisionProcessor,
-    Cohere2Config,
-    Cohere2VisionConfig,
-    Cohere2VisionForConditionalGeneration,
-    Cohere2VisionProcessor,
-    DeepseekOcr2Config,
-    DeepseekOcr2ForConditionalGeneration,
-    DeepseekOcr2ImageProcessorPil,
-    DeepseekOcr2Processor,
-    Granite4VisionConfig,
-    Granite4VisionForConditionalGeneration,
-    Granite4VisionProcessor,
-    GraniteDoclingConfig,
-    GraniteDoclingForConditionalGeneration,
-    GraniteDoclingImageProcessorPil,
-    GraniteDoclingProcessor,
-    LightOnOcrConfig,
-    LightOnOcrForConditionalGeneration,
-    LightOnOcrProcessor,
-    Llama4Config,
-    Llama4ForConditionalGeneration,
-    Llama4Processor,
-    LlavaConfig,
-    LlavaForConditionalGeneration,
-    LlavaNextImageProcessorPil,
-    LlavaNextVideoConfig,
-    LlavaNextVideoForConditionalGeneration,
-    LlavaNextVideoProcessor,
-    LlavaOnevisionConfig,
-    LlavaOnevisionForConditionalGeneration,
-    LlavaOnevisionImageProcessorPil,
-    LlavaOnevisionProcessor,
-    MiniCPMOcrConfig,
-    MiniCPMOcrForConditionalGeneration,
-    MiniCPMOcrProcessor,
-    MiniCPMV4_6Config,
-    MiniCPMV4_6ForConditionalGeneration,
-    MiniCPMV4_6ImageProcessorPil,
-    MiniCPMV4_6Processor,
-    Mistral3Config,
-    Mistral3ForConditionalGeneration,
-    MistralLarge4Config,
-    MistralLarge4ForConditionalGeneration,
-    Ovis2Config,
-    Ovis2ForConditionalGeneration,
-    Ovis2ImageProcessorPil,
-    Ovis2Processor,
-    PerceptionLMConfig,
-    PerceptionLMForConditionalGeneration,
-    PerceptionLMProcessor,
-    PixtralImageProcessorPil,
-    PixtralProcessor,
-    QianfanOCRConfig,
-    QianfanOCRForConditionalGeneration,
-    QianfanOCRProcessor,
-    SiglipVisionConfig,
-    Step3p7Config,
-    Step3p7ForConditionalGeneration,
-    Step3p7Processor,
-    UnlimitedOcrConfig,
-    UnlimitedOcrForConditionalGeneration,
-    UnlimitedOcrProcessor,
-)
-from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+import transformers as hf
 
 from examples.tiny_vlms.parts import CLIP_TOWER, IDS, SIGLIP_TOWER, TEXT, VOCABULARY, ids_of, template, tokenizer
 from foveate.vlm.loader import without_video_processor
@@ -93,20 +27,18 @@ def _text(kind: str, width: int, **more: Any) -> dict[str, Any]:
 
 
 def _pixtral_processor(merge: int) -> Any:
-    from transformers import PixtralImageProcessor
-
-    images = PixtralImageProcessor(size={"longest_edge": 96}, patch_size={"height": 8 * merge, "width": 8 * merge})
-    return PixtralProcessor(
+    images = hf.PixtralImageProcessor(size={"longest_edge": 96}, patch_size={"height": 8 * merge, "width": 8 * merge})
+    return hf.PixtralProcessor(
         images, tokenizer(*ROWS), patch_size=8, spatial_merge_size=merge, chat_template=template("[IMG]")
     )
 
 
 def mistral3(width: int) -> tuple[Any, Any]:
-    config = Mistral3Config(
+    config = hf.Mistral3Config(
         vision_config=PIXTRAL_TOWER, text_config=_text("mistral", width, sliding_window=None),
         image_token_index=ids_of(*ROWS)["[IMG]"], spatial_merge_size=2, tie_word_embeddings=False,
     )  # fmt: skip
-    return Mistral3ForConditionalGeneration(config), _pixtral_processor(2)
+    return hf.Mistral3ForConditionalGeneration(config), _pixtral_processor(2)
 
 
 def mistral_large4(width: int) -> tuple[Any, Any]:
@@ -118,56 +50,54 @@ def mistral_large4(width: int) -> tuple[Any, Any]:
             "attention_factor": 1.0,
         },
     }  # fmt: skip
-    config = MistralLarge4Config(
+    config = hf.MistralLarge4Config(
         vision_config=PIXTRAL_TOWER, text_config=text, image_token_index=ids_of(*ROWS)["[IMG]"], spatial_merge_size=2
     )
-    return MistralLarge4ForConditionalGeneration(config), _pixtral_processor(2)
+    return hf.MistralLarge4ForConditionalGeneration(config), _pixtral_processor(2)
 
 
 def llava_pixtral(width: int) -> tuple[Any, Any]:
     image = ids_of(*ROWS)["[IMG]"]
-    config = LlavaConfig(
+    config = hf.LlavaConfig(
         vision_config={**PIXTRAL_TOWER, "patch_size": 16}, text_config=_text("mistral", width, sliding_window=None),
         image_token_index=image, image_token_id=image, vision_feature_layer=-1, vision_feature_select_strategy="full",
     )  # fmt: skip
-    from transformers import PixtralImageProcessor
-
-    images = PixtralImageProcessor(size={"longest_edge": 96}, patch_size={"height": 16, "width": 16})
-    processor = PixtralProcessor(images, tokenizer(*ROWS), patch_size=16, chat_template=template("[IMG]"))
-    return LlavaForConditionalGeneration(config), processor
+    images = hf.PixtralImageProcessor(size={"longest_edge": 96}, patch_size={"height": 16, "width": 16})
+    processor = hf.PixtralProcessor(images, tokenizer(*ROWS), patch_size=16, chat_template=template("[IMG]"))
+    return hf.LlavaForConditionalGeneration(config), processor
 
 
 def lighton_ocr(width: int) -> tuple[Any, Any]:
     image = ids_of("<break>", "<end>")
-    config = LightOnOcrConfig(
+    config = hf.LightOnOcrConfig(
         vision_config=PIXTRAL_TOWER, text_config=_text("qwen3", width), image_token_id=image["<|image_pad|>"],
         spatial_merge_size=2, tie_word_embeddings=False,
     )  # fmt: skip
-    images = PixtralImageProcessorPil(size={"longest_edge": 96}, patch_size={"height": 16, "width": 16})
+    images = hf.PixtralImageProcessorPil(size={"longest_edge": 96}, patch_size={"height": 16, "width": 16})
     words = tokenizer(
         "<break>", "<end>", image_token="<|image_pad|>", image_break_token="<break>", image_end_token="<end>"
     )
-    processor = LightOnOcrProcessor(
+    processor = hf.LightOnOcrProcessor(
         images, words, patch_size=8, spatial_merge_size=2, chat_template=template("<|image_pad|>")
     )
-    return LightOnOcrForConditionalGeneration(config), processor
+    return hf.LightOnOcrForConditionalGeneration(config), processor
 
 
 # --- an overview, and joined tiles with an end to each line -----------------------------------------------------------
 
 
 def _onevision(width: int, pinpoints: list[list[int]], ratio: str) -> tuple[Any, Any]:
-    config = LlavaOnevisionConfig(
+    config = hf.LlavaOnevisionConfig(
         vision_config={"model_type": "siglip_vision_model", **SIGLIP_TOWER, "image_size": 32},
         text_config=_text("qwen2", width), image_token_index=IDS["<image>"], video_token_index=IDS["<video>"],
         image_grid_pinpoints=pinpoints, vision_aspect_ratio=ratio,
     )  # fmt: skip
-    images = LlavaOnevisionImageProcessorPil(size={"height": 32, "width": 32}, image_grid_pinpoints=pinpoints)
-    processor = without_video_processor(LlavaOnevisionProcessor)(
+    images = hf.LlavaOnevisionImageProcessorPil(size={"height": 32, "width": 32}, image_grid_pinpoints=pinpoints)
+    processor = without_video_processor(hf.LlavaOnevisionProcessor)(
         images, tokenizer(), None, num_image_tokens=16, vision_feature_select_strategy="full",
         chat_template=template(), vision_aspect_ratio=ratio,
     )  # fmt: skip
-    return LlavaOnevisionForConditionalGeneration(config), processor
+    return hf.LlavaOnevisionForConditionalGeneration(config), processor
 
 
 def llava_onevision(width: int) -> tuple[Any, Any]:
@@ -181,25 +111,25 @@ def llava_onevision_whole(width: int) -> tuple[Any, Any]:
 
 def llava_next_video(width: int) -> tuple[Any, Any]:
     pinpoints = [[56, 112], [112, 56], [112, 112]]
-    config = LlavaNextVideoConfig(
+    config = hf.LlavaNextVideoConfig(
         vision_config={"model_type": "clip_vision_model", **CLIP_TOWER}, text_config=_text("llama", width),
         image_token_index=IDS["<image>"], video_token_index=IDS["<video>"], image_grid_pinpoints=pinpoints,
         image_seq_length=16, video_seq_length=4,
     )  # fmt: skip
-    images = LlavaNextImageProcessorPil(
+    images = hf.LlavaNextImageProcessorPil(
         size={"shortest_edge": 56}, crop_size={"height": 56, "width": 56}, image_grid_pinpoints=pinpoints
     )
-    processor = without_video_processor(LlavaNextVideoProcessor)(
+    processor = without_video_processor(hf.LlavaNextVideoProcessor)(
         None, images, tokenizer(), patch_size=14, vision_feature_select_strategy="default", chat_template=template(),
         num_additional_image_tokens=1,
     )  # fmt: skip
-    return LlavaNextVideoForConditionalGeneration(config), processor
+    return hf.LlavaNextVideoForConditionalGeneration(config), processor
 
 
 def granite4_vision(width: int) -> tuple[Any, Any]:
     """Several layers of the language model get features, the first of them in the place of embeddings."""
     pinpoints = [[64, 128], [128, 64], [128, 128]]
-    config = Granite4VisionConfig(
+    config = hf.Granite4VisionConfig(
         vision_config={"model_type": "siglip_vision_model", **SIGLIP_TOWER, "hidden_size": 64, "num_hidden_layers": 3},
         text_config={**TEXT, "hidden_size": width, "num_hidden_layers": 7, "attention_multiplier": 0.25},
         qformer_config={
@@ -210,14 +140,14 @@ def granite4_vision(width: int) -> tuple[Any, Any]:
         image_seq_length=16, downsample_rate="2/4", deepstack_layer_map=[[1, 0], [2, 1]], spatial_vision_layer=-1,
         spatial_target_layers=[2, 3, 4, 5], projector_dropout=0.0,
     )  # fmt: skip
-    images = LlavaNextImageProcessorPil(
+    images = hf.LlavaNextImageProcessorPil(
         size={"shortest_edge": 64}, crop_size={"height": 64, "width": 64}, image_grid_pinpoints=pinpoints
     )
-    processor = Granite4VisionProcessor(
+    processor = hf.Granite4VisionProcessor(
         images, tokenizer(), patch_size=8, vision_feature_select_strategy="full", chat_template=template(),
         downsample_rate="2/4",
     )  # fmt: skip
-    return Granite4VisionForConditionalGeneration(config), processor
+    return hf.Granite4VisionForConditionalGeneration(config), processor
 
 
 # --- tiles, each with its own grid ------------------------------------------------------------------------------------
@@ -227,14 +157,14 @@ def _docling(width: int, *, fine: bool) -> tuple[Any, Any]:
     vision = {**SMALL_TOWER, "scale_factor": 2, "deepstack_visual_indexes": [0, 1], "out_hidden_size": width}
     if fine:
         vision |= {"patch_size": 4, "scale_factor": 4}
-    config = GraniteDoclingConfig(
+    config = hf.GraniteDoclingConfig(
         vision_config=vision,
         text_config={**TEXT, "hidden_size": width, "embedding_multiplier": 2.0, "attention_multiplier": 0.25},
         image_token_id=IDS["<image>"], tie_word_embeddings=False, pad_token_id=IDS["<pad>"],
     )  # fmt: skip
-    images = GraniteDoclingImageProcessorPil(size=TILE, max_patches=1 if fine else 6, fine_route=fine)
-    processor = GraniteDoclingProcessor(images, tokenizer(), image_seq_len=9, chat_template=template("<image>"))
-    return GraniteDoclingForConditionalGeneration(config), processor
+    images = hf.GraniteDoclingImageProcessorPil(size=TILE, max_patches=1 if fine else 6, fine_route=fine)
+    processor = hf.GraniteDoclingProcessor(images, tokenizer(), image_seq_len=9, chat_template=template("<image>"))
+    return hf.GraniteDoclingForConditionalGeneration(config), processor
 
 
 def granite_docling(width: int) -> tuple[Any, Any]:
@@ -251,49 +181,45 @@ def aya_vision(width: int) -> tuple[Any, Any]:
         "<|START_OF_IMG|>", "<|END_OF_IMG|>", "<|IMG_PATCH|>", "<|IMG_LINE_BREAK|>", "TILE_GLOBAL",
         *(f"TILE_{n}" for n in range(1, 9)),
     )  # fmt: skip
-    config = AyaVisionConfig(
+    config = hf.AyaVisionConfig(
         vision_config={"model_type": "siglip_vision_model", **SMALL_TOWER},
         text_config=_text("cohere2", width, sliding_window=2048, sliding_window_pattern=3),
         image_token_index=ids_of(*more)["<|IMG_PATCH|>"], tie_word_embeddings=False,
     )  # fmt: skip
-    images = GotOcr2ImageProcessorPil(size=TILE, crop_to_patches=True, min_patches=1, max_patches=6)
-    processor = AyaVisionProcessor(
+    images = hf.GotOcr2ImageProcessorPil(size=TILE, crop_to_patches=True, min_patches=1, max_patches=6)
+    processor = hf.AyaVisionProcessor(
         images, tokenizer(*more), patch_size=8, img_size=48, downsample_factor=2, chat_template=template("<image>")
     )
-    return AyaVisionForConditionalGeneration(config), processor
+    return hf.AyaVisionForConditionalGeneration(config), processor
 
 
 def cohere2_vision(width: int) -> tuple[Any, Any]:
-    from transformers import Cohere2VisionImageProcessor
-
     more = ("<|START_OF_IMG|>", "<|END_OF_IMG|>", "<|IMG_PATCH|>", "<|IMG_LINE_BREAK|>")
     text = {
         key: value
         for key, value in _text("cohere2", width, sliding_window=2048, sliding_window_pattern=3).items()
         if key != "model_type"
     }
-    config = Cohere2VisionConfig(
-        vision_config={"model_type": "siglip_vision_model", **SMALL_TOWER}, text_config=Cohere2Config(**text),
+    config = hf.Cohere2VisionConfig(
+        vision_config={"model_type": "siglip_vision_model", **SMALL_TOWER}, text_config=hf.Cohere2Config(**text),
         image_token_id=ids_of(*more)["<|IMG_PATCH|>"], alignment_intermediate_size=96, tie_word_embeddings=False,
     )  # fmt: skip
     words = tokenizer(
         *more, boi_token="<|START_OF_IMG|>", eoi_token="<|END_OF_IMG|>", image_token="<|IMG_PATCH|>",
         img_line_break_token="<|IMG_LINE_BREAK|>",
     )  # fmt: skip
-    images = Cohere2VisionImageProcessor(size=TILE, max_patches=6, patch_size=3)  # tokens along a tile, that is
+    images = hf.Cohere2VisionImageProcessor(size=TILE, max_patches=6, patch_size=3)  # tokens along a tile, that is
     return (
-        Cohere2VisionForConditionalGeneration(config),
-        Cohere2VisionProcessor(images, words, chat_template=template("<|IMG_PATCH|>")),
+        hf.Cohere2VisionForConditionalGeneration(config),
+        hf.Cohere2VisionProcessor(images, words, chat_template=template("<|IMG_PATCH|>")),
     )
 
 
 def llama4(width: int) -> tuple[Any, Any]:
-    from transformers import Llama4ImageProcessor
-
     more = (
         "<|image|>", "<|image_start|>", "<|image_end|>", "<|patch|>", "<|tile_x_separator|>", "<|tile_y_separator|>",
     )  # fmt: skip
-    config = Llama4Config(
+    config = hf.Llama4Config(
         vision_config={
             "hidden_size": 48, "intermediate_size": 192, "num_hidden_layers": 2, "num_attention_heads": 4,
             "image_size": 48, "patch_size": 8, "vision_output_dim": 48, "projector_input_dim": 48,
@@ -305,26 +231,24 @@ def llama4(width: int) -> tuple[Any, Any]:
         },
         image_token_index=ids_of(*more)["<|patch|>"],
     )  # fmt: skip
-    images = Llama4ImageProcessor(size=TILE, max_patches=6, do_normalize=False)  # with it, pixels would be bfloat16
-    processor = Llama4Processor(images, tokenizer(*more), patch_size=8, chat_template=template("<|image|>"))
-    return Llama4ForConditionalGeneration(config), processor
+    images = hf.Llama4ImageProcessor(size=TILE, max_patches=6, do_normalize=False)  # with it, pixels would be bfloat16
+    processor = hf.Llama4Processor(images, tokenizer(*more), patch_size=8, chat_template=template("<|image|>"))
+    return hf.Llama4ForConditionalGeneration(config), processor
 
 
 def perception_lm(width: int) -> tuple[Any, Any]:
     """Its tower comes from a library of towers, timm, which is not needed for one of transformers' own."""
-    from transformers import PerceptionLMImageProcessor
-
-    tower = SiglipVisionConfig(**SMALL_TOWER, model_args={"embed_dim": SMALL_TOWER["hidden_size"]})
-    config = PerceptionLMConfig(
+    tower = hf.SiglipVisionConfig(**SMALL_TOWER, model_args={"embed_dim": SMALL_TOWER["hidden_size"]})
+    config = hf.PerceptionLMConfig(
         vision_config=tower, text_config=_text("llama", width), vision_use_cls_token=False, projector_pooling_ratio=2,
         image_token_id=IDS["<image>"], video_token_id=IDS["<video>"],
     )  # fmt: skip
-    images = PerceptionLMImageProcessor(tile_size=48, max_num_tiles=6, size=TILE)
-    processor = without_video_processor(PerceptionLMProcessor)(
+    images = hf.PerceptionLMImageProcessor(tile_size=48, max_num_tiles=6, size=TILE)
+    processor = without_video_processor(hf.PerceptionLMProcessor)(
         None, images, tokenizer(image_token="<image>", video_token="<video>"), patch_size=8, pooling_ratio=2,
         chat_template=template(),
     )  # fmt: skip
-    return PerceptionLMForConditionalGeneration(config), processor
+    return hf.PerceptionLMForConditionalGeneration(config), processor
 
 
 def ovis2(width: int) -> tuple[Any, Any]:
@@ -334,14 +258,14 @@ def ovis2(width: int) -> tuple[Any, Any]:
         "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 48,
         "patch_size": 8, "hidden_stride": 2, "vocab_size": 64,
     }  # fmt: skip
-    config = Ovis2Config(
+    config = hf.Ovis2Config(
         vision_config=vision, text_config=_text("qwen2", width), image_token_id=ids["<IMG_ATOM>"],
         visual_indicator_token_ids=[ids[mark] for mark in marks], vocab_size=VOCABULARY, hidden_size=width,
         tie_word_embeddings=False,
     )  # fmt: skip
-    images = Ovis2ImageProcessorPil(size=TILE, crop_to_patches=True, max_patches=6)
-    processor = Ovis2Processor(images, tokenizer("<IMG_ATOM>", *marks), chat_template=template(), image_seq_length=9)
-    return Ovis2ForConditionalGeneration(config), processor
+    images = hf.Ovis2ImageProcessorPil(size=TILE, crop_to_patches=True, max_patches=6)
+    processor = hf.Ovis2Processor(images, tokenizer("<IMG_ATOM>", *marks), chat_template=template(), image_seq_length=9)
+    return hf.Ovis2ForConditionalGeneration(config), processor
 
 
 def qianfan_ocr(width: int) -> tuple[Any, Any]:
@@ -349,18 +273,16 @@ def qianfan_ocr(width: int) -> tuple[Any, Any]:
         "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
         "image_size": [48, 48], "patch_size": [8, 8], "drop_path_rate": 0.0,
     }  # fmt: skip
-    config = QianfanOCRConfig(
+    config = hf.QianfanOCRConfig(
         vision_config=vision, text_config=_text("qwen3", width), image_token_id=IDS["<IMG_CONTEXT>"], image_seq_length=9
     )
-    images = GotOcr2ImageProcessorPil(size=TILE, crop_to_patches=True, min_patches=1, max_patches=6)
+    images = hf.GotOcr2ImageProcessorPil(size=TILE, crop_to_patches=True, min_patches=1, max_patches=6)
     words = tokenizer(start_image_token="<img>", end_image_token="</img>", context_image_token="<IMG_CONTEXT>")
-    processor = QianfanOCRProcessor(images, words, image_seq_length=9, chat_template=template("<image>\n"))
-    return QianfanOCRForConditionalGeneration(config), processor
+    processor = hf.QianfanOCRProcessor(images, words, image_seq_length=9, chat_template=template("<image>\n"))
+    return hf.QianfanOCRForConditionalGeneration(config), processor
 
 
 def step3p7(width: int) -> tuple[Any, Any]:
-    from transformers import Step3p7ImageProcessor
-
     more = ("<im_patch>", "<patch_start>", "<patch_end>", "<patch_newline>", "<im_start>", "<im_end>")
     vision = {
         "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 64, "patch_size": 4,
@@ -371,12 +293,12 @@ def step3p7(width: int) -> tuple[Any, Any]:
         "moe_intermediate_size": 32, "share_expert_dim": 32, "mlp_layer_types": ["dense", "sparse", "sparse"],
         "layer_types": ["full_attention", "sliding_attention", "full_attention"], "sliding_window": 2048,
     }  # fmt: skip
-    config = Step3p7Config(vision_config=vision, text_config=text, image_token_id=ids_of(*more)["<im_patch>"])
-    images = Step3p7ImageProcessor(
+    config = hf.Step3p7Config(vision_config=vision, text_config=text, image_token_id=ids_of(*more)["<im_patch>"])
+    images = hf.Step3p7ImageProcessor(
         size={"height": 64, "width": 64}, patch_size=48, vision_patch_size=4, max_image_size=100
     )
-    processor = Step3p7Processor(images, tokenizer(*more), chat_template=template("<im_patch>"))
-    return Step3p7ForConditionalGeneration(config), processor
+    processor = hf.Step3p7Processor(images, tokenizer(*more), chat_template=template("<im_patch>"))
+    return hf.Step3p7ForConditionalGeneration(config), processor
 
 
 # --- tiles that are cut from the image again, patches in one long row -------------------------------------------------
@@ -402,26 +324,24 @@ def _minicpm_parts(width: int) -> tuple[dict[str, Any], dict[str, Any], Any]:
 
 def minicpmv4_6(width: int) -> tuple[Any, Any]:
     vision, text, words = _minicpm_parts(width)
-    config = MiniCPMV4_6Config(
+    config = hf.MiniCPMV4_6Config(
         vision_config={**vision, "patch_size": 4}, text_config=text, insert_layer_id=1, image_size=48,
         image_token_id=IDS["<image>"], video_token_id=IDS["<video>"],
     )  # fmt: skip
-    images = MiniCPMV4_6ImageProcessorPil(scale_resolution=48, patch_size=4, max_slice_nums=4)
-    processor = without_video_processor(MiniCPMV4_6Processor)(images, None, words, chat_template=template("<image>"))
-    return MiniCPMV4_6ForConditionalGeneration(config), processor
+    images = hf.MiniCPMV4_6ImageProcessorPil(scale_resolution=48, patch_size=4, max_slice_nums=4)
+    processor = without_video_processor(hf.MiniCPMV4_6Processor)(images, None, words, chat_template=template("<image>"))
+    return hf.MiniCPMV4_6ForConditionalGeneration(config), processor
 
 
 def minicpm_ocr(width: int) -> tuple[Any, Any]:
-    from transformers import MiniCPMOcrImageProcessor
-
     vision, text, words = _minicpm_parts(width)
-    config = MiniCPMOcrConfig(
+    config = hf.MiniCPMOcrConfig(
         vision_config={**vision, "patch_size": 8}, text_config=text, insert_layer_id=1, image_token_id=IDS["<image>"],
         video_token_id=IDS["<video>"], tie_word_embeddings=False,
     )  # fmt: skip
-    images = MiniCPMOcrImageProcessor(scale_resolution=48, patch_size=8, max_slice_nums=4)
-    processor = without_video_processor(MiniCPMOcrProcessor)(images, None, words, chat_template=template("<image>"))
-    return MiniCPMOcrForConditionalGeneration(config), processor
+    images = hf.MiniCPMOcrImageProcessor(scale_resolution=48, patch_size=8, max_slice_nums=4)
+    processor = without_video_processor(hf.MiniCPMOcrProcessor)(images, None, words, chat_template=template("<image>"))
+    return hf.MiniCPMOcrForConditionalGeneration(config), processor
 
 
 # --- encoders behind an encoder ---------------------------------------------------------------------------------------
@@ -445,18 +365,16 @@ def deepseek_ocr2(width: int) -> tuple[Any, Any]:
         **TEXT, **EXPERTS, "hidden_size": width, "num_key_value_heads": 4,
         "mlp_layer_types": ["dense", "sparse", "sparse"],
     }  # fmt: skip
-    config = DeepseekOcr2Config(
+    config = hf.DeepseekOcr2Config(
         vision_config={"sam_config": _sam_tower(96, 2, [24, 32]), "encoder_config": encoder}, text_config=text,
         image_token_id=IDS["<image>"],
     )  # fmt: skip
-    images = DeepseekOcr2ImageProcessorPil(size={"height": 96, "width": 96}, tile_size=256)
-    processor = DeepseekOcr2Processor(images, tokenizer(), chat_template=template(), patch_size=2)
-    return DeepseekOcr2ForConditionalGeneration(config), processor
+    images = hf.DeepseekOcr2ImageProcessorPil(size={"height": 96, "width": 96}, tile_size=256)
+    processor = hf.DeepseekOcr2Processor(images, tokenizer(), chat_template=template(), patch_size=2)
+    return hf.DeepseekOcr2ForConditionalGeneration(config), processor
 
 
 def unlimited_ocr(width: int) -> tuple[Any, Any]:
-    from transformers import UnlimitedOcrImageProcessor
-
     encoder = {
         "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 16,
         "patch_size": 4,
@@ -465,13 +383,13 @@ def unlimited_ocr(width: int) -> tuple[Any, Any]:
         **TEXT, **EXPERTS, "hidden_size": width, "num_key_value_heads": 4, "sliding_window": 64,
         "mlp_layer_types": ["dense", "sparse", "sparse"],
     }  # fmt: skip
-    config = UnlimitedOcrConfig(
+    config = hf.UnlimitedOcrConfig(
         vision_config={"sam_config": _sam_tower(64, 4, [24, 32]), "encoder_config": encoder}, text_config=text,
         image_token_id=IDS["<image>"],
     )  # fmt: skip
-    images = UnlimitedOcrImageProcessor(size={"height": 64, "width": 64}, tile_size=48, max_patches=6)
-    processor = UnlimitedOcrProcessor(images, tokenizer(), chat_template=template(), patch_size=4)
-    return UnlimitedOcrForConditionalGeneration(config), processor
+    images = hf.UnlimitedOcrImageProcessor(size={"height": 64, "width": 64}, tile_size=48, max_patches=6)
+    processor = hf.UnlimitedOcrProcessor(images, tokenizer(), chat_template=template(), patch_size=4)
+    return hf.UnlimitedOcrForConditionalGeneration(config), processor
 
 
 FAMILIES = {
