@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -34,7 +33,7 @@ from foveate.store.shared_basis import FittedBasis, gather, images_in
 from tests.conftest import PHOTOS
 from tests.engine_work import doubled, dying
 from tests.store_toys import Toy, pictures
-from tests.test_store_words import PAGES, RIGHT, TOY, Mine, texts, write_page
+from tests.test_store_words import Mine
 
 pytestmark = [  # Ray's own: of its settings, and of processes that it leaves to end by themselves
     pytest.mark.filterwarnings("ignore::DeprecationWarning:ray"),
@@ -71,11 +70,18 @@ def processes(title: str) -> list[int]:
 
 
 @pytest.mark.ray
-def test_the_same_batches_in_the_same_order(ray: Engine) -> None:
+def test_the_same_batches_in_the_same_order_though_the_ledger_is_killed(ray: Engine) -> None:
     count = 100
     paths = [b"/photos/\xff\xfe.jpg", "/photos/写真.jpg".encode(), b"", b"d"] * 25  # not every name is Unicode
     columns = {"number": range(count), "path": paths[:count]}
-    here, there = (joined(engine.map(doubled, columns, 8)) for engine in (Local(), ray))
+
+    def killing(pieces: Iterator[Batch]) -> Iterator[Batch]:
+        yield next(pieces)
+        os.kill(processes("ray::_Ledger")[0], signal.SIGKILL)
+        yield from pieces
+
+    here = joined(Local().map(doubled, columns, 8))
+    there = joined(killing(ray.map(partial(doubled, slow=0.05), columns, 8)))
     assert here == there
     assert here == {
         "number": list(range(count)),
@@ -87,7 +93,7 @@ def test_the_same_batches_in_the_same_order(ray: Engine) -> None:
 
 
 @pytest.mark.ray
-def test_an_error_of_the_work_is_the_error_of_the_job(lone: Engine) -> None:
+def test_an_error_of_the_work_is_the_error_of_the_job(lone: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its type where it is ours; another's in one line; texts that are not Unicode travel too."""
     ours = EncoderOutputError("'\udcff.jpg' of 2", expected="1", fix="divide")
     with pytest.raises(EncoderOutputError, match="jpg' of 2"):
@@ -95,6 +101,9 @@ def test_an_error_of_the_work_is_the_error_of_the_job(lone: Engine) -> None:
     other = ValueError("first line\n'\udcff.jpg', the very reason")
     with pytest.raises(EngineError, match="jpg', the very reason"):
         joined(lone.map(partial(doubled, bad=3, error=other), {"number": range(4)}, 4))
+    monkeypatch.setattr("foveate.store.engine._release", lambda: "0.0.1")  # here; a worker has its own
+    with pytest.raises(EngineError, match=r"a worker with foveate .*, asked by foveate 0\.0\.1"):
+        joined(lone.map(doubled, {"number": range(3)}, 2))
 
 
 @pytest.mark.ray
@@ -112,6 +121,7 @@ def test_a_store_whose_worker_was_killed_is_the_local_one(ray: Engine, tmp_path:
     (folder / "same as 7.png").write_bytes((folder / "007.png").read_bytes())
     os.rename(folder / "011.png", os.fsencode(folder) + b"/\xff011.png")
     here, there = (Store(tmp_path / f"{name}.fov", encoder=Toy()) for name in ("here", "there"))
+    reader = Mine(pages=[f"page {number}" for number in range(256)])
     killed: list[int] = []
 
     def kill(progress: Progress) -> None:
@@ -119,42 +129,16 @@ def test_a_store_whose_worker_was_killed_is_the_local_one(ray: Engine, tmp_path:
             killed.append(processes("ray::MapWorker")[0])
             os.kill(killed[0], signal.SIGKILL)
 
-    one = here.add(folder)
-    other = there.add(folder, engine=ray, progress=kill)
+    one = here.add(folder, read=reader)
+    other = there.add(folder, engine=ray, progress=kill, read=reader)
     assert len(killed) == 1
-    assert (one.added, one.linked, len(one.bad)) == (100, 1, 1)
-    assert (other.added, other.linked, other.bad) == (one.added, one.linked, one.bad)
+    assert (one.added, one.read, one.linked, len(one.bad)) == (100, 100, 1, 1)
+    assert (other.added, other.read, other.linked, other.bad) == (one.added, one.read, one.linked, one.bad)
     assert [path.name for path in list_shards(here.path)] == [path.name for path in list_shards(there.path)]  # SHA-256
     assert there.verify().ok
     os.remove(folder / "broken.jpg")
-    again = there.add(folder, engine=ray)  # nothing is left to do
+    again = there.add(folder, engine=ray, read=reader)  # nothing is left to do
     assert (again.added, again.known, again.bad) == (0, 101, ())
-
-
-@pytest.mark.ray
-def test_workers_read_what_is_written(ray: Engine, tmp_path: Path) -> None:
-    for number, name in enumerate(PAGES):
-        write_page(tmp_path / "pages" / name, number)
-    store = Store(tmp_path / "s.fov", encoder=TOY)
-    assert store.add(tmp_path / "pages", read=Mine(), engine="ray").read == len(PAGES)
-    assert texts(store) == RIGHT
-
-
-@pytest.mark.ray
-def test_a_store_is_complete_though_the_ledger_is_killed(lone: Engine) -> None:
-    got: list[int] = []
-    for piece in lone.map(partial(doubled, slow=0.05), {"number": range(48)}, 2):
-        if not got:
-            os.kill(processes("ray::_Ledger")[0], signal.SIGKILL)
-        got += piece["number"].tolist()
-    assert got == list(range(48))
-
-
-@pytest.mark.ray
-def test_workers_of_another_release_are_refused(lone: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foveate.store.engine._release", lambda: "0.0.1")  # here; a worker has its own
-    with pytest.raises(EngineError, match=r"a worker with foveate .*, asked by foveate 0\.0\.1"):
-        joined(lone.map(doubled, {"number": range(3)}, 2))
 
 
 @dataclass(frozen=True)
@@ -199,8 +183,8 @@ def test_a_cluster_has_more_workers_than_a_machine_has_threads(tmp_path: Path) -
 
 
 @pytest.mark.ray
-def test_photographs_and_a_basis_do_not_depend_on_the_engine(
-    ray: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_basis_of_photographs_does_not_depend_on_the_engine(
+    lone: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "photos"
     folder.mkdir()
@@ -212,16 +196,12 @@ def test_photographs_and_a_basis_do_not_depend_on_the_engine(
     images = images_in([folder])
     nano = load_encoder("nano")
     here = gather(images, nano, 300)
-    there = gather(images, nano, 300, worker_encoder="nano", engine=ray)
+    there = gather(images, nano, 300, worker_encoder="nano", engine=lone)
     assert (here.moments.count, here.done, here.bad) == (there.moments.count, there.done, there.bad)
     np.testing.assert_allclose(here.moments.second, there.moments.second, rtol=1e-5, atol=1e-5)  # threads differ
-    index = ["index", str(folder), "-o", str(tmp_path / "p.fov"), "--engine", "ray", "--workers", "1", "--json"]
-    said = CliRunner().invoke(app, index)
-    assert said.exit_code == 0, said.output
-    assert (json.loads(said.stdout.splitlines()[-1])["added"], Store(tmp_path / "p.fov").verify().ok) == (6, True)
 
 
-def test_the_command_that_fits_a_basis_goes_by_its_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_go_by_their_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, asked = pictures(tmp_path / "photos", 3), []
 
     def here(self: Ray, work: Work, columns: Mapping[str, Sequence[Any]], batch: int) -> Iterator[Batch]:
@@ -229,11 +209,17 @@ def test_the_command_that_fits_a_basis_goes_by_its_engine(tmp_path: Path, monkey
         yield from Local().map(work, columns, batch)
 
     monkeypatch.setattr(Ray, "map", here)
-    out = str(tmp_path / "b.safetensors")
-    fit = ["basis", "fit", str(folder), "-o", out, "--samples", "300", "--rank", "8", "--engine", "ray"]
-    said = CliRunner().invoke(app, [*fit, "--workers", "1"])
-    assert (said.exit_code, asked) == (0, [1]), said.output
-    assert FittedBasis.load(Path(out)).rank == 8
+    basis, store = str(tmp_path / "b.safetensors"), str(tmp_path / "p.fov")
+    for command in (
+        ["basis", "fit", str(folder), "-o", basis, "--samples", "300", "--rank", "8"],
+        ["index", str(folder), "-o", store],
+    ):
+        said = CliRunner().invoke(app, [*command, "--engine", "ray", "--workers", "1"])
+        assert said.exit_code == 0, said.output
+    assert {*asked} == {1}
+    assert len(asked) >= 2
+    assert FittedBasis.load(Path(basis)).rank == 8
+    assert len(Store(store)) == 3
 
 
 class Diskless(Local):

@@ -44,11 +44,16 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{program.parent}:/bin:/usr/bin")
 
 
-@pytest.fixture
-def photo(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def small() -> Image.Image:
     """A photograph small enough for every size."""
     with Image.open(BUS) as image:
-        image.resize((320, 214)).save(tmp_path / "bus.png")
+        return image.resize((192, 128))
+
+
+@pytest.fixture
+def photo(small: Image.Image, tmp_path: Path) -> Path:
+    small.save(tmp_path / "bus.png")
     return tmp_path / "bus.png"
 
 
@@ -67,10 +72,9 @@ def message(answer: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 ALL: list[dict[str, Any]] = [
-    {},
     {"encoder": TINY, "preset": "text"},
     {"long_side": "native"},
-    {"long_side": 320, "preset": "static", "read": "tesseract"},
+    {"long_side": 160, "preset": "static", "read": "tesseract"},
 ]
 
 
@@ -111,19 +115,8 @@ def test_the_page_is_told_of_the_options_and_of_no_folder(photo: Path, tiny: str
         assert answer.json()["encoding"] == told
         assert str(Path(tiny[5:]).parent) not in answer.text
     assert client(photo, SessionEncoding()).get("/api/session").json()["encoding"] == {}
-
-
-@pytest.mark.parametrize(
-    ("how", "reads"),
-    [
-        ({}, False),
-        ({"preset": "document"}, True),
-        ({"preset": "maximum", "read": False}, False),
-        ({"read": True}, True),
-    ],
-)
-def test_whether_images_are_read(how: dict[str, Any], reads: bool) -> None:
-    assert SessionEncoding(**how).reads is reads
+    ways: list[dict[str, Any]] = [{}, {"preset": "document"}, {"preset": "maximum", "read": False}, {"read": True}]
+    assert [SessionEncoding(**how).reads for how in ways] == [False, True, False, True]
 
 
 def test_a_texture_keeps_its_encoder(photo: Path, tmp_path: Path, tiny: str) -> None:
@@ -162,17 +155,16 @@ def test_a_store_keeps_its_encoder(photo: Path, tmp_path: Path, tiny: str) -> No
 
 
 @pytest.fixture
-def frames(tmp_path: Path, photo: Path) -> Path:
+def frames(tmp_path: Path, small: Image.Image) -> Path:
     folder = tmp_path / "frames"
     folder.mkdir()
     for number in range(3):
-        with Image.open(photo) as image:
-            image.rotate(number).save(folder / f"{number}.png")
+        small.rotate(number).save(folder / f"{number}.png")
     return folder
 
 
 def test_a_clip_is_followed_with_the_options(frames: Path) -> None:
-    how: dict[str, Any] = {"encoder": "nano", "preset": "text", "long_side": 256, "read": "tesseract"}
+    how: dict[str, Any] = {"encoder": "nano", "preset": "text", "long_side": 128, "read": "tesseract"}
     asked = client(frames, SessionEncoding(**how), clip=True)
     clip = asked.get("/api/session").json()["clip"]["id"]
     body = {"questions": ["the bus"], "frame": 0}
@@ -206,33 +198,25 @@ def test_the_command_gives_the_options(photo: Path, monkeypatch: pytest.MonkeyPa
     assert (told["encoding"], told["reads"]) == (expected, True)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ("--encoder nope", "nope"),
-        ("--encoder clip:/no/such/folder", "/no/such/folder"),
-        ("--preset documents", "--preset documents"),
-        ("--preset gaze", "My pointer is my gaze"),
-        ("--long-side 7", "--long-side 7"),
-        ("--reader nobody", "--reader nobody"),
-        ("--reader tesseract:none+such", "tesseract"),
-        ("--no-read --reader tesseract", "--no-read with --reader"),
-    ],
-)
-def test_wrong_options_are_said_before_anything_is_served(
-    photo: Path, monkeypatch: pytest.MonkeyPatch, options: str, said: str
-) -> None:
+def test_wrong_options_are_said_before_anything_is_served(photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foveate.view.server, "serve", lambda *_: pytest.fail("it serves"))
-    if "none+such" in options:
-        monkeypatch.setenv("PATH", "/nowhere")
-    done = CliRunner().invoke(commands, ["view", str(photo), "--no-browser", *options.split()])
-    assert isinstance(done.exception, FoveateError)
-    assert said in str(done.exception)
-    assert "http://" not in done.output
-
-
-def test_nothing_is_loaded_for_an_unknown_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(EncoderNameError):
+    for options, said in {
+        "--encoder nope": "nope",
+        "--encoder clip:/no/such/folder": "/no/such/folder",
+        "--preset documents": "--preset documents",
+        "--preset gaze": "My pointer is my gaze",
+        "--long-side 7": "--long-side 7",
+        "--reader nobody": "--reader nobody",
+        "--no-read --reader tesseract": "--no-read with --reader",
+        "--reader tesseract:none+such": "tesseract",
+    }.items():
+        if "none+such" in options:
+            monkeypatch.setenv("PATH", "/nowhere")
+        done = CliRunner().invoke(commands, ["view", str(photo), "--no-browser", *options.split()])
+        assert isinstance(done.exception, FoveateError)
+        assert said in str(done.exception)
+        assert "http://" not in done.output
+    with pytest.raises(EncoderNameError):  # nothing is loaded for an unknown encoder
         SessionEncoding("nope", read=True).check()
 
 
@@ -279,7 +263,17 @@ def test_the_lines_of_python_name_the_options(
 
 
 @pytest.mark.browser
-def test_words_are_shown_where_somebody_read_them(browser: Any, photo: Path) -> None:
+def test_words_are_shown_where_somebody_read_them_and_else_the_page_says_so(
+    browser: Any, page: Any, photo: Path
+) -> None:
+    ask(page, "the bus")
+    assert "not read" not in page.locator("#questions").inner_text()
+    ask(page, "what is written on the bus?")
+    page.wait_for_function(
+        "document.querySelector('#questions .said').textContent.includes('start foveate view with --read')"
+    )
+    page.evaluate("foveate.tell('loading', 'page.png')")
+    assert page.locator(".loading p").inner_text() == "Encoding page.png …"
     app = make_app(open_target(photo, encoding=SessionEncoding(read="tesseract")))
     with serving(app=app) as address, opened(browser, address) as page:
         page.wait_for_function("window.foveate?.image")
@@ -296,17 +290,3 @@ def test_words_are_shown_where_somebody_read_them(browser: Any, photo: Path) -> 
         page.wait_for_function("document.querySelector('#cell .words').textContent.includes('Written here: TOTAL')")
         page.evaluate("foveate.tell('loading', 'page.png')")
         assert page.locator(".loading p").inner_text() == "Encoding and reading page.png …"
-
-
-@pytest.mark.browser
-def test_the_page_says_that_nobody_read(browser: Any, photo: Path) -> None:
-    with serving(photo) as address, opened(browser, address) as page:
-        page.wait_for_function("window.foveate?.image")
-        ask(page, "the bus")
-        assert "not read" not in page.locator("#questions").inner_text()
-        ask(page, "what is written on the bus?")
-        page.wait_for_function(
-            "document.querySelector('#questions .said').textContent.includes('start foveate view with --read')"
-        )
-        page.evaluate("foveate.tell('loading', 'page.png')")
-        assert page.locator(".loading p").inner_text() == "Encoding page.png …"
