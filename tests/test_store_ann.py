@@ -412,16 +412,6 @@ def test_a_damaged_shard_is_left_out_of_both(store: Store) -> None:
     assert len(found(again, "a dog", IMAGES, IMAGES)) == IMAGES
 
 
-def test_lists_of_the_images_that_are_left(store: Store) -> None:
-    for shard in list_shards(store.path)[:3]:
-        content = bytearray(shard.read_bytes())
-        content[-10] ^= 1
-        shard.write_bytes(content)
-    assert fresh(store).build_ann().images == IMAGES - 24
-    assert used(store)
-    assert not any(ANN_FILE in line for line in fresh(store).verify().problems)
-
-
 def test_without_faiss(store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     real = builtins.__import__
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +21,11 @@ from foveate.relevance.confidence import peak
 from foveate.relevance.scoring import peak_confidences
 from foveate.store import ingest
 from foveate.store.engine import Local
-from foveate.store.format import Space, find_flaws, list_shards, parse_identity, read_shard
+from foveate.store.format import list_shards, parse_identity, read_shard
 from foveate.store.hits import short_list
 from foveate.store.reader import Reader, Vectors
 from foveate.store.record import plane_peaks
-from foveate.store.shared_basis import MOST_PLANES, plane_space
+from foveate.store.shared_basis import plane_space
 from foveate.texture.basis import Basis
 from tests.store_toys import WIDTH, Planes, Toy, picture, pictures, quick_folder
 
@@ -206,30 +206,12 @@ def test_others_keep_six_vectors(other: str, folder: Path, monkeypatch: pytest.M
     assert len(made.search("a dog", 5)) == 5
 
 
-def test_files_that_are_no_images_make_no_store(folder: Path) -> None:
-    (folder / "photos").mkdir()
-    (folder / "photos" / "a.png").write_bytes(b"none")
-    with pytest.raises(StoreError, match="none of a sample"):
-        Store(folder / "s.fov", encoder=PLANES).add(folder / "photos")
-    assert not (folder / "s.fov").exists()
-
-
 def test_a_bad_first_image_is_passed_over(folder: Path) -> None:
     photos = pictures(folder / "photos", 3)
     (photos / "000.jpg").write_bytes(b"none")
     made = Store(folder / "s.fov", encoder=PLANES)
     assert len(made.add(photos).bad) == 1
     assert_peaks(made, 3)
-
-
-def test_a_flat_image_has_no_peaks(folder: Path) -> None:
-    import cv2
-
-    (folder / "photos").mkdir()
-    assert cv2.imwrite(str(folder / "photos" / "flat.png"), np.full((24, 36, 3), 90, np.uint8))
-    made = Store(folder / "s.fov", encoder=PLANES)
-    made.add(folder / "photos")
-    assert not reader_of(made).vectors().table.any()
 
 
 # --- stores from before -----------------------------------------------------------------------------------------------
@@ -353,12 +335,6 @@ def test_what_is_merged_last_has_the_name(earlier: Store, folder: Path) -> None:
         assert made.content_key(str(path)) == right.content_key(str(path))
 
 
-def test_nothing_merged_makes_no_store(folder: Path) -> None:
-    made = Store(folder / "none.fov", encoder=PLANES)
-    assert made.merge() == 0
-    assert made.identity is None
-
-
 def test_the_same_images_have_the_same_keys_with_peaks_and_without(earlier: Store, folder: Path) -> None:
     made = Store(folder / "new.fov", encoder=PLANES)
     made.add(folder / "before")
@@ -413,18 +389,6 @@ def test_a_flipped_bit_in_the_peaks_is_found_and_they_are_made_again(store: Stor
     assert len(fresh(store).search("a dog", IMAGES)) == IMAGES
 
 
-def test_a_shard_that_is_cut_off_is_put_aside_when_the_store_is_opened(store: Store) -> None:
-    """A process that was killed leaves no such file; a disk that lies does."""
-    last = list_shards(store.path)[-1]
-    reader_of(store).close()
-    (store.path / "index.sqlite").unlink()
-    last.write_bytes(last.read_bytes()[:-7])
-    assert find_flaws(last)[0] is None
-    assert fresh(store).verify(repair=True).ok
-    fresh(store).add(store.path.parent / "photos")
-    assert_peaks(fresh(store), IMAGES)
-
-
 def mine(rgb: np.ndarray) -> Sequence[Word]:
     return [Word("colour", (0, 0, 4, 9), 1.0, 0)]
 
@@ -477,16 +441,6 @@ def test_an_identity_with_peaks_that_cannot_be(store: Store, field: str, value: 
     del said["peaks"]
     with pytest.raises(StoreDamagedError):
         parse_identity(said, "here")
-
-
-def test_a_space_of_another_width_is_not_that_of_peaks(store: Store) -> None:
-    assert store.identity is not None
-    assert plane_space(WIDTH).fits(store.identity)
-    part = plane_space(WIDTH)
-    part = Space(Basis(part.basis.mean, part.basis.rows[:5]), part.steps[:5])
-    assert not part.fits(replace(store.identity, space=part.hash))
-    assert part.fits(replace(store.identity, space=part.hash, peaks=False))
-    assert WIDTH <= MOST_PLANES
 
 
 def test_what_an_image_is_does_not_depend_on_those_beside_it(folder: Path) -> None:

@@ -34,7 +34,6 @@ from foveate.encoders.protocol import DenseFeatures
 from foveate.store import ingest
 from foveate.store.disk import Disk, only_writer
 from foveate.store.format import VERSION, list_shards, read_shard
-from foveate.store.sources import find_sources
 from tests.store_toys import Planes, Toy, picture, pictures, quick_folder
 
 HERE = Path(__file__).parent
@@ -538,13 +537,6 @@ def test_names_that_fit_several_images(tmp_path: Path) -> None:
     assert set(store.keys()) == {str(f) for d in (a, b) for f in d.rglob("*.png")}
     assert store[str(a / "001.png")].grid == store["b/001.png"].grid
     assert store.content_key("a/001.png") != store.content_key("b/001.png")
-
-
-def test_many_tiny_files_are_found_quickly_and_in_order(tmp_path: Path) -> None:
-    for number in range(2000):
-        (tmp_path / f"{number:05d}.png").touch()
-    found = find_sources(tmp_path)
-    assert [source.name for source in found.files] == [f"{number:05d}.png" for number in range(2000)]
 
 
 def test_tiny_and_flat_images(tmp_path: Path) -> None:
