@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +45,29 @@ def address(folder: Path) -> Iterator[str]:
         yield served
 
 
+@pytest.fixture(scope="module")
+def one(browser: Browser, address: str) -> Iterator[Page]:
+    with opened(browser, address) as found:
+        yield found
+
+
 @pytest.fixture
-def page(browser: Browser, address: str) -> Iterator[Page]:
-    """The clip with a question and a budget, all of its maps there."""
-    with opened(browser, address, "/#q=the+cake&k=40&view=kept") as opened_page:
-        wait(opened_page, mapped=COUNT)
-        yield opened_page
+def clip(one: Page, address: str) -> Callable[[str], Page]:
+    """The clip as an address has it, all of its maps there: of one page, which goes to the address."""
+
+    def at(state: str) -> Page:
+        one.unroute_all()
+        one.goto(f"{address}/{state}")
+        wait(one, mapped=COUNT)
+        return one
+
+    return at
+
+
+@pytest.fixture
+def page(clip: Callable[[str], Page]) -> Page:
+    """With a question and a budget."""
+    return clip("#q=the+cake&k=40&view=kept")
 
 
 def wait(page: Page, **data: int) -> None:
@@ -197,17 +214,16 @@ def test_cells_that_differ_are_the_highest_until_the_clip_says_them(page: Page, 
 
 @pytest.mark.parametrize("more", ["", "&frame=2&q=a+cup&a=1&k=25&policy=coverage&floor=0.25"])
 def test_the_lines_of_python_keep_the_same_cells(
-    browser: Browser, address: str, folder: Path, monkeypatch: pytest.MonkeyPatch, more: str
+    clip: Callable[[str], Page], folder: Path, monkeypatch: pytest.MonkeyPatch, more: str
 ) -> None:
     monkeypatch.chdir(folder.parent)
-    with opened(browser, address, f"/#q=the+cake{more}") as page:
-        wait(page, mapped=COUNT)
-        press(page, ".")
-        wait(page, shown=3 if more else 1)
-        lines = page.evaluate("import('/static/record.js').then((m) => m.toPython(m.recordOf(foveate)))")
-        found: dict[str, Any] = {}
-        exec(lines, found)
-        assert kept(page) == found["kept"].indices.tolist()
+    page = clip(f"#q=the+cake{more}")
+    press(page, ".")
+    wait(page, shown=3 if more else 1)
+    lines = page.evaluate("import('/static/record.js').then((m) => m.toPython(m.recordOf(foveate)))")
+    found: dict[str, Any] = {}
+    exec(lines, found)
+    assert kept(page) == found["kept"].indices.tolist()
 
 
 def test_a_frame_opens_as_an_image_and_the_clip_comes_back(page: Page) -> None:
