@@ -328,18 +328,6 @@ def test_the_command_writes_report_and_pairs_before_it_prints(
     assert "another thing in the image" in result.stdout
 
 
-def test_wrong_folders_and_options_write_nothing(folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    run = ["evaluate", "relevance", "--out", str(out)]
-    for options, named in (
-        (["--data", str(tmp_path / "gone")], "annotations.json"),
-        (["--data", str(folder), "--half", "C"], "--half"),
-    ):
-        result = CliRunner().invoke(app, [*run, *options])
-        assert named in str(result.exception)
-    assert not out.exists()
-
-
 def test_a_category_that_cannot_be_asked_is_named_and_quotes_do_not_split_it(folder: Path) -> None:
     for name in ("\u72ac", "dog " * 300):
         with pytest.raises(OptionError, match="category"):

@@ -25,7 +25,6 @@ from foveate.core.errors import (
     ImageTooLargeError,
     OptionError,
 )
-from foveate.core.grid import Box
 from foveate.tiles import search
 from foveate.tiles.raster import TiledTiff, open_raster
 from foveate.tiles.scene import tile_box, tile_counts
@@ -174,27 +173,6 @@ def test_a_window_of_the_survey_as_large_as_the_image_is_used() -> None:
     assert scene.windows.keys() == {whole}
     assert scene.parts[whole] is scene.windows[whole]
     assert scene.windows[whole].grid.w > scene.overview.grid.w
-
-
-def test_second_looks_are_noted_as_a_search_for_each_would_find_them() -> None:
-    rng = np.random.default_rng(0)
-    relevance: Any = None
-    for _ in range(20):
-        views: dict[Box, search.PartView] = {}
-        seconds: dict[Box, Box] = {}
-        for _ in range(60):
-            side = int(rng.choice([8, 9, 16, 17, 32]))
-            y, x = (int(v) for v in rng.integers(0, 40, 2))
-            box = y, x, y + side, x + side
-            again = search.closer_box((y + side / 2, x + side / 3), box, (72, 72), 16)
-            views[box] = search.PartView(relevance, (0.0, 0.0), again, 0.0, None)
-            search.note_second_looks(seconds, views, box)
-            assert seconds == {
-                box: found
-                for box, view in views.items()
-                if view.again is not None and (found := search._looked_at(views, view.again)) is not None
-            }
-        assert len(seconds) > 3
 
 
 def test_no_share_means_the_survey_alone(picture: np.ndarray) -> None:

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -88,29 +87,6 @@ def test_what_making_an_item_raises_comes_in_its_place() -> None:
         next(taken)
     assert list(taken) == []
     assert not readers()
-
-
-def test_who_is_interrupted_while_waiting_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    goes_on = threading.Event()
-
-    def items() -> Iterator[int]:
-        yield 1
-        goes_on.wait(20)
-        yield 2
-
-    taken = Ahead(items(), 2)
-    assert next(taken) == 1
-    with monkeypatch.context() as patch:
-        patch.setattr(Future, "result", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            next(taken)
-    goes_on.set()
-    assert list(taken) == [2]
-    assert not readers()
-
-
-def interrupted(self: Future[Any]) -> Any:
-    raise KeyboardInterrupt
 
 
 # --- calls that are made behind ---------------------------------------------------------------------------------------

@@ -255,21 +255,6 @@ def test_a_clip_that_fails_leaves_its_lines(tmp_path: Path, count: int) -> None:
     assert len(list(tmp_path.iterdir())) == 2 + len(parts)
 
 
-def test_a_folder_that_goes_away(tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    folder.mkdir()
-
-    def frames() -> Iterator[Bytes]:
-        for number, rgb in enumerate(pan(4, (64, 96))):
-            if number == 2:
-                shutil.rmtree(folder)
-            yield rgb
-
-    with pytest.raises(errors.OutputError, match="cannot be written"):
-        write_results(stream(frames(), "a cake", long_side=128), folder / "k.jsonl", folder / "k.mp4")
-    assert not folder.exists()
-
-
 # --- bad input --------------------------------------------------------------------------------------------------------
 
 

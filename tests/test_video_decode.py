@@ -15,8 +15,6 @@ import av
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -102,14 +100,6 @@ def test_times_are_the_files_own(folder: Path, suffix: str) -> None:
     path = encode(folder / f"vfr.{suffix}", pan(8), times=times.tolist(), options={"bf": "0"})
     with open_clip(path) as opened:
         np.testing.assert_allclose([picture.time for picture in opened], times - 7, atol=1.1e-3)
-
-
-@given(st.lists(st.none() | st.floats(-1e6, 1e6), min_size=1, max_size=30), st.floats(0.01, 2))
-def test_times_begin_at_zero_and_increase(stamps: list[float | None], step: float) -> None:
-    clock = Clock(step)
-    times = [clock(stamp) for stamp in stamps]
-    assert times[0] == 0
-    assert (np.diff(times) > 0).all()
 
 
 def test_a_clock_that_jumps_back() -> None:

@@ -14,7 +14,7 @@ import av
 import numpy as np
 import pytest
 
-from foveate.core.errors import FoveateError, ImageArrayError, MissingExtraError, OptionError, OutputError
+from foveate.core.errors import FoveateError, ImageArrayError, OptionError, OutputError
 from foveate.video.decode import open_clip
 from foveate.video.export import ClipWriter
 from tests.video_clips import centres, chart, pan, still
@@ -185,10 +185,3 @@ def test_pictures_and_times_that_cannot_be(tmp_path: Path) -> None:
         writer.write(frame, 3)
     writer.close()
     assert times_of(tmp_path / "a.mp4") == [0.0, 1.0]
-
-
-def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(MissingExtraError, match=r"foveate\[video\]"):
-        ClipWriter(tmp_path / "a.mp4", SIZE, 24)
-    assert not list(tmp_path.iterdir())

@@ -13,7 +13,7 @@ import foveate
 from foveate.core.errors import ChannelError, OptionError, VideoError
 from foveate.video import open_clip, stream
 from foveate.video.state import Frame
-from foveate.video.temporal import GAZE_HALF, update_gaze
+from foveate.video.temporal import GAZE_HALF
 from tests.video_scenes import grouped, panning
 
 SIZE, SIDE, RATE = (192, 256), 256, 24
@@ -95,11 +95,3 @@ def test_a_gaze_that_is_none(pan: list[NDArray[np.uint8]]) -> None:
             follow(pan, prior=prior)
     with pytest.raises(OptionError, match="prior_weight"):
         follow(pan, prior="gaze", prior_weight=2)
-
-
-def test_a_cut_ends_the_trail_and_a_smaller_picture_is_not_looked_at() -> None:
-    grid = foveate.Grid(4, 6, 64, 96)
-    before = np.full((4, 6), 0.8, np.float32)
-    np.testing.assert_allclose(update_gaze(before, GAZE_HALF, None, grid), 0.4)
-    np.testing.assert_array_equal(update_gaze(before, 0, (65, 5), grid), before)
-    assert update_gaze(before, 10, (8, 8), grid)[0, 0] == 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import foveate
 from foveate.allocation import Keep
-from foveate.channels.visual import CHANGED, describe_cells, measure_change
+from foveate.channels.visual import CHANGED, describe_cells
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
 from foveate.video.flow import Floats, make_view
@@ -23,11 +23,10 @@ from foveate.video.temporal import (
     Sent,
     allocate_steadily,
     compute_change,
-    measure_motion,
     select_changed,
     smooth_relevance,
 )
-from tests.video_scenes import known_passage, no_flow, pan, photo, seen_through
+from tests.video_scenes import no_flow, pan, photo, seen_through
 
 SHAPE = (18, 24)  # cells; views have 8 samples for each
 SIZE = (144, 192)
@@ -53,18 +52,6 @@ def test_a_patch_moves_with_the_picture_and_keeps_its_numbers() -> None:
     assert layer.age == 1
 
 
-def test_propagation_is_linear() -> None:
-    view, step = make_view(photo(*SIZE)), pan(*SIZE, 3.3, -7.1)
-    none = np.zeros(SHAPE, np.float32)
-
-    def propagated(z: Floats) -> Floats:
-        layer = propagate(make_layer(z, none, view), step, NO)
-        return blend_layers([propagate(layer, step, NO)], view).z
-
-    x, y = features(1), features(2)
-    np.testing.assert_allclose(propagated(2 * x - 3 * y), 2 * propagated(x) - 3 * propagated(y), atol=1e-5)
-
-
 def test_what_was_covered_on_the_way_stays_unknown() -> None:
     view = make_view(photo(*SIZE))
     gone = NO.copy()
@@ -75,14 +62,6 @@ def test_what_was_covered_on_the_way_stays_unknown() -> None:
     confidence = blend_layers([layer], view).confidence
     assert confidence[8:10, 12:14].max() == 0
     assert confidence[8:10, 15:].min() == pytest.approx(KEPT_PER_FRAME**2)
-
-
-def test_another_scene_is_not_believed() -> None:
-    layer = propagate(make_layer(features(), np.zeros(SHAPE, np.float32), make_view(photo(*SIZE))), no_flow(SIZE), NO)
-    other = make_view(np.ascontiguousarray(255 - photo(*SIZE)[::-1, ::-1]))
-    seen = blend_layers([layer], other)
-    assert seen.confidence.mean() < 0.5
-    assert seen.difference > 0.1
 
 
 def test_a_renewed_part_replaces_what_it_covers_and_nothing_else() -> None:
@@ -209,21 +188,6 @@ def test_smoothing_follows_the_motion_and_stops_where_it_cannot(texture: foveate
     assert mixed.query == now.query
 
 
-def test_the_step_to_the_frame_before_is_trusted_where_it_explains_the_picture() -> None:
-    first = photo(*SIZE)
-    flow = pan(*SIZE, 0.0, -8.0)
-    second = seen_through(first, flow)
-    right, wrong = (
-        measure_motion(known_passage(make_view(second), make_view(first), to_first), SHAPE)
-        for to_first in (flow, -flow)
-    )
-    np.testing.assert_allclose(right.flow, pan(*SHAPE, 0.0, -1.0), atol=1e-5)
-    assert right.trust[:, 2:].min() > 0.9
-    assert right.trust[:, 0].max() == 0
-    assert wrong.trust.mean() < right.trust.mean()
-    assert wrong.difference > right.difference
-
-
 def test_a_steady_hand_keeps_what_is_nearly_as_good_and_lets_go_of_what_is_much_worse(texture: foveate.Texture) -> None:
     relevance = foveate.score(texture, "a child")
     noisy = np.random.default_rng(0).normal(0, 0.01, relevance.map.shape).astype(np.float32)
@@ -262,15 +226,3 @@ def test_a_change_is_sent_once_and_a_slow_one_when_it_has_added_up() -> None:
     assert [len(new) for new in sent_of(frames, [5])] == [1, 0, 0, 1, 0, 0, 1, 0, 0]
     small = Sent(np.zeros((2, 2, 48), np.uint8), np.ones((2, 2), bool))  # another grid begins anew
     assert select_changed(describe_cells(first, GRID), np.array([0, 1]), small)[0].tolist() == [0, 1]
-
-
-def test_looks_are_means_of_parts_of_cells() -> None:
-    rgb = np.random.default_rng(0).integers(0, 255, (96, 128, 3), np.uint8)
-    look = describe_cells(rgb, GRID)
-    assert look.shape == (6, 8, 48)
-    part = rgb[16 + 4 : 16 + 8, 32 + 8 : 32 + 12].reshape(-1, 3).mean(0)  # row 1, column 2 of the cell at (1, 2)
-    np.testing.assert_allclose(look[1, 2].reshape(4, 4, 3)[1, 2], part, atol=1)
-    other = look.copy()
-    other[0, 0] = np.where(look[0, 0] > 100, look[0, 0] - 51, look[0, 0] + 51)
-    np.testing.assert_allclose(measure_change(other, look)[0, 0], 0.2, atol=1e-6)
-    assert measure_change(other, look).sum() == pytest.approx(0.2)

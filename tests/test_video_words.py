@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,11 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from foveate.core.errors import MissingExtraError, OptionError
+from foveate.core.errors import OptionError
 from foveate.reading import Word, Words
-from foveate.reading.readers import find_reader
 from foveate.video import Frame, Refresh, stream
-from foveate.video.words import follow, read_frame, words_now
 from tests.video_scenes import grouped, panning, photo
 
 Bytes = NDArray[np.uint8]
@@ -137,20 +134,6 @@ def test_words_that_leave_or_are_covered_are_left_out() -> None:
     assert not shown[-1].words
 
 
-def test_confidence_falls_with_what_is_lost() -> None:
-    frames, boxes = film([(80, 90)] * 3)
-    writing = read_frame(frames[0], "a frame", 0.0, knows_one(boxes[0]))
-    assert [round(word.confidence, 3) for word in words_now(writing)] == [0.9, 0.9]
-    half = frames[1].copy()
-    half[60:140, :118] = 127
-    left = words_now(follow(writing, half))
-    assert all(0.3 < word.confidence < 0.9 for word in left)
-
-
-def knows_one(boxes: dict[str, Box]) -> Any:
-    return find_reader(lambda rgb: [Word(text, box, 0.9, 0) for text, box in boxes.items()])
-
-
 def test_without_a_reader_nothing_changes() -> None:
     frames, boxes = film([(80, 60 + 3 * t) for t in range(6)])
     plain, read = run(frames), run(frames, read=lambda rgb: [])
@@ -172,14 +155,6 @@ def test_a_question_finds_the_words_in_every_frame() -> None:
         y, x = ((np.arange(n) + 0.5) * side / n for n, side in zip(frame.grid.shape, SIZE, strict=True))
         on = np.outer((y > y0) & (y < y1), (x > x0) & (x < x1))
         assert frame.answers[0][1].mask[on].mean() > 0.9, frame.index
-
-
-def test_the_texture_of_a_frame_can_be_kept() -> None:
-    frames, boxes = film([(80, 10 + 3 * t) for t in range(4)])
-    last = run(frames, read=knows(frames, boxes, []))[-1]
-    again = pickle.loads(pickle.dumps(last))
-    assert again.texture.words.texts == last.texture.words.texts  # type: ignore[union-attr]
-    np.testing.assert_array_equal(again.texture.words.boxes, last.texture.words.boxes)  # type: ignore[union-attr]
 
 
 def test_a_picture_without_corners_and_one_of_another_size() -> None:
@@ -228,11 +203,3 @@ def test_a_reader_that_fails_in_the_middle_of_a_clip() -> None:
 def test_bad_options(bad: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         stream([photo(*SIZE)], "the sign", **grouped(bad))
-
-
-def test_a_reader_that_is_not_installed() -> None:
-    def absent(rgb: Bytes) -> list[Word]:
-        raise MissingExtraError("no reader", expected="the extra [text]", fix="pip install 'foveate[text]'")
-
-    with pytest.raises(MissingExtraError, match="text"), stream([photo(*SIZE)], "the sign", read=absent) as frames:
-        next(frames)

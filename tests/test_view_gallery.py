@@ -231,15 +231,6 @@ def test_searches_that_are_none(made: Path) -> None:
         assert answer.json()["error"]["fix"]
 
 
-def test_an_image_of_a_store_answers_as_its_texture(made: Path) -> None:
-    asked, store = client(made), Store(made)
-    key = store.content_key("yellow_bus.jpg")
-    header, _ = unpack(asked.get(f"/api/images/{key}").content)
-    assert header["note"] == ""
-    answer = asked.post("/api/score", json={"image": key, "query": "the bus"})
-    np.testing.assert_array_equal(unpack(answer.content)[1]["map:cells"], foveate.score(store[key], "the bus").map)
-
-
 def test_without_its_file_the_kept_picture_is_shown_and_said(tmp_path: Path) -> None:
     photo = shutil.copy(PHOTOS / "cake_and_coffee.jpg", tmp_path)
     Store(tmp_path / "photos.fov").add(photo)

@@ -83,19 +83,6 @@ def test_what_is_written_stays_text(browser: Browser, tmp_path: Path) -> None:
         check_harmless(page)
 
 
-def test_the_names_of_a_folder_stay_text(browser: Browser, tmp_path: Path) -> None:
-    evil_file(tmp_path)
-    (tmp_path / f"broken {EVIL}.png").write_bytes(b"none")
-    with serving(tmp_path) as address, opened(browser, address) as page:
-        wait_until(page, "text => document.querySelector('#gallery').textContent.includes(text)", EVIL)
-        wait_until(
-            page,
-            "document.querySelectorAll('#gallery img').length && "
-            "[...document.querySelectorAll('#gallery img')].every((image) => image.complete)",
-        )
-        check_harmless(page)
-
-
 def test_an_upload_says_its_name_as_text(browser: Browser, tmp_path: Path) -> None:
     bad = tmp_path / f"bad {EVIL}.jpg"
     bad.write_bytes(b"none")
