@@ -11,6 +11,7 @@ import importlib.util
 import re
 import warnings
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,8 +20,9 @@ import typer
 from numpy.typing import NDArray
 from PIL import Image
 
-COLUMNS = ("layout", "positions", "all", "kept", "sparse", "images", "video", "processor")
+COLUMNS = ("layout", "positions", "all", "kept", "sparse", "several images", "video", "crop", "processor")
 BEGIN, END = "<!-- families: python -m benchmarks families --write docs/vlm.md -->\n", "<!-- /families -->"
+BUS = str(files("foveate") / "cli" / "photos" / "yellow_bus.jpg")
 SEVERAL = ((120, 160), (150, 100))  # sizes of two images in one prompt
 
 
@@ -34,6 +36,7 @@ class Facts:
     sparse: float | str
     images: float | str
     video: bool
+    crop: bool
     stand_in: bool
 
     def row(self) -> tuple[str, ...]:
@@ -46,12 +49,13 @@ class Facts:
             _exact(self.sparse),
             _exact(self.images),
             "yes" if self.video else "no",
+            "yes" if self.crop else "no",
             "stand-in for torchvision" if self.stand_in else "stock",
         )
 
 
-def measure_family(name: str) -> Facts:
-    """The tiny model of a family, checked in every way."""
+def measure_family(name: str, *, crops: bool = True) -> Facts:
+    """The tiny model of a family, checked in every way; mode "crop" takes longest."""
     from examples.tiny_vlms import NEED_TORCHVISION, tiny
     from foveate.core.errors import FoveateError
     from foveate.vlm import attach
@@ -83,6 +87,7 @@ def measure_family(name: str) -> Facts:
         tried(difference_sparse),
         tried(difference_several),
         video,
+        crops and not isinstance(tried(count_crops), str),
         name in NEED_TORCHVISION,
     )
 
@@ -113,6 +118,12 @@ def difference_several(vlm: Any) -> float:
     pictures = [_photo(*size, seed=n) for n, size in enumerate(SEVERAL)]
     prepared = vlm.prepare(vlm.see(pictures, read=False), "what is this?", budget=None)
     return _relative(vlm, stock_inputs(vlm, pictures), prepared.inputs())
+
+
+def count_crops(vlm: Any) -> int:
+    """How many pictures mode "crop" shows of a bus, the whole among them."""
+    answer = vlm.ask(vlm.see(BUS, read=False), "the yellow bus", budget=120, mode="crop", max_new_tokens=1)
+    return len(answer.chosen)
 
 
 def _relative(vlm: Any, stock: dict[str, Any], ours: dict[str, Any]) -> float:

@@ -123,7 +123,7 @@ def check_class(model: Any) -> None:
         return
     raise ModelError(
         f"a model of class {names[0]}" + (f": {reason}" if reason else ""),
-        expected=f"a vision-language model with get_image_features, such as {', '.join(FAMILIES)}",
+        expected="a vision-language model with get_image_features: foveate.vlm.FAMILIES lists those that are tested",
         fix="use another model: tokens of this one cannot be chosen" if reason else BY_HAND,
     )
 
@@ -304,7 +304,7 @@ def _check_kind(name: str, config: Any) -> None:
     if found is None or found in REFUSED:
         raise ModelError(
             f"'{name}' is a {config.model_type} model" + (f": {REFUSED[found]}" if found in REFUSED else ""),
-            expected=f"a vision-language model, such as {', '.join(FAMILIES)}",
+            expected="a vision-language model: foveate.vlm.FAMILIES lists those that are tested, docs/vlm.md says more",
             fix="for another model, write a family (docs/vlm_reference.md) and use foveate.vlm.attach",
         )
 
