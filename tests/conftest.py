@@ -31,7 +31,9 @@ from foveate.encoders.nano import NanoEncoder
 from foveate.encoders.protocol import DenseFeatures
 
 # Deadlines are times, and a time on a shared machine means nothing. Examples are the same in every run.
-settings.register_profile("foveate", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "foveate", deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("foveate")
 
 # nano's features differ in the last bit by the number of threads, and commands choose theirs: all tests, and the

@@ -143,20 +143,6 @@ def test_other_scripts_are_read_as_they_stand() -> None:
 
 
 @pytest.mark.slow
-def test_two_columns_of_prose() -> None:
-    left = (
-        "The first column tells a", "story that goes on and", "on for several lines of", "print before it ends at",
-        "the bottom of the page",
-    )  # fmt: skip
-    right = (
-        "while another column is", "about something else in", "the world and is read as", "soon as the first column",
-        "has come to its very end",
-    )  # fmt: skip
-    page = np.concatenate([draw(*left, size=18, shape=(220, 270)), draw(*right, size=18, shape=(220, 270))], 1)
-    assert RapidReader().read(page).text.split("\n") == [*left, *right]
-
-
-@pytest.mark.slow
 def test_small_print_on_a_large_page_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rapid, "PIXELS", PIXELS // 8)
     line = "hotel india juliet kilo lima mike november oscar papa quebec"
