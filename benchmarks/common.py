@@ -27,7 +27,6 @@ from foveate.cli.evaluate.command import CocoData, Limit
 from foveate.cli.terminal import PHOTOS, EncoderName, counting, print_table
 from foveate.core.image import load_image
 from foveate.language.negatives import nouns
-from foveate.texture.texture import Texture
 
 __all__ = ["PHOTOS", "CocoData", "EncoderName", "Limit"]
 PHOTO = PHOTOS / "child_with_broccoli.jpg"
@@ -105,13 +104,6 @@ def crop_square(path: Path, side: int) -> np.ndarray:
     top, left = (rgb.shape[0] - short) // 2, (rgb.shape[1] - short) // 2
     crop = rgb[top : top + short, left : left + short]
     return cv2.resize(crop, (side, side), interpolation=cv2.INTER_AREA if short > side else cv2.INTER_CUBIC)
-
-
-def bare(texture: Texture) -> Texture:
-    """The same texture without what was derived from it."""
-    copy = object.__new__(Texture)
-    copy.__setstate__(texture.__getstate__())
-    return copy
 
 
 def time_once(function: Callable[[], Any]) -> float:

@@ -89,23 +89,16 @@ class Compared:
 def fused(texture: Texture, p: Floats) -> Mapping[str, Floats]:
     """Name -> map [h, w], all made of the question's map p and what is known without it."""
     info, persp = information(texture), perspective(texture)
-    saliency, segment = texture.channel("saliency"), segment_means(texture, p)
     return {
         ALONE: p,
         "three tensions (part28)": Tensions().fuse(info, persp, p),
-        "linear, thirds": Linear(1, 1, 1).fuse(info, persp, p),
         "linear, 5 % information, 5 % perspective": Linear().fuse(info, persp, p),
-        "5 % saliency": 0.95 * p + 0.05 * saliency,
-        "5 % centre": 0.95 * p + 0.05 * (1 - texture.channel("eccentricity")),
-        "times (1 + saliency) / 2": p * (1 + saliency) / 2,
-        "30 % mean of the segment (default)": 0.7 * p + 0.3 * segment,
-        "50 % mean of the segment": 0.5 * p + 0.5 * segment,
-        "the mean of the segment": segment,
+        "30 % mean of the segment (default)": 0.7 * p + 0.3 * segment_means(texture, p),
     }
 
 
 def measure_fusion(data: CocoData, encoder: EncoderName = None, limit: Limit = 100_000) -> dict[str, Any]:
-    """Does anything beside the question help? Fusions, single channels, segments, a cascade."""
+    """Does anything beside the question help? Fusions, segments, a cascade."""
     network, compared = load_encoder(encoder or "nano"), Compared()
     cascades: list[tuple[float, float]] = []
     for number, item in each_of(read_folder(data), limit):

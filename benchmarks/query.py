@@ -20,7 +20,6 @@ from benchmarks.common import (
     PHOTO,
     Image,
     Repeats,
-    bare,
     crop_square,
     make_row,
     new_questions,
@@ -29,7 +28,7 @@ from benchmarks.common import (
     time_row,
 )
 from foveate.allocation.allocation import allocate_map
-from foveate.allocation.policies import Coverage, Proportional, top_cells
+from foveate.allocation.policies import Coverage, top_cells
 from foveate.channels.segments import segment_image
 from foveate.channels.text import find_text_regions
 from foveate.channels.visual import compute_saliency, compute_visual_planes
@@ -37,8 +36,6 @@ from foveate.core.checks import check_int
 from foveate.encoders.load import load_encoder
 from foveate.language.query import prepare
 from foveate.pipeline import allocate, encode, score
-from foveate.relevance.fusion import information, perspective
-from foveate.texture.texture import Texture
 
 MOST = 10_000  # texts that were never asked before run out after 12,680
 SIDE = 512  # 64 x 64 cells
@@ -86,9 +83,9 @@ def measure(image: Image = PHOTO, repeats: Repeats = 200) -> dict[str, Any]:
 
 
 def measure_channels(image: Image = PHOTO, repeats: Repeats = 20) -> dict[str, Any]:
-    """What channels, scorers and policies cost, at 1,024 x 1,024 pixels (448 where a row says so)."""
+    """What channels, scorers and policies cost, at 1,024 x 1,024 pixels."""
     check_int("--repeats", repeats, 1, 1000)
-    large, small = crop_square(image, 1024), crop_square(image, 448)
+    large = crop_square(image, 1024)
     texture = encode(large)
     z = texture.coordinates().reshape(*texture.grid.shape, -1)
     query, dog = prepare(load_encoder("nano"), "a dog"), score(texture, "a dog")
@@ -98,24 +95,9 @@ def measure_channels(image: Image = PHOTO, repeats: Repeats = 20) -> dict[str, A
         compute_saliency(large, texture.grid.shape)
         segment_image(large, z)
 
-    def mips(some: Texture) -> None:
-        for name in some.planes:
-            for level in range(1, 11):
-                some.mip(name, level, warn=False)
-
-    def keep(policy: Any) -> Any:
-        return allocate_map(dog.map, dog.grid, KEPT, policy=policy, features=dog.features)
-
     steps: dict[str, tuple[Callable[[], Any], str]] = {
         "edges, frequencies, saliency, segments, 1024 x 1024": (everything, "<= 60 ms"),
         "writing": (lambda: find_text_regions(large), "<= 60 ms"),
-        "all mip levels of all stored planes": (lambda: mips(bare(texture)), "<= 5 ms"),
-        "standard texture at 448 pixels, nano": (lambda: encode(small), "<= 150 ms"),
-        "fast texture at 448 pixels, nano": (lambda: encode(small, channels="fast"), ""),
-        "information and perspective, once a texture": (
-            lambda: [scorer(some) for some in (bare(texture),) for scorer in (information, perspective)],
-            "",
-        ),
         "a question, three scorers, 4096 cells": (lambda: score(texture, "a dog", fusion="part28"), "<= 0.5 ms"),
         "a question alone": (lambda: score(texture, "a dog"), ""),
         "cascade to 273 of 4096 cells": (lambda: cascade(texture, query, KEPT), ""),
@@ -123,8 +105,10 @@ def measure_channels(image: Image = PHOTO, repeats: Repeats = 20) -> dict[str, A
             lambda: allocate_map(texture.scores(query.vectors).max(0), texture.grid, KEPT),
             "",
         ),
-        "Coverage policy, 273 of 4096": (lambda: keep(Coverage()), "<= 5 ms"),
-        "Proportional policy, 273 of 4096": (lambda: keep(Proportional()), ""),
+        "Coverage policy, 273 of 4096": (
+            lambda: allocate_map(dog.map, dog.grid, KEPT, policy=Coverage(), features=dog.features),
+            "<= 5 ms",
+        ),
     }
     rows = [time_row(what, time_calls(run, repeats), "ms", target) for what, (run, target) in steps.items()]
     return {"title": f"benchmarks channels: medians of {repeats}", "rows": rows, "image": str(image)}

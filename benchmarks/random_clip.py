@@ -37,7 +37,6 @@ LARGE = {
 SIZES: dict[str, tuple[dict[str, Any], int]] = {  # and the side in pixels that the checkpoint was trained at
     "clip-b16": (BASE, 224),
     "clip-l14": (LARGE, 224),
-    "clip-l14-336": (LARGE, 336),
 }
 
 

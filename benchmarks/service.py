@@ -1,4 +1,4 @@
-"""What a service needs to know: images and questions by number of threads, and what a texture holds in memory.
+"""What a service needs to know: images by number of threads, and what a texture holds in memory.
 
     python -m benchmarks service                         # a process that sets nothing: what most users have
     OMP_NUM_THREADS=1 python -m benchmarks service       # each image in one thread
@@ -14,7 +14,6 @@ import sys
 import tempfile
 import tracemalloc
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -33,7 +32,6 @@ from benchmarks.common import (
     make_row,
     parse_numbers,
     ratio_row,
-    time_calls,
     time_each,
     time_in_turn,
     time_once,
@@ -49,7 +47,6 @@ from foveate.texture.texture import Texture
 
 QUESTIONS = ("broccoli", "the child's hand", "a red cup", "where is the table?")
 AS_THEY_COME = "one after the other, with NumPy's and onnxruntime's threads as they come"
-ASKED = 200  # questions of a round
 PHONE = (3024, 4032)
 STATM = "/proc/self/statm"
 
@@ -60,7 +57,7 @@ def measure(
     threads: Annotated[str, typer.Option(help="Numbers of threads, with commas between.")] = "1,2,4",
     repeats: Annotated[int, typer.Option(help="Rounds of each row; slow ones once a round.")] = 5,
 ) -> dict[str, Any]:
-    """Many images and questions by threads; memory of a texture and of a question."""
+    """Many images by threads; memory of a texture and of a question."""
     counts = parse_numbers("--threads", threads)
     check_int("--images", images)
     check_int("--repeats", repeats)
@@ -88,14 +85,6 @@ def measure(
             rows.append(_ratio("  the same", left, alone, AS_THEY_COME))
         rows.append(_ratio(f"encode([{images} images]), {count} threads", alone, together))
         rows.append(_ratio("  the same", left, together, AS_THEY_COME))
-    for count in counts:
-        with ThreadPoolExecutor(count) as pool:
-            together, alone = time_in_turn(
-                lambda pool=pool: list(pool.map(lambda i: _ask(texture, i), range(ASKED))),  # type: ignore[misc]
-                lambda: [_ask(texture, i) for i in range(ASKED)],
-                repeats,
-            )
-        rows.append(_ratio(f"{ASKED} known questions, {count} threads", alone, together))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "texture.safetensors"
         texture.save(file)
@@ -105,7 +94,7 @@ def measure(
     return {
         "title": f"benchmarks service: {rgb.shape[0]} x {rgb.shape[1]} pixels, medians of {repeats} rounds, "
         f"OMP_NUM_THREADS={os.environ.get('OMP_NUM_THREADS', 'not set')}",
-        "rows": [*rows, *_memory(rgb, texture, repeats), *_new(image)],
+        "rows": [*rows, *_memory(rgb, texture), *_new(image)],
         "image": str(image),
     }
 
@@ -130,26 +119,19 @@ def with_threads_as_they_come(function: Callable[[Any], Any]) -> Callable[[Any],
     return called
 
 
-def _memory(rgb: np.ndarray, texture: Texture, repeats: int) -> list[dict[str, Any]]:
+def _memory(rgb: np.ndarray, texture: Texture) -> list[dict[str, Any]]:
     """Rows about bytes."""
     asked = encode(rgb)
     _ask(asked, 0)
     large = encode(cv2.resize(rgb, PHONE[::-1]), long_side=512)
     one = _peak(lambda: _ask(texture, 1))
     many = _peak(lambda: score(texture, [f"{QUESTIONS[0]} {i}" for i in range(100)])) / 100
-    new = (f"{QUESTIONS[0]} and thing {i}" for i in range(10**6))
-    known, unknown = (
-        time_calls(function, 20 * repeats)
-        for function in (lambda: score(texture, QUESTIONS[0]), lambda: score(texture, next(new)))
-    )
     return [
         _size("a texture (Texture.nbytes)", texture.nbytes),
         _size("  with what questions derive and keep", texture_nbytes(asked)),
         _size(f"a texture of {PHONE[0]} x {PHONE[1]} pixels", large.nbytes),
         _size("a question while it is asked, at most", one),
         _size("  each of 100 in one call, maps included", many),
-        time_row("score() of a question that was asked before", known, "ms"),
-        time_row("score() of a new one", unknown, "ms"),
     ]
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import cycle
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -22,7 +21,6 @@ from benchmarks.common import (
     PHOTO,
     Image,
     Repeats,
-    bare,
     crop_square,
     make_row,
     ratio_row,
@@ -36,7 +34,6 @@ from foveate.channels.segments import mark_borders, measure_cells, segment_image
 from foveate.channels.text import find_text_regions
 from foveate.channels.visual import compute_saliency, compute_visual_planes, describe_cells, measure_change
 from foveate.core.checks import check_int
-from foveate.core.image import load_image, load_reduced
 from foveate.core.layout import FULL40
 from foveate.encoders.load import load_encoder
 from foveate.language.negatives import query_metric_of
@@ -60,7 +57,6 @@ def measure(image: Image = PHOTO, repeats: Repeats = 20) -> dict[str, Any]:
         *_channels(texture, repeats),
         *_mips_and_sampling(texture, repeats, speed),
         *_memory(texture),
-        *_loading(image, repeats),
     ]
     for row in rows:
         row.setdefault("cells", tuple(str(row.get(column) or "") for column in COLUMNS))
@@ -101,12 +97,6 @@ def _channels(texture: Texture, repeats: int) -> list[Row]:
     looks = describe_cells(rgb, texture.grid), describe_cells(rgb[:, ::-1], texture.grid)
     plane, sample, whole = 4 * texture.grid.count, 4 * quarter[0] * quarter[1], rgb.nbytes
 
-    def everything() -> None:
-        compute_visual_planes(rgb)
-        compute_saliency(rgb, shape)
-        same = measure_cells(rgb, z)
-        mark_borders(find_objects(rgb, z, segment_image(rgb, z, cells=same).ids, cells=same), quarter)
-
     steps: list[tuple[str, str, Callable[[], Any], float]] = [
         (
             "edges, frequencies, distance to edges: 5 planes",
@@ -123,7 +113,6 @@ def _channels(texture: Texture, repeats: int) -> list[Row]:
         ),
         ("objects", "", lambda: find_objects(rgb, z, parts.ids, cells=cells), z.nbytes + 2 * plane),
         ("their borders", "0.05 ms", lambda: mark_borders(objects, quarter), plane + sample),
-        ("all of these", "", everything, whole + z.nbytes + 6 * sample + 5 * plane),
         ("writing", "0.05 ms", lambda: find_text_regions(rgb), whole + sample),
         ("motion: cells that changed", "0.02 ms", lambda: measure_change(*looks), 2 * looks[0].nbytes + plane),
         (
@@ -154,7 +143,8 @@ def _mips_and_sampling(texture: Texture, repeats: int, speed: float) -> list[Row
             plane = cv2.resize(plane, (plane.shape[1] // 2, plane.shape[0] // 2), interpolation=cv2.INTER_AREA)
 
     def own_chain() -> None:
-        copy = bare(texture)
+        copy = object.__new__(Texture)  # without what was derived from it
+        copy.__setstate__(texture.__getstate__())
         for name in names:
             for level in range(1, 11):
                 copy.mip(name, level)
@@ -221,22 +211,8 @@ def _memory(texture: Texture) -> list[Row]:
         size("16 embedding planes at the image's size", "64 MB", 4 * 16 * SIDE * SIDE),
         size(f"the texture, {texture.rank} numbers of embedding a cell", "", texture.nbytes),
         size("  of which answers questions", "", texture.query_nbytes),
-        size("its table of 40 channels, float16", "", texture.tokens(dtype=np.float16).nbytes),
         {
             **make_row("textures in 80 GB", 80e9 / texture.nbytes, f"{80e9 / texture.nbytes:,.0f}"),
             "documents": "375 images",
         },
-    ]
-
-
-def _loading(image: Path, repeats: int) -> list[Row]:
-    """A JPEG of 12 million pixels, whole and as much of it as nano needs."""
-    rgb = load_image(image).rgb
-    large = cv2.cvtColor(cv2.resize(rgb, (4000, 3000), interpolation=cv2.INTER_CUBIC), cv2.COLOR_RGB2BGR)
-    content = cv2.imencode(".jpg", large, [cv2.IMWRITE_JPEG_QUALITY, 92])[1].tobytes()
-    few = max(2, repeats // 4)
-    whole, half = time_in_turn(lambda: load_image(content), lambda: load_reduced(content, 1024), few)
-    return [
-        _time("JPEG of 4,000 x 3,000 pixels, decoded", whole),
-        _time("  at half of its sides, as a store does", half),
     ]

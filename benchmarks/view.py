@@ -24,7 +24,7 @@ from urllib.request import urlopen
 import numpy as np
 import typer
 
-from benchmarks.common import PHOTO, PHOTOS, Image, Repeats, make_row, time_row
+from benchmarks.common import KEPT, PHOTO, PHOTOS, Image, Repeats, time_row
 from foveate.core.checks import check_int
 
 if TYPE_CHECKING:
@@ -91,9 +91,6 @@ def _page(browser: Browser, image: Path) -> Iterator[dict[str, Any]]:
         again = [f"{text} and" for text in letters]
         work = _work(page, lambda: _milliseconds(page, TYPING, again)) / len(again)
         yield time_row("  work of the page's thread for it", np.array([work]), "ms")
-        sent, late = _milliseconds(page, SLOWLY, [f"{text} and a cup" for text in letters])
-        yield make_row(f"  if an answer takes 0.3 s: requests for {len(letters)} letters", sent, f"{sent:.0f}")
-        yield time_row("  and from the last letter until its map is painted", np.array([late / 1e3]), "ms", "<= 600 ms")
         yield from _slider(page)
         yield from _allocations(page)
 
@@ -109,11 +106,8 @@ def _slider(page: Page) -> Iterator[dict[str, Any]]:
 
 
 def _allocations(page: Page) -> Iterator[dict[str, Any]]:
-    for policy, budget, target in (
-        ("topk", 273, "< 1 ms"), ("proportional", 273, ""), ("coverage", 273, ""), ("coverage", 1024, ""),
-    ):  # fmt: skip
-        times = _milliseconds(page, ALLOCATING, [policy, budget])
-        yield time_row(f"{budget} of 64 x 64 cells, {policy}", times / 1e3, "ms", target)
+    times = _milliseconds(page, ALLOCATING, ["topk", KEPT])
+    yield time_row(f"{KEPT} of 64 x 64 cells, topk", times / 1e3, "ms", "< 1 ms")
 
 
 TYPING = """
@@ -124,16 +118,6 @@ TYPING = """
         while (canvas.dataset.painted !== text && performance.now() < start + 5000) await painted();
         times.push(performance.now() - start);
     }
-"""
-SLOWLY = """
-    const field = document.querySelector("#questions input"), canvas = document.querySelector("#stage canvas");
-    const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds)), { fetch } = window;
-    let sent = 0, start;
-    window.fetch = async (...request) => { sent++; await wait(300); return fetch(...request); };
-    for (const text of given) { start = performance.now(); enter(field, text); await wait(100); }
-    while (canvas.dataset.painted !== given.at(-1) && performance.now() < start + 5000) await painted();
-    times.push(sent, performance.now() - start);
-    window.fetch = fetch;
 """
 IDLE = """
     let last = await frame();

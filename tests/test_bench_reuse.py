@@ -117,7 +117,6 @@ def test_a_random_clip_goes_through_our_own_encoder(monkeypatch: pytest.MonkeyPa
 
     assert random_clip.count_tokens("clip-l14", 224) == 257
     assert random_clip.count_flops("clip-b16", 197) == pytest.approx(2 * 17.5e9, rel=0.02)  # published, in products
-    assert random_clip.count_flops("clip-l14-336", 577) == pytest.approx(2 * 191e9, rel=0.02)
     tiny = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2}
     parts = {"text_config": tiny, "vision_config": {**tiny, "patch_size": 16}, "projection_dim": 24}
     monkeypatch.setitem(random_clip.SIZES, "clip-b16", (parts, 224))
