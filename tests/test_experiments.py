@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.vlm]
 
 WORDS = (("the dog", "the sky"), ("the cup", "the table"), ("the bus", "the road"))
 TINY: dict[str, dict[str, Any]] = {  # experiment -> constants of its module, smaller
-    "scorer": {"STEPS": 2, "PUBLISHED_STEPS": 2, "BATCH": 2},
+    "scorer": {"STEPS": 2, "PUBLISHED_STEPS": 2, "BATCH": 2, "PIXELS": 128},
     "channel_weights": {"STEPS": 2, "BATCH": 2},
     "channel_budget": {"RANKS": (2, 4), "UNITS": {"colours": ("red", "green", "blue"), "cluster_id": ("cluster_id",)}},
     "learned_channels": {"BATCH": 2, "WAYS": {"by hand": (11, False, False), "learned, 8": (8, True, False)}},

@@ -2,12 +2,12 @@
 
     python -m training.experiments.atlas --data DATA --cache CACHE [--out FOLDER]
 
-What: ragged rows with offsets, pages of 256 cells in a run, tiles of 16 x 16 with a page table (NumPy and torch from
-the same lines, gradients pass through), against a loop over textures. 1, 8, 64 and 256 photographs of mixed grids, each
-with its own basis; 1 and 16 questions; minutes.
+What: ragged rows with offsets, and pages of 256 cells in a run (NumPy and torch from the same lines, gradients pass
+through), against a loop over textures. 1, 8, 64 and 256 photographs of mixed grids, each with its own basis; 1 and 16
+questions; minutes.
 Why: the seed documents expect "even better memory locality".
 Verdict: out on a CPU. Scores are the same to the last bit; 1.2 times as fast as a loop over 256 textures with one
-question, no faster with 16: what one array saves is Python between textures. All: docs/log.md.
+question, no faster with 16: what one array saves is Python between textures. All, also square pages: docs/log.md.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from foveate.texture.texture import Texture
 from training import harness
 
 Ints = NDArray[np.int64]
-PAGE, SIDE = 256, 16  # cells of a run; along a tile's side
+PAGE = 256  # cells
 COUNTS, QUESTIONS, KEPT, ROUNDS = (1, 8, 64, 256), (1, 16), 273, 9
 TEXTS = (
     "a dog", "the sky", "a person", "a car", "grass", "a tree", "a window", "a hand",
@@ -40,8 +40,8 @@ TEXTS = (
 Call = Callable[[], Any]
 
 
-# Runs and tiles are `Pages`: they differ in which cells a page has. What a page has beyond the texture's cells is
-# zeros, which score the offset and are dropped. Functions take arrays of NumPy or tensors of torch.
+# What a page has beyond the texture's cells is zeros, which score the offset and are dropped. Functions take arrays of
+# NumPy or tensors of torch.
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,15 +67,14 @@ class Ragged:
 
 @dataclass(frozen=True, eq=False)
 class Pages:
-    """cells [P, S, r]. owner: int64 [P], the page table's texture. slots: int64 [N], where in P * S each cell lies.
+    """cells [P, S, r]. owner: int64 [P], the texture of each page. slots: int64 [N], where in P * S each cell lies.
 
-    table: int64 [P, 3], of each page the texture and its first cell's row and column. starts: int64 [b + 1] in `slots`.
+    starts: int64 [b + 1] in `slots`.
     """
 
     cells: Any
     owner: Any
     slots: Any
-    table: Ints
     starts: Ints
 
     @property
@@ -100,36 +99,14 @@ def ragged(planes: Sequence[NDArray[np.float32]]) -> Ragged:
 
 def runs(planes: Sequence[NDArray[np.float32]], page: int = PAGE) -> Pages:
     """Pages of `page` consecutive cells, row by row."""
-    return _pages(planes, [np.arange(p.shape[0] * p.shape[1]) for p in planes], page)
-
-
-def tiles(planes: Sequence[NDArray[np.float32]], side: int = SIDE) -> Pages:
-    """Pages of side x side cells; those at the right and lower edge are not full."""
-    slots = []
-    for plane in planes:
-        y, x = (each.ravel() for each in np.mgrid[: plane.shape[0], : plane.shape[1]])
-        page = (y // side) * -(-plane.shape[1] // side) + x // side
-        slots.append(page * side * side + (y % side) * side + x % side)
-    return _pages(planes, slots, side * side)
-
-
-def _pages(planes: Sequence[NDArray[np.float32]], slots: Sequence[Ints], size: int) -> Pages:
-    """`slots`: for each texture the place of each cell in its own pages."""
-    counts = [int(each.max()) // size + 1 for each in slots]
-    first = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    every = np.concatenate([each + start * size for each, start in zip(slots, first, strict=True)])
-    rank = planes[0].shape[2]
-    cells = np.zeros((sum(counts) * size, rank), np.float32)
-    cells[every] = np.concatenate([plane.reshape(-1, rank) for plane in planes])
-    owner = np.repeat(np.arange(len(planes)), counts)
-    table = np.zeros((sum(counts), 3), np.int64)
-    for number, (plane, mine, start) in enumerate(zip(planes, slots, first, strict=True)):
-        where = np.flatnonzero(mine % size == 0)  # every page has its first slot
-        table[start + mine[where] // size] = np.stack(
-            [np.full(len(where), number), where // plane.shape[1], where % plane.shape[1]], 1
-        )
-    starts = np.concatenate([[0], np.cumsum([len(each) for each in slots])]).astype(np.int64)
-    return Pages(cells.reshape(sum(counts), size, rank), owner, every, table, starts)
+    sizes = np.array([plane.shape[0] * plane.shape[1] for plane in planes])
+    counts = -(-sizes // page)
+    first = np.concatenate([[0], np.cumsum(counts)[:-1]]) * page
+    slots = np.concatenate([np.arange(size) + start for size, start in zip(sizes, first, strict=True)])
+    cells = np.zeros((counts.sum() * page, planes[0].shape[2]), np.float32)
+    cells[slots] = np.concatenate([plane.reshape(-1, plane.shape[2]) for plane in planes])
+    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return Pages(cells.reshape(-1, page, cells.shape[1]), np.repeat(np.arange(len(planes)), counts), slots, starts)
 
 
 def score_ragged(atlas: Ragged, bases: Bases, questions: Any) -> Any:
@@ -181,12 +158,11 @@ def medians(calls: dict[str, Call], rounds: int = ROUNDS) -> dict[str, float]:
 def ways(textures: Sequence[Texture], vectors: NDArray[np.float32]) -> dict[str, Call]:
     """Calls that give scores [q, N] of all cells of all textures; the arrays are made before."""
     planes = [each.coordinates().reshape(*each.grid.shape, -1) for each in textures]
-    own, rows, pages, squares = bases_of(textures), ragged(planes), runs(planes), tiles(planes)
+    own, rows, pages = bases_of(textures), ragged(planes), runs(planes)
     return {
         "one by one": lambda: np.concatenate([t.scores(vectors).reshape(len(vectors), -1) for t in textures], 1),
         "ragged": lambda: score_ragged(rows, own, vectors),
         "runs of 256": lambda: score_pages(pages, own, vectors),
-        "tiles of 16 x 16": lambda: score_pages(squares, own, vectors),
     }
 
 
@@ -221,7 +197,7 @@ def main() -> None:
     every = [each.texture for each in tqdm(examples[:: len(examples) // max(COUNTS)], mininterval=5)][: max(COUNTS)]
     vectors = np.concatenate([prepare(load_encoder("nano"), text).vectors for text in TEXTS])
     planes = [each.coordinates().reshape(*each.grid.shape, -1) for each in every]
-    report: dict[str, Any] = {"waste": {"runs": runs(planes).waste, "tiles": tiles(planes).waste}}
+    report: dict[str, Any] = {"waste": runs(planes).waste}
     for asked in QUESTIONS:
         calls = {n: ways(every[:n], vectors[:asked]) for n in COUNTS}
         for name, some in (
