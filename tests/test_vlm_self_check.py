@@ -6,14 +6,15 @@ import copy
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import foveate.vlm
 from foveate.core.errors import ModelError
-from foveate.vlm.families import layouts
 from foveate.vlm.families.family import Family
-from tests.vlm_models import pair
+from foveate.vlm.families.token_layout import TokenLayout
+from tests.vlm_models import pair, photo, tokenizer
 
 pytestmark = [
     pytest.mark.vlm,
@@ -55,7 +56,7 @@ def wrong_order(self: Family, model: Any, inputs: Any, counts: Any) -> Any:
 
 def wrong_places(self: Family, *given: Any) -> Any:
     return tuple(
-        layouts.TokenLayout(tuple(replace(grid, h=grid.w, w=grid.h) for grid in one.grids), one.count)
+        TokenLayout(tuple(replace(grid, h=grid.w, w=grid.h) for grid in one.grids), one.count)
         for one in right_layouts(self, *given)
     )
 
@@ -82,3 +83,29 @@ def test_what_is_wrong_is_found(method: str, wrong: Any, measured: Any, monkeypa
     assert "all 48 tokens" in str(caught.value)
     assert "family=" in caught.value.fix
     assert foveate.vlm.attach(*pair("qwen2_5_vl"), family=Family("mine")).family.name == "mine"  # the caller's word
+
+
+class ByHand:
+    """A processor written by hand: what attach needs of one, and no more."""
+
+    image_token, chat_template = "<image>", None
+
+    def __init__(self) -> None:
+        self.tokenizer = tokenizer()
+
+    def __call__(self, images: Any, text: Any, return_tensors: str = "pt", add_special_tokens: bool = True) -> Any:
+        small = [np.asarray(image.resize((56, 56)), np.float32).transpose(2, 0, 1) / 127.5 - 1 for image in images]
+        text = (text if isinstance(text, str) else text[0]).replace("<image>", "<image>" * 16)
+        ids = self.tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"]
+        made = {"input_ids": [ids], "attention_mask": [[1] * len(ids)], "pixel_values": np.stack(small)}
+        return {name: torch.as_tensor(np.asarray(value)) for name, value in made.items()}
+
+
+@pytest.mark.usefixtures("nobody_knows")
+def test_a_processor_by_hand() -> None:
+    vlm = foveate.vlm.attach(pair("llava")[0], ByHand())
+    report = foveate.vlm.check(pair("llava")[0], ByHand())
+    assert (report.all_tokens, report.places, report.tokens) == (0, 1, (8, 16))
+    prompt = "<image>\na dog? "
+    assert vlm.ask(vlm.see(photo()), "a dog?", budget=5, prompt=prompt, max_new_tokens=2).tokens == (5, 16)
+    assert vlm.see(photo()).grid.box == (0, 0, 150, 200)  # it squeezes the image

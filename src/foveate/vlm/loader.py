@@ -151,14 +151,14 @@ def _check_version(model: Any) -> None:
 
 def _check_processor(model: Any, processor: Any) -> None:
     fix = "AutoProcessor.from_pretrained(the same name as the model)"
-    names = ("tokenizer", "image_processor", "image_token")
+    names = ("tokenizer", "image_token")
     if missing := [name for name in names if not hasattr(processor, name)]:
         raise ModelError(
             f"a processor that is a {type(processor).__name__}, without {' and '.join(missing)}",
             expected="the model's processor, with a tokenizer and an image processor",
             fix=fix,
         )
-    token, images = token_of(model, "image"), processor.image_processor
+    token, images = token_of(model, "image"), getattr(processor, "image_processor", None)
     patch = own = None
     if hasattr(images, "merge_size"):  # the patches that it counts are those of the tower
         patch = getattr(images, "patch_size", None)

@@ -94,10 +94,11 @@ def check_attached(vlm: VLM) -> Exactness:
     picture = _picture()
     encoded = vlm.see(picture, read=False)
     total = sum(encoded.tokens)
-    whole = vlm.prepare(encoded, QUESTION, budget=None)
+    prompt = _prompt(vlm, 1)
+    whole = vlm.prepare(encoded, QUESTION, budget=None, prompt=prompt)
     kept = np.zeros(total, bool)
     kept[np.random.default_rng(0).permutation(total)[: max(1, total // 2)]] = True
-    some = vlm.prepare(encoded, QUESTION, kept=_masks(encoded, kept))
+    some = vlm.prepare(encoded, QUESTION, kept=_masks(encoded, kept), prompt=prompt)
     stock = stock_inputs(vlm, [picture])
     theirs, ours, short = (first_logits(vlm, given) for given in (stock, whole.inputs(), some.inputs()))
     recurrent = is_recurrent(vlm.model)
