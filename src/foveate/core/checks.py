@@ -97,17 +97,14 @@ def check_type(
     raise error(f"{keyword(name, value)}, of type {type(value).__name__}", expected=wanted, fix=fix)
 
 
-def check_pair(
-    name: str, value: object, low: int = 1, *, fix: str = LEAVE, error: type[FoveateError] = OptionError
-) -> tuple[int, int]:
-    """Two whole numbers (rows, columns), each at least `low`."""
+def check_pair(name: str, value: object, *, fix: str = LEAVE) -> tuple[int, int]:
+    """Two whole numbers (rows, columns), each at least 1."""
     if isinstance(value, tuple | list) and len(value) == 2:
         try:
-            return check_int(name, value[0], low), check_int(name, value[1], low)
+            return check_int(name, value[0]), check_int(name, value[1])
         except OptionError:
             pass  # one message for the pair follows
-    expected = f"two whole numbers (rows, columns), each {_range(low, None)}"
-    raise error(keyword(name, value), expected=expected, fix=fix)
+    raise OptionError(keyword(name, value), expected="two whole numbers (rows, columns), each from 1 on", fix=fix)
 
 
 def check_array(

@@ -14,6 +14,24 @@ PEAK_SHARE = 256  # confidence is the mean of the best 1/256 of the cells: one c
 MOST = 64  # cells at most, as of 128 x 128: a thing of 64 pixels fills them, however large the photograph
 
 
+class Detectable:
+    """What follows from a confidence, and from the peak of the final map where more than the question entered it."""
+
+    __slots__ = ()
+    confidence: float
+    peak: float
+
+    @property
+    def detected(self) -> bool:
+        """Whether the thing counts as being in the image: confidence is at least 0.5."""
+        return self.confidence >= DETECTED
+
+    @property
+    def trust(self) -> float:
+        """How far `allocate` follows the map, in [0, 1]: twice the confidence, or twice the peak if that is higher."""
+        return min(1.0, max(self.confidence, self.peak) / DETECTED)
+
+
 def in_digits(confidence: float, digits: int = 2) -> str:
     """A confidence as text. Rounding never lifts it to the threshold: 0.497, which is not detected, is 0.49."""
     below = DETECTED - 10**-digits

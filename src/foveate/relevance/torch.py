@@ -21,7 +21,7 @@ from foveate.encoders.protocol import Calibration
 from foveate.language.negatives import Negatives
 from foveate.language.query import Query, quoted
 from foveate.relevance.composition import compose
-from foveate.relevance.confidence import DETECTED, in_digits, peak_cells
+from foveate.relevance.confidence import Detectable, in_digits, peak_cells
 from foveate.relevance.evidence import evidence_of, follow, plane_of
 from foveate.relevance.fusion import Participation
 from foveate.relevance.options import CheckedScoring
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class DeviceRelevance(OwnCopy, AsArray):
+class DeviceRelevance(Detectable, OwnCopy, AsArray):
     """As Relevance, with float32 [h, w] on the texture's device; `cpu()` gives the ordinary value."""
 
     query: str
@@ -69,14 +69,6 @@ class DeviceRelevance(OwnCopy, AsArray):
     @property
     def grid(self) -> Grid:
         return self.texture.grid
-
-    @property
-    def trust(self) -> float:
-        return min(max(self.confidence, self.peak) / DETECTED, 1.0)
-
-    @property
-    def detected(self) -> bool:
-        return self.confidence >= DETECTED
 
     def cpu(self) -> Relevance:
         texture, shape = self.texture.texture, self.grid.shape

@@ -16,7 +16,7 @@ from foveate.core.grid import Grid, check_grid, check_whole, resize_map
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.language.query import quoted
 from foveate.relevance.boxes import find_boxes, score_boxes
-from foveate.relevance.confidence import DETECTED, in_digits
+from foveate.relevance.confidence import DETECTED, Detectable, in_digits
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
@@ -43,7 +43,7 @@ class Placed(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Relevance(Frozen, Drawable, AsArray):
+class Relevance(Detectable, Frozen, Drawable, AsArray):
     """Where a question looks. `np.asarray(relevance)` is its map, `relevance.torch()` a tensor of it.
 
     Attributes:
@@ -101,16 +101,6 @@ class Relevance(Frozen, Drawable, AsArray):
             f"Relevance({quoted(self.query)}, {self.grid.h} x {self.grid.w} cells, "
             f"confidence {in_digits(self.confidence)}: {found}{unknown}{preset})"
         )
-
-    @property
-    def detected(self) -> bool:
-        """Whether the thing counts as being in the image: confidence is at least 0.5."""
-        return self.confidence >= DETECTED
-
-    @property
-    def trust(self) -> float:
-        """How far `allocate` follows the map, in [0, 1]: twice the confidence, or twice the peak if that is higher."""
-        return min(1.0, max(self.confidence, self.peak) / DETECTED)
 
     def boxes(self, threshold: float = DETECTED) -> Floats:
         """Boxes around connected parts of the map: float32 [n, 4], (y0, x0, y1, x1) in pixels, the best first.

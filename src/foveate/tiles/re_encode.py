@@ -18,7 +18,8 @@ from foveate.core.gone import without
 from foveate.core.grid import Box, Grid
 from foveate.core.image import is_one_colour
 from foveate.encoders.load import match_encoder
-from foveate.encoders.protocol import LEAST_SIDE, PROBE, Encoder, check_features
+from foveate.encoders.protocol import LEAST_SIDE, Encoder, check_features
+from foveate.encoders.windows import cell_pixels
 from foveate.language.negatives import query_metric_of
 from foveate.pipeline import score
 from foveate.relevance.passes import add_map
@@ -149,8 +150,7 @@ def working_side(texture: Texture, network: Encoder) -> float:
     side = texture.preprocessing.get("long_side")
     if side is not None:
         return float(side)
-    probe = network.encode_image(np.zeros((PROBE, PROBE, 3), np.uint8), long_side=PROBE)
-    return max(texture.grid.shape) * PROBE / probe.grid.w
+    return max(texture.grid.shape) * cell_pixels(network)
 
 
 def _encode_finer(texture: Texture, pixels: Box, scale: float, network: Encoder) -> Floats:

@@ -165,7 +165,7 @@ def look(
                 break
         if box is None:
             break
-        texture = _encode_part(_read_part(scene, box), side, scene.encoder)
+        texture = _encode_part(shrink(scene.raster.region(*box), side), side, scene.encoder)
         if box in places:
             tiles[places[box]] = texture
         else:
@@ -380,7 +380,3 @@ def _is_like(box: Box, wanted: Box) -> bool:
 def _encode_part(rgb: Bytes, side: int, encoder: str | Encoder) -> Texture:
     """A part, shrunk to the side of a tile at most (encoders would shrink further)."""
     return encode(np.ascontiguousarray(rgb), encoder=encoder, long_side=side if side > TILE else None)
-
-
-def _read_part(scene: Scene, box: Box) -> Bytes:
-    return shrink(scene.raster.region(*box), scene.side)

@@ -425,11 +425,11 @@ def _read_turn(frame: Any) -> tuple[int, int, int, int]:
     return a, b, c, d
 
 
-def pick(source: ClipSource | VideoClip, fps: float = 2.0, *, long_side: int | None = None) -> list[TimedPicture]:
+def pick(source: ClipSource | VideoClip, fps: float = 2.0) -> list[TimedPicture]:
     """The pictures at or after 0, 1 / fps, 2 / fps, ... of a clip, which is closed. OptionError for more than 1,024."""
     check_number("fps", fps, 1e-6, None, fix="2.0 is usual")
     found: list[TimedPicture] = []
-    with source if isinstance(source, VideoClip) else open_clip(source, long_side=long_side) as clip:
+    with source if isinstance(source, VideoClip) else open_clip(source) as clip:
         many = OptionError(
             f"more than {MOST} pictures of '{clip.name}' at fps={fps:g}",
             expected=f"at most {MOST}",

@@ -241,14 +241,6 @@ class StepInput:
     time: float
     gaze: tuple[float, float] | None = None
 
-    @property
-    def rgb(self) -> NDArray[np.uint8]:
-        return self.sight.rgb
-
-    @property
-    def view(self) -> View:
-        return self.sight.view
-
 
 @products_in_one_thread()
 def step(
@@ -275,7 +267,7 @@ def step(
         passage = find_passage(sight.view, before.view, settings.propagation.flow)
     layers = tuple(propagate(layer, passage.flow, passage.uncovered) for layer in before.layers)
     writing = None if before.writing is None else follow(before.writing, rgb)
-    features = blend_layers(layers, given.view)
+    features = blend_layers(layers, given.sight.view)
     motion = measure_motion(passage, before.texture.grid.shape)
     rules, age, confidence = settings.propagation.refresh, layers[0].age, features.confidence
     reason = rules.find_reason(age, confidence, features.difference, motion.difference, motion.lost)
@@ -291,13 +283,13 @@ def step(
     if boxes:
         try:
             before, layers = _add_parts(given, before, layers, boxes)
-            features = blend_layers(layers, given.view)
+            features = blend_layers(layers, given.sight.view)
         except OptionError:  # an encoder that takes no images of this size: then it gets the whole
             reason, boxes = "stale", []
     if reason is not None:
         return _encode_keyframe(given, reason, before, features, motion, before.side, writing)
     part_age = 0 if boxes else before.part_age + 1
-    after = replace(before, layers=layers, view=given.view, part_age=part_age, writing=writing)
+    after = replace(before, layers=layers, view=given.sight.view, part_age=part_age, writing=writing)
     return _answer(given, after, features, motion, before, None, tuple(boxes))
 
 
@@ -310,7 +302,7 @@ def _encode_keyframe(
     side: float | None = None,
     writing: Writing | None = None,
 ) -> tuple[State, Frame]:
-    rgb, settings, view = given.rgb, given.settings, given.view
+    rgb, settings, view = given.sight.rgb, given.settings, given.sight.view
     dense = settings.encoder.encode_image(rgb, long_side=settings.long_side)
     check_features(settings.encoder, dense, (rgb.shape[0], rgb.shape[1]))
     if before is not None and features is not None and settings.propagation.blend > 0:
@@ -348,7 +340,7 @@ def _read(given: StepInput, before: Writing | None) -> Writing | None:
         return None
     if before is not None and given.time - before.time < settings.propagation.read_every:
         return before
-    return read_frame(given.rgb, given.name, given.time, settings.reader)
+    return read_frame(given.sight.rgb, given.name, given.time, settings.reader)
 
 
 def _add_parts(
@@ -368,7 +360,7 @@ def _encode_part(given: StepInput, box: Box, before: State, side: float) -> tupl
     cells = (max(0, box[0] - RAMP), max(0, box[1] - RAMP), min(h, box[2] + RAMP), min(w, box[3] + RAMP))
     pixels = pixel_box(add_halo(box, grid.shape), grid)
     share = max(pixels[2] - pixels[0], pixels[3] - pixels[1]) / max(grid.height, grid.width)
-    fine = area_means(encode_part(given.rgb, pixels, encoder, side * share), pixels, grid, cells)
+    fine = area_means(encode_part(given.sight.rgb, pixels, encoder, side * share), pixels, grid, cells)
     metric = query_metric_of(encoder)
     z_part, left = _compress(fine, basis, metric)
     usual = float(np.median(before.texture.residual))
@@ -380,7 +372,7 @@ def _encode_part(given: StepInput, box: Box, before: State, side: float) -> tupl
     z[part], residual[part] = z_part, np.linalg.norm(left, axis=-1)
     cover = np.zeros((h, w), np.float32)
     cover[part] = fading(grid.shape, cells)
-    return make_layer(z, residual, given.view, cover), basis
+    return make_layer(z, residual, given.sight.view, cover), basis
 
 
 def _compress(features: Floats, basis: Basis, metric: Metric) -> tuple[Floats, Floats]:
@@ -396,7 +388,7 @@ def _make_texture(given: StepInput, state: State, features: Field, planes: dict[
     rounding = np.linalg.norm(features.z - to_single(halves), axis=-1) * steepest
     texture = replace(
         state.texture,
-        pixel=given.rgb,
+        pixel=given.sight.rgb,
         planes={**older, **{n: to_half(plane) for n, plane in planes.items()}},
         embedding=halves,
         basis=state.basis,

@@ -74,15 +74,12 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
         if y is None and x is None:
             self._gaze = None
             return
-        h, w = (None, None) if self._size is None else self._size
+        if self._state is None:
+            h, w = self.clip.size or (None, None)
+        else:
+            h, w = self._state.texture.grid.height, self._state.texture.grid.width
         fix = "gaze(y, x) takes pixels of the picture, y first; gaze(None) for a look that is not on it"
         self._gaze = check_number("gaze y", y, 0, h, fix=fix), check_number("gaze x", x, 0, w, fix=fix)
-
-    @property
-    def _size(self) -> tuple[int, int] | None:
-        if self._state is None:
-            return self.clip.size
-        return self._state.texture.grid.height, self._state.texture.grid.width
 
     def _check_open(self) -> None:
         if self.clip.closed:

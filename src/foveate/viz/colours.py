@@ -26,12 +26,8 @@ def lightness(rgb: NDArray[np.integer] | NDArray[np.floating]) -> NDArray[np.flo
     return np.where(light > 0.008856, 116 * np.cbrt(light) - 16, 903.3 * light)
 
 
-def _even_scale(anchors: NDArray[np.integer], count: int = 256) -> Bytes:
-    """`count` colours along the anchors, in equal steps of lightness: uint8 [count, 3]."""
-    fine = np.stack([np.interp(np.linspace(0, 1, 4096), np.linspace(0, 1, len(anchors)), c) for c in anchors.T], -1)
-    light = lightness(fine)
-    return np.rint(fine[np.searchsorted(light, np.linspace(light[0], light[-1], count)).clip(0, 4095)]).astype(np.uint8)
-
-
-HEAT = _even_scale(_ANCHORS)  # uint8 [256, 3], for relevance from 0 to 1
+_FINE = np.stack([np.interp(np.linspace(0, 1, 4096), np.linspace(0, 1, len(_ANCHORS)), c) for c in _ANCHORS.T], -1)
+_LIGHT = lightness(_FINE)
+_PLACES = np.searchsorted(_LIGHT, np.linspace(_LIGHT[0], _LIGHT[-1], 256)).clip(0, 4095)
+HEAT: Bytes = np.rint(_FINE[_PLACES]).astype(np.uint8)  # [256, 3], for relevance from 0 to 1
 HEAT.setflags(write=False)

@@ -82,16 +82,16 @@ def enlarge(plane: NDArray[np.floating], shape: tuple[int, ...]) -> Floats:
     return np.clip(cv2.resize(np.asarray(plane, np.float32), (w, h), interpolation=how), 0, 1)
 
 
-def outline(rgb: Bytes, mask: NDArray[np.bool_], colour: Colour = LIGHT, width: float = 0) -> Bytes:
+def outline(rgb: Bytes, mask: NDArray[np.bool_]) -> Bytes:
     """The image with a double line, light and dark, around a mask [H, W]; none along the border of the image."""
     height, wide = rgb.shape[:2]
-    thick = width or max(1.0, max(height, wide) / 420)
+    thick = max(1.0, max(height, wide) / 420)
     pad = round(3 * thick) + 2
     grown = cv2.copyMakeBorder(mask.astype(np.uint8) * 255, pad, pad, pad, pad, cv2.BORDER_REPLICATE)
     grown = cv2.resize(grown, None, fx=FINER, fy=FINER, interpolation=cv2.INTER_LINEAR)
     found, _ = cv2.findContours((grown > 127).astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
     out = rgb.astype(np.float32)
-    for ink, times in ((DARK, 2.4), (colour, 1.0)):
+    for ink, times in ((DARK, 2.4), (LIGHT, 1.0)):
         line = np.zeros(grown.shape, np.uint8)
         cv2.drawContours(line, found, -1, 255, max(1, round(FINER * thick * times)), cv2.LINE_AA)
         line = cv2.resize(line, None, fx=1 / FINER, fy=1 / FINER, interpolation=cv2.INTER_AREA)  # type: ignore[assignment]

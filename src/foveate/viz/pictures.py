@@ -231,35 +231,34 @@ def is_found(confidence: float | None) -> bool:
     return confidence is None or confidence >= DETECTED
 
 
-def colour_bar(width: int = BAR, size: int = TEXT) -> Block:
+def colour_bar() -> Block:
     """The scale of heat from 0 to 1 as it looks over pale grey, and what the line in it means."""
-    small, tall = round(0.75 * size), round(0.75 * size)
-    ramp = np.tile(((np.arange(width) + 0.5) / width).astype(np.float32), (tall, 1))
-    strip = tint(darken(np.full((tall, width, 3), PALE_GREY, np.uint8), ramp), ramp, colour_heat(ramp))
-    middle, tick = round(width * DETECTED), max(2, size // 10)
+    small = tall = round(0.75 * TEXT)
+    ramp = np.tile(((np.arange(BAR) + 0.5) / BAR).astype(np.float32), (tall, 1))
+    strip = tint(darken(np.full((tall, BAR, 3), PALE_GREY, np.uint8), ramp), ramp, colour_heat(ramp))
+    middle, tick = round(BAR * DETECTED), max(2, TEXT // 10)
     for colour, wide in ((DARK, 3 * tick), (LIGHT, tick)):
         strip[:, middle - wide // 2 : middle - wide // 2 + wide] = colour
     names = [
-        paper.text(name, width, small, QUIET)
-        for name in ("0", f"{DETECTED:g}: the white line; detected from here", "1")
+        paper.text(name, BAR, small, QUIET) for name in ("0", f"{DETECTED:g}: the white line; detected from here", "1")
     ]
     items = []
-    for block, at in zip(names, (0, middle, width), strict=True):
-        left = min(max(0, at - block.width // 2), width - block.width)
+    for block, at in zip(names, (0, middle, BAR), strict=True):
+        left = min(max(0, at - block.width // 2), BAR - block.width)
         items += [item.moved(left, 0) for item in block.items]
-    ticks = Block(width, names[0].height, tuple(items))
-    bar = paper.above([paper.picture(strip), ticks], size // 6)
-    return paper.beside([paper.text("relevance", width, small, QUIET), bar], size // 2)
+    ticks = Block(BAR, names[0].height, tuple(items))
+    bar = paper.above([paper.picture(strip), ticks], TEXT // 6)
+    return paper.beside([paper.text("relevance", BAR, small, QUIET), bar], TEXT // 2)
 
 
-def legend(meanings: Sequence[tuple[Colour, str]], size: int = TEXT) -> list[Block]:
+def legend(meanings: Sequence[tuple[Colour, str]]) -> list[Block]:
     """A swatch and a text for each colour."""
-    small = round(0.75 * size)
+    small = round(0.75 * TEXT)
     blocks = []
     for colour, meaning in meanings:
         inner = paper.shape("swatch", small - 4, small - 4, colour)
         swatch = paper.over(paper.shape("swatch", small, small, DARK), inner)
-        blocks.append(paper.beside([swatch, paper.text(meaning, BAR, small, QUIET, 1)], size // 3, middle=True))
+        blocks.append(paper.beside([swatch, paper.text(meaning, BAR, small, QUIET, 1)], TEXT // 3, middle=True))
     return blocks
 
 
