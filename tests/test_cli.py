@@ -164,7 +164,8 @@ def test_look_says_what_was_not_understood(run: Run, photo: Path, tmp_path: Path
 
 
 def test_a_question_about_writing_says_how_it_is_read(run: Run) -> None:
-    bus = PHOTOS / "yellow_bus.jpg"
+    bus = "bus.png"
+    Image.open(PHOTOS / "yellow_bus.jpg").reduce(4).save(bus)
     assert "--read" in run("look", bus, "the bus", "the writing on the bus").stderr
     assert "--read" not in run("look", bus, "the writing on the bus", "--no-read").stderr
     assert "--read" not in run("look", bus, "the bus", "the windows").stderr
@@ -324,9 +325,10 @@ def test_a_question_longer_than_a_file_name(run: Run, photo: Path) -> None:
 
 
 def test_other_results_are_not_written_over(run: Run, photo: Path) -> None:
+    small = foveate.encode(Image.open(PHOTOS / "cake_and_coffee.jpg").reduce(4))
     for name in ("one", "two"):
         Path(name).mkdir()
-        Path(name, "img.safetensors").write_bytes(photo.read_bytes())
+        small.save(Path(name, "img.safetensors"))
     out = Path("foveate-out")
     out.mkdir()
     (out / "child_with_broccoli--a-dog.png").write_text("mine")
@@ -377,14 +379,14 @@ def test_a_closed_pipe_is_no_traceback(tmp_path: Path, photo: Path) -> None:
 
 def test_zoom_finds_and_draws(run: Run) -> None:
     rgb = load_image(PHOTOS / "yellow_bus.jpg").rgb[::4, ::4]
-    wide = np.full((900, 1400, 3), 120, np.uint8)
+    wide = np.full((700, 1200, 3), 120, np.uint8)
     wide[400 : 400 + len(rgb), 900 : 900 + rgb.shape[1]] = rgb
     Image.fromarray(wide).save("wide.png")
     asked = ("zoom", "wide.png", "--out", "out", "--scene", "scene")
     fails(run("zoom", "wide.png", "a bus", " ", "--out", "none", "--scene", "bad"), "empty query")
     assert not Path("none").exists()
     found = last(run(*asked, "a bus", "a giraffe", "--json"))
-    assert (found["size"], found["scene"]) == ([900, 1400], "scene")
+    assert (found["size"], found["scene"]) == ([700, 1200], "scene")
     bus, giraffe = found["queries"]
     assert 380 <= bus["peak"][0] <= 530
     assert 880 <= bus["peak"][1] <= 1080

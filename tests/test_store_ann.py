@@ -66,6 +66,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def store(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     for module, name in ((ingest, "SHARD_IMAGES"), (maintenance, "SHARD_IMAGES"), (maintenance, "SMALL")):
         monkeypatch.setattr(module, name, 8)
+    monkeypatch.setattr(ann, "NOUNS", 40)  # for its lists: how well they are found is not what is tested
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     return Store(tmp_path / "s.fov", encoder=Toy())
 
@@ -305,7 +306,7 @@ def flipped(place: int, content: bytes) -> bytes:
 def mutate(path: Path) -> None:
     """In a process of its own: every change gives the exact scan's answer and a warning; FAISS sees none of it."""
     file, store = path / ANN_FILE, Store(path, encoder=Toy())
-    content, right = file.read_bytes(), [found(store, query, exact=True) for query in QUERIES]
+    content, right = file.read_bytes(), [found(store, query, exact=True) for query in QUERIES[:2]]
     rng, length = np.random.default_rng(0), len(content)
     changes = dict(LIES)
     for place in [*range(0, 200, 8), *rng.integers(0, length, 60).tolist(), length - 1]:
@@ -314,7 +315,7 @@ def mutate(path: Path) -> None:
         changes[f"cut at {place}"] = itemgetter(slice(place))
     for name, change in changes.items():
         replaced(file, change(content))
-        assert [found(store, query) for query in QUERIES] == right, name
+        assert [found(store, query) for query in QUERIES[:2]] == right, name
         assert name not in LIES or not used(store), name
         assert store.verify().problems, name
     assert store.verify(repair=True).notes[-1].endswith("was removed, foveate store ann builds it again")
@@ -364,11 +365,12 @@ def search_after_forks(path: Path) -> None:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize(
-    ("work", "threads"), [("mutate", "1"), ("crash_at_every_write", "1"), ("search_after_forks", "4")]
-)
+@pytest.mark.parametrize(("work", "threads"), [("mutate, crash_at_every_write", "1"), ("search_after_forks", "4")])
 def test_in_a_process_of_its_own(store: Store, work: str, threads: str) -> None:
-    code = f"import sys; from pathlib import Path; from tests import test_store_ann as t; t.{work}(Path(sys.argv[1]))"
+    code = (
+        f"import sys; from pathlib import Path; from tests.test_store_ann import {work}\n"
+        f"for work in ({work},): work(Path(sys.argv[1]))"
+    )
     run = subprocess.run(
         [sys.executable, "-c", code, store.path], cwd=Path(__file__).parents[1], capture_output=True, text=True,
         env={**os.environ, "OMP_NUM_THREADS": threads}, timeout=100,
