@@ -207,6 +207,15 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
     return cache(lambda name: saved(name, tmp_path_factory.mktemp(name)))
 
 
+@pytest.fixture
+def quick(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is such a place: a store flushes every write, and a disk takes its time."""
+    from tests.store_toys import quick_folder
+
+    with quick_folder(tmp_path) as folder:
+        yield folder
+
+
 @pytest.fixture(scope="session")
 def broccoli() -> Path:
     return PHOTOS / "child_with_broccoli.jpg"  # 640 x 480: higher than wide

@@ -1,6 +1,6 @@
 """Crashes, on purpose: a process that ends at its n-th write, for every n; and processes that are killed at any moment.
 
-    python tests/store_crash.py nth                     some seconds
+    python tests/store_crash.py nth                     some seconds; --every 3: at one write in three
     python tests/store_crash.py kill --times 50 --seed 0
 
 Every child is a fork of this process, which has no threads. After each crash: every acknowledged texture is there and
@@ -121,7 +121,7 @@ def check(path: Path, right: dict[str, str], acknowledged: set[str]) -> set[str]
     return set(found)
 
 
-def every_nth(base: Path) -> int:
+def every_nth(base: Path, every: int) -> int:
     """Add, read, remove, compact: each ended at every write. Two shards, the second not full. -> crashes."""
     small_shards()
     first, second = pictures(base / "a", 2), pictures(base / "b", 1, first=100)
@@ -143,7 +143,7 @@ def every_nth(base: Path) -> int:
     }
     for name, (start, job, after) in jobs.items():
         before = set(all_numbers(start)) if start.exists() else set()
-        for n in range(1, 1000):
+        for n in range(1, 1000, every):
             path = base / f"{name}-{n}.fov"
             if start.exists():
                 shutil.copytree(start, path)
@@ -169,7 +169,7 @@ def every_nth(base: Path) -> int:
                 assert name != "read" or written(path) == said, index
                 (path / "index.sqlite").unlink()
             shutil.rmtree(path)
-        print(f"{name}: the process ended at each of {n - 1} writes")
+        print(f"{name}: the process ended at one in {every} of {n - 1} writes")
     return crashes
 
 
@@ -244,12 +244,13 @@ def read_until(stop: Path, path: Path, right: dict[str, str]) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=("nth", "kill"))
+    parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--times", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     quick = Path("/dev/shm")  # flushing to a real disk takes its time, and shows nothing here
     with tempfile.TemporaryDirectory(dir=quick if quick.is_dir() else None) as folder:
         if given.what == "nth":
-            print(every_nth(Path(folder)), "crashes")
+            print(every_nth(Path(folder), given.every), "crashes")
         else:
             killed(Path(folder), given.times, given.seed)

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import pickle
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,13 +34,7 @@ from foveate.store.format import parse_record
 from foveate.store.ingest import EncodeBatch
 from foveate.store.sources import encode_bytes
 from tests.conftest import PHOTOS
-from tests.store_toys import AMONG, Rivalling, Toy, picture, pictures, quick_folder
-
-
-@pytest.fixture
-def tmp_path(tmp_path: Path) -> Iterator[Path]:
-    with quick_folder(tmp_path) as folder:
-        yield folder
+from tests.store_toys import AMONG, Rivalling, Toy, picture, pictures
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +64,9 @@ def store(photos: Path) -> Store:
 
 
 @pytest.fixture
-def toys(tmp_path: Path) -> Store:
-    made = Store(tmp_path / "toys.fov", encoder=Toy())
-    made.add(pictures(tmp_path / "photos", 8))
+def toys(quick: Path) -> Store:
+    made = Store(quick / "toys.fov", encoder=Toy())
+    made.add(pictures(quick / "photos", 8))
     return made
 
 
@@ -195,16 +189,16 @@ def test_score_all_streams_every_map(store: Store) -> None:
     )
 
 
-def test_without_the_source_the_thumbnail_stands_in_and_says_so(photos: Path, tmp_path: Path) -> None:
-    moved = shutil.copytree(photos, tmp_path / "moved")
-    store = Store(tmp_path / "s.fov")
+def test_without_the_source_the_thumbnail_stands_in_and_says_so(photos: Path, quick: Path) -> None:
+    moved = shutil.copytree(photos, quick / "moved")
+    store = Store(quick / "s.fov")
     store.add(moved)
     before = store["cake_and_coffee.jpg"]
     right = foveate.score(before, "cake")
     assert not before.made_by["cluster_id"].startswith("from a thumbnail")
     (moved / "cake_and_coffee.jpg").write_bytes(b"another file by now")
     shutil.rmtree(moved / "below")
-    again = Store(tmp_path / "s.fov")
+    again = Store(quick / "s.fov")
     kept = again["cake_and_coffee.jpg"]
     assert kept.pixel.shape == before.pixel.shape
     assert np.abs(kept.pixel.astype(int) - before.pixel).mean() < 16
@@ -213,10 +207,10 @@ def test_without_the_source_the_thumbnail_stands_in_and_says_so(photos: Path, tm
     scores = {hit.name: hit.score for hit in again.search("cake", 9)}
     assert scores["cake_and_coffee.jpg"] == right.confidence  # what a search needs is in the store
     assert again["below/ünïcode 写真.png"].valid is not None
-    file = tmp_path / "whole.safetensors"
+    file = quick / "whole.safetensors"
     kept.save(file)
     assert foveate.score(Texture.load(file), "cake").confidence == pytest.approx(right.confidence, abs=1e-6)
-    elsewhere = Store(tmp_path / "s.fov", root=photos)  # the same images, in another place
+    elsewhere = Store(quick / "s.fov", root=photos)  # the same images, in another place
     assert "red" not in elsewhere["cake_and_coffee.jpg"].made_by
 
 
@@ -238,8 +232,8 @@ def test_a_stored_texture_can_travel_and_be_changed(store: Store) -> None:
         kept.pixel[0, 0, 0] = 1
 
 
-def test_adding_again_does_nothing_and_the_same_bytes_are_stored_once(toys: Store, tmp_path: Path) -> None:
-    folder = tmp_path / "photos"
+def test_adding_again_does_nothing_and_the_same_bytes_are_stored_once(toys: Store, quick: Path) -> None:
+    folder = quick / "photos"
     assert (toys.add(folder).known, toys.stats()["shards"]) == (8, 1)
     shutil.copy(folder / "001.png", folder / "copy of 1.png")
     os.utime(folder / "002.png")
@@ -254,7 +248,7 @@ def test_adding_again_does_nothing_and_the_same_bytes_are_stored_once(toys: Stor
     assert toys.verify().ok
 
 
-def test_remove_compact_and_the_index_made_again(toys: Store, tmp_path: Path) -> None:
+def test_remove_compact_and_the_index_made_again(toys: Store, quick: Path) -> None:
     other = Store(toys.path, encoder=Toy())
     assert len(other.search("a dog", 20)) == 8
     assert toys.remove(["001.png", "below/004.png"]) == 2
@@ -273,12 +267,12 @@ def test_remove_compact_and_the_index_made_again(toys: Store, tmp_path: Path) ->
     for file in toys.path.glob("index.sqlite*"):
         file.unlink()
     assert {name: Store(toys.path, encoder=Toy())[name].embedding.tobytes() for name in before} == before
-    toys.add(tmp_path / "photos")
+    toys.add(quick / "photos")
     assert len(toys) == 8
 
 
-def test_an_index_made_again_is_not_taken_for_the_old_one(toys: Store, tmp_path: Path) -> None:
-    toys.add(pictures(tmp_path / "second", 2, first=20))
+def test_an_index_made_again_is_not_taken_for_the_old_one(toys: Store, quick: Path) -> None:
+    toys.add(pictures(quick / "second", 2, first=20))
     toys.compact()
     old = Store(toys.path, encoder=Toy())
     assert len(old.search("a dog", 50)) == 10
@@ -289,17 +283,17 @@ def test_an_index_made_again_is_not_taken_for_the_old_one(toys: Store, tmp_path:
         file.unlink()
     for first in range(30, 40):  # fewer changes make a new index; with some more there were as many as before
         new = Store(toys.path, encoder=Toy())
-        new.add(pictures(tmp_path / f"more{first}", 1, first))
+        new.add(pictures(quick / f"more{first}", 1, first))
         if reader.index.changes == changes:
             break
     assert {hit.name for hit in old.search("a dog", 50)} == set(new.keys())
 
 
-def test_another_store_in_the_same_place_is_not_asked_with_the_old_space(toys: Store, tmp_path: Path) -> None:
+def test_another_store_in_the_same_place_is_not_asked_with_the_old_space(toys: Store, quick: Path) -> None:
     assert toys.search("a dog", 5)
     shutil.rmtree(toys.path)
     made = Store(toys.path, encoder=Toy())
-    made.add(pictures(tmp_path / "others", 100, first=100))
+    made.add(pictures(quick / "others", 100, first=100))
     for question in ("a dog", "a cat", "a red car", "a beach"):
         found, right = ([(h.name, h.score) for h in s.search(question, 5, rerank=8)] for s in (toys, made))
         assert found == right
@@ -307,12 +301,12 @@ def test_another_store_in_the_same_place_is_not_asked_with_the_old_space(toys: S
     assert toys.identity == made.identity
 
 
-def test_a_name_and_a_path_are_found_without_looking_through_all(toys: Store, tmp_path: Path) -> None:
+def test_a_name_and_a_path_are_found_without_looking_through_all(toys: Store, quick: Path) -> None:
     reader = toys._reader()
     assert reader is not None
     asked: list[str] = []
     reader.index.connection.set_trace_callback(asked.append)
-    for name in ("001.png", "below/004.png", str(tmp_path / "photos" / "001.png"), toys.content_key("002.png")):
+    for name in ("001.png", "below/004.png", str(quick / "photos" / "001.png"), toys.content_key("002.png")):
         asked.clear()
         assert toys[name].grid.count
         assert 1 <= len(asked) <= 3
@@ -327,10 +321,10 @@ def test_a_name_and_a_path_are_found_without_looking_through_all(toys: Store, tm
 
 @pytest.mark.parametrize("page", [1, 3])
 def test_score_all_asks_the_index_a_page_at_a_time(
-    toys: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: int
+    toys: Store, quick: Path, monkeypatch: pytest.MonkeyPatch, page: int
 ) -> None:
     for folder in ("b", "c"):  # names that two and three paths have
-        toys.add(pictures(tmp_path / folder, 3, first=2))
+        toys.add(pictures(quick / folder, 3, first=2))
     monkeypatch.setattr(reader_module, "PAGE", page)
     assert [name for name, _ in toys.score_all("a dog")] == toys.keys()
     assert len(set(toys.keys())) == 14
@@ -349,7 +343,7 @@ def test_score_all_asks_the_index_a_page_at_a_time(
 
 
 def test_score_all_goes_on_while_the_store_is_written_to(
-    toys: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    toys: Store, quick: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(reader_module, "PAGE", 3)
     writer, right = Store(toys.path, encoder=Toy()), dict(toys.score_all("a dog"))
@@ -357,7 +351,7 @@ def test_score_all_goes_on_while_the_store_is_written_to(
     got = dict(next(maps) for _ in range(2))
     gone = toys.keys()[-1]
     writer.remove(gone)
-    writer.add(pictures(tmp_path / "photos", 3, first=40))
+    writer.add(pictures(quick / "photos", 3, first=40))
     writer.compact()  # every record lies elsewhere now
     for name, one in maps:
         assert name not in got
@@ -367,8 +361,8 @@ def test_score_all_goes_on_while_the_store_is_written_to(
     assert not caplog.records
 
 
-def test_a_store_that_does_not_exist_is_no_empty_store(tmp_path: Path, toys: Store) -> None:
-    store = Store(tmp_path / "typo.fov")  # no error: the first add makes it
+def test_a_store_that_does_not_exist_is_no_empty_store(quick: Path, toys: Store) -> None:
+    store = Store(quick / "typo.fov")  # no error: the first add makes it
     reads: tuple[Callable[[], object], ...] = (
         lambda: store.search("a dog"), lambda: list(store.score_all("a dog")), lambda: store["x"], lambda: "x" in store,
         lambda: len(store), store.keys, store.stats, store.verify, lambda: store.verify(repair=True), store.compact,
@@ -383,9 +377,9 @@ def test_a_store_that_does_not_exist_is_no_empty_store(tmp_path: Path, toys: Sto
     assert not store.path.exists()
 
 
-def test_a_store_without_images(tmp_path: Path) -> None:
-    folder = pictures(tmp_path / "photos", 1)
-    store = Store(tmp_path / "part.fov", encoder=Toy())
+def test_a_store_without_images(quick: Path) -> None:
+    folder = pictures(quick / "photos", 1)
+    store = Store(quick / "part.fov", encoder=Toy())
     assert store.add(folder, part="1/2").added == 0  # one file makes no second part
     assert (len(store), store.keys(), store.search("a dog"), list(store.score_all("a dog"))) == (0, [], [], [])
     assert store.search(["a dog", "a cat"]) == [[], []]
@@ -395,10 +389,10 @@ def test_a_store_without_images(tmp_path: Path) -> None:
     assert len(store) == 1
 
 
-def test_bases_kinds_and_keys(tmp_path: Path) -> None:
-    folder = pictures(tmp_path / "photos", 5)
+def test_bases_kinds_and_keys(quick: Path) -> None:
+    folder = pictures(quick / "photos", 5)
     own, shared, narrow = (
-        Store(tmp_path / f"{i}.fov", encoder=Toy(), **how)  # type: ignore[arg-type]
+        Store(quick / f"{i}.fov", encoder=Toy(), **how)  # type: ignore[arg-type]
         for i, how in enumerate(({}, {"basis": "shared"}, {"rank": 4}))
     )
     for store in (own, shared, narrow):
@@ -413,7 +407,7 @@ def test_bases_kinds_and_keys(tmp_path: Path) -> None:
         off = np.linalg.norm(restored - right, axis=-1)
         assert off.mean() < most
         assert (off <= kept.residual.astype(np.float32) + 1e-4).all()
-    given = Store(tmp_path / "given.fov", encoder=Toy(), basis=shared._reader().space.basis)  # type: ignore[union-attr]
+    given = Store(quick / "given.fov", encoder=Toy(), basis=shared._reader().space.basis)  # type: ignore[union-attr]
     given.add(folder)
     assert given["001.png"].rank == 24
     with pytest.raises(StoreError, match="rank 4, not 16"):
@@ -422,9 +416,9 @@ def test_bases_kinds_and_keys(tmp_path: Path) -> None:
         Store(own.path, basis="shared")
 
 
-def test_an_encoder_with_negatives(tmp_path: Path) -> None:
-    store = Store(tmp_path / "r.fov", encoder=Rivalling())
-    store.add(pictures(tmp_path / "photos", 3))
+def test_an_encoder_with_negatives(quick: Path) -> None:
+    store = Store(quick / "r.fov", encoder=Rivalling())
+    store.add(pictures(quick / "photos", 3))
     hits = store.search("a dog", 3)
     kept, negatives, t = store["001.png"], negatives_of(Rivalling()), AMONG.temperature
     exact, stored = level_of(kept.whole(), negatives, t), level_of(kept, negatives, t)
@@ -436,23 +430,23 @@ def test_an_encoder_with_negatives(tmp_path: Path) -> None:
         assert hit.score == pytest.approx(plain, abs=2e-3)
 
 
-def test_another_encoder_is_refused(toys: Store, tmp_path: Path) -> None:
+def test_another_encoder_is_refused(toys: Store, quick: Path) -> None:
     with pytest.raises(StoreError, match="encoder 'toy', not 'nano'"):
         Store(toys.path, encoder="nano")
     with pytest.raises(TextureEncoderError):
         Store(toys.path, encoder=Toy(revision="2")).search("a dog")
     with pytest.raises(TextureEncoderError):
-        Store(toys.path, encoder=Toy(revision="2")).add(pictures(tmp_path / "more", 1, 50))
+        Store(toys.path, encoder=Toy(revision="2")).add(pictures(quick / "more", 1, 50))
     with pytest.raises(TextureEncoderError, match="does not load what a file names"):
         Store(toys.path).search("a dog")
     assert len(Store(toys.path)) == 8  # reading needs no encoder
 
 
-def test_parts_are_merged_into_the_same_store(toys: Store, tmp_path: Path) -> None:
-    parts = [Store(tmp_path / f"part{i}.fov", encoder=Toy()) for i in range(3)]
-    done = [part.add(tmp_path / "photos", part=f"{i}/3") for i, part in enumerate(parts)]
+def test_parts_are_merged_into_the_same_store(toys: Store, quick: Path) -> None:
+    parts = [Store(quick / f"part{i}.fov", encoder=Toy()) for i in range(3)]
+    done = [part.add(quick / "photos", part=f"{i}/3") for i, part in enumerate(parts)]
     assert [d.added for d in done] == [3, 3, 2]
-    whole = Store(tmp_path / "whole.fov", encoder=Toy())
+    whole = Store(quick / "whole.fov", encoder=Toy())
     assert whole.merge(*(part.path for part in parts)) == 8
     shards = whole.stats()["shards"]
     assert whole.merge(*(part.path for part in parts)) == 0
@@ -462,44 +456,44 @@ def test_parts_are_merged_into_the_same_store(toys: Store, tmp_path: Path) -> No
         assert whole.content_key(name) == toys.content_key(name)
         assert np.array_equal(whole[name].embedding, toys[name].embedding)
     assert [h.name for h in whole.search("a dog", 8)] == [h.name for h in toys.search("a dog", 8)]
-    other = Store(tmp_path / "other.fov", encoder=Toy(), rank=5)
-    other.add(tmp_path / "photos")
+    other = Store(quick / "other.fov", encoder=Toy(), rank=5)
+    other.add(quick / "photos")
     with pytest.raises(StoreError, match="another rank than"):
         whole.merge(other.path)
     with pytest.raises(OptionError, match="--shard 3/3"):
-        other.add(tmp_path / "photos", part="3/3")
+        other.add(quick / "photos", part="3/3")
 
 
-def test_parts_of_machines_that_differ_merge_if_they_are_like_one_store(tmp_path: Path) -> None:
-    folder = pictures(tmp_path / "photos", 6)
-    first = Store(tmp_path / "first.fov", encoder=Toy())
-    first.add(pictures(tmp_path / "few", 3, first=50))
-    alone = Store(tmp_path / "alone.fov", encoder=Toy())
+def test_parts_of_machines_that_differ_merge_if_they_are_like_one_store(quick: Path) -> None:
+    folder = pictures(quick / "photos", 6)
+    first = Store(quick / "first.fov", encoder=Toy())
+    first.add(pictures(quick / "few", 3, first=50))
+    alone = Store(quick / "alone.fov", encoder=Toy())
     alone.add(folder, part="0/2")
     with pytest.raises(StoreError, match=r"another shared space \(fitted"):
         first.merge(alone.path)
     with pytest.raises(StoreError, match=r"another encoder, basis or space than '.*first\.fov'"):
         alone.add(folder, part="0/2", like=first.path)
     for i in (0, 1):
-        part = Store(tmp_path / f"part{i}.fov", encoder=Toy())
+        part = Store(quick / f"part{i}.fov", encoder=Toy())
         assert part.add(folder, part=f"{i}/2", like=first.path).added == 3
         assert part.add(folder, part=f"{i}/2", like=first.path).known == 3
         assert first.merge(part.path) == 3
     assert len(first) == 9
     with pytest.raises(StoreError, match="no store at"):
-        Store(tmp_path / "new.fov", encoder=Toy()).add(folder, like=tmp_path / "nowhere")
+        Store(quick / "new.fov", encoder=Toy()).add(folder, like=quick / "nowhere")
     with pytest.raises(StoreError, match="rank"):
-        Store(tmp_path / "new.fov", encoder=Toy(), rank=3).add(folder, like=first.path)
-    assert not (tmp_path / "new.fov").exists()
+        Store(quick / "new.fov", encoder=Toy(), rank=3).add(folder, like=first.path)
+    assert not (quick / "new.fov").exists()
 
 
-def test_the_unit_of_work_needs_no_store(toys: Store, tmp_path: Path) -> None:
+def test_the_unit_of_work_needs_no_store(toys: Store, quick: Path) -> None:
     work = pickle.loads(pickle.dumps(toys.work))
     assert isinstance(work, EncodeBatch)
-    bad = tmp_path / "bad.png"
+    bad = quick / "bad.png"
     bad.write_bytes(b"no image")
     batch: dict[str, Any] = {
-        "path": np.array([str(tmp_path / "photos" / "001.png"), str(bad)], object),
+        "path": np.array([str(quick / "photos" / "001.png"), str(bad)], object),
         "name": ["one", "bad"],
     }
     out = work(batch)

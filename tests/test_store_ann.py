@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import hashlib
 import json
 import logging
@@ -45,12 +44,6 @@ QUERIES = ("a dog", "a cat and a table", "a red car next to a tree on a hill", "
 Found = list[tuple[str, float]]
 
 
-@pytest.fixture
-def tmp_path(tmp_path: Path) -> Iterator[Path]:
-    with quick_folder(tmp_path) as folder:
-        yield folder
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Five shards of eight images; all lists are asked, so that what is found is what the exact scan finds."""
@@ -63,12 +56,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def store(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(made: Path, quick: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     for module, name in ((ingest, "SHARD_IMAGES"), (maintenance, "SHARD_IMAGES"), (maintenance, "SMALL")):
         monkeypatch.setattr(module, name, 8)
     monkeypatch.setattr(ann, "NOUNS", 40)  # for its lists: how well they are found is not what is tested
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
-    return Store(tmp_path / "s.fov", encoder=Toy())
+    shutil.copytree(made, quick, dirs_exist_ok=True)
+    return Store(quick / "s.fov", encoder=Toy())
 
 
 def fresh(store: Store) -> Store:
@@ -187,10 +180,10 @@ def test_what_is_found_is_what_the_exact_scan_finds(store: Store) -> None:
     assert (stats["ann_images"], stats["ann_bytes"]) == (IMAGES, (store.path / ANN_FILE).stat().st_size)
 
 
-def test_images_that_were_added_later_are_scanned_exactly(store: Store, tmp_path: Path) -> None:
+def test_images_that_were_added_later_are_scanned_exactly(store: Store, quick: Path) -> None:
     reader = fresh(store)
     assert found(reader, "a dog")
-    store.add(pictures(tmp_path / "more", 20, first=100))
+    store.add(pictures(quick / "more", 20, first=100))
     for each in (store, reader, fresh(store)):
         assert used(each)
         same(each, 60, 60)
@@ -203,7 +196,7 @@ def test_images_that_were_added_later_are_scanned_exactly(store: Store, tmp_path
     same(reader, 60, 60)
 
 
-def test_removed_images_are_never_found_and_the_list_is_full(store: Store, tmp_path: Path) -> None:
+def test_removed_images_are_never_found_and_the_list_is_full(store: Store, quick: Path) -> None:
     reader = fresh(store)
     best = [name for name, _ in found(reader, "a dog", 30, 30)]
     store.remove(best)  # just those that FAISS finds first
@@ -213,8 +206,8 @@ def test_removed_images_are_never_found_and_the_list_is_full(store: Store, tmp_p
         assert len(left) == IMAGES - len(best)
         assert not {name for name, _ in left} & set(best)
         same(each)
-    store.add(pictures(tmp_path / "other", 3, first=200))  # takes the rows that became free
-    store.add(tmp_path / "photos")
+    store.add(pictures(quick / "other", 3, first=200))  # takes the rows that became free
+    store.add(quick / "photos")
     names = [name for name, _ in found(store, "a dog", 50, 50)]
     assert len(names) == len(set(names)) == IMAGES + 3
     same(reader, 50, 50)
@@ -224,7 +217,7 @@ def test_removed_images_are_never_found_and_the_list_is_full(store: Store, tmp_p
         store.build_ann()
 
 
-def test_rows_and_shards_may_change_their_numbers(store: Store, tmp_path: Path) -> None:
+def test_rows_and_shards_may_change_their_numbers(store: Store, quick: Path) -> None:
     reader = fresh(store)
     same(reader)
     store.remove([f"{n:03d}.png" for n in (1, 2, 3, 17, 33)])
@@ -235,9 +228,9 @@ def test_rows_and_shards_may_change_their_numbers(store: Store, tmp_path: Path) 
     for file in store.path.glob("index.sqlite*"):
         file.unlink()
     same(fresh(store), 10, 10)
-    other = Store(tmp_path / "other.fov", encoder=Toy())
+    other = Store(quick / "other.fov", encoder=Toy())
     other.merge(store.path)
-    other.add(pictures(tmp_path / "more", 5, first=300))
+    other.add(pictures(quick / "more", 5, first=300))
     store.merge(other.path)
     same(store, 45, 45)
     note = f"{ANN_FILE}: approximate nearest neighbours of {IMAGES} images; 5 more are scanned exactly"
@@ -247,14 +240,14 @@ def test_rows_and_shards_may_change_their_numbers(store: Store, tmp_path: Path) 
     same(other, 45, 45)
 
 
-def test_small_stores_bad_recalls_and_encoders_with_negatives(tmp_path: Path) -> None:
-    store = Store(tmp_path / "s.fov", encoder=Rivalling())
+def test_small_stores_bad_recalls_and_encoders_with_negatives(quick: Path) -> None:
+    store = Store(quick / "s.fov", encoder=Rivalling())
     with pytest.raises(StoreError, match="no store"):
         store.build_ann()
-    store.add(pictures(tmp_path / "photos", 1))
+    store.add(pictures(quick / "photos", 1))
     report = store.build_ann()
     assert (report.images, report.recall) == (1, 1.0)
-    store.add(pictures(tmp_path / "photos", 6))
+    store.add(pictures(quick / "photos", 6))
     right = [(hit.name, hit.score) for hit in store.search("a dog", 3, exact=True)]
     for _ in range(2):
         assert [(hit.name, hit.score) for hit in store.search("a dog", 3)] == right
@@ -379,10 +372,10 @@ def test_in_a_process_of_its_own(store: Store, work: str, threads: str) -> None:
 
 
 def test_a_file_of_another_store_or_an_earlier_version(
-    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    store: Store, quick: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    other = Store(tmp_path / "other.fov", encoder=Toy())
-    other.add(pictures(tmp_path / "more", 9, first=500))
+    other = Store(quick / "other.fov", encoder=Toy())
+    other.add(pictures(quick / "more", 9, first=500))
     strange = (store.path / ANN_FILE).read_bytes()
     earlier = strange.replace(MAGIC, b"IwSq....") + bytes(12) + b"FOVNEAR1"
     for content, said in ((strange, "is of another store"), (earlier, "is of an earlier version")):
@@ -415,14 +408,7 @@ def test_a_damaged_shard_is_left_out_of_both(store: Store) -> None:
 
 
 def test_without_faiss(store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any, **named: Any) -> Any:
-        if name == "faiss":
-            raise ModuleNotFoundError("No module named 'faiss'", name="faiss")
-        return real(name, *rest, **named)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "faiss", None)
     again = fresh(store)
     with caplog.at_level(logging.WARNING, "foveate"):
         same(again)
@@ -478,7 +464,7 @@ def test_a_full_disk_and_a_second_writer_leave_the_old_one(store: Store) -> None
         fresh(store).build_ann()
 
 
-def test_readers_go_on_while_it_is_made_and_the_store_changes(store: Store, tmp_path: Path) -> None:
+def test_readers_go_on_while_it_is_made_and_the_store_changes(store: Store, quick: Path) -> None:
     stop, wrong = threading.Event(), list[BaseException]()
     reader = fresh(store)
 
@@ -494,7 +480,7 @@ def test_readers_go_on_while_it_is_made_and_the_store_changes(store: Store, tmp_
         thread.start()
     writer = fresh(store)
     for first in (100, 110):
-        writer.add(pictures(tmp_path / f"more{first}", 5, first))
+        writer.add(pictures(quick / f"more{first}", 5, first))
         writer.remove([f"{first - 99:03d}.png"])
         writer.build_ann(1.0)
         writer.compact()
@@ -530,9 +516,9 @@ def test_a_file_that_is_replaced_while_it_is_opened(store: Store, monkeypatch: p
 
 
 def test_images_that_move_while_the_others_are_looked_for(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, quick: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.add(pictures(tmp_path / "more", 20, first=100))
+    store.add(pictures(quick / "more", 20, first=100))
     again = fresh(store)
     reader = again._reader()
     assert reader is not None

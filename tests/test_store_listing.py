@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,21 +11,15 @@ import pytest
 
 from foveate import Store
 from foveate.core.errors import MissingExtraError, StoreDamagedError, StoreNotFoundError
-from tests.store_toys import Toy, pictures, quick_folder
+from tests.store_toys import Toy, pictures
 from tests.test_store_words import TOY, Mine, write_page
 
 pandas = pytest.importorskip("pandas")
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Path]:
-    with quick_folder(tmp_path) as folder:
-        yield folder
-
-
-def test_one_row_an_image_in_the_order_of_keys(place: Path) -> None:
-    photos = pictures(place / "photos", 6)
-    store = Store(place / "s.fov", encoder=Toy())
+def test_one_row_an_image_in_the_order_of_keys(quick: Path) -> None:
+    photos = pictures(quick / "photos", 6)
+    store = Store(quick / "s.fov", encoder=Toy())
     store.add(photos)
     frame = store.to_pandas()
     assert frame.index.tolist() == store.keys()
@@ -47,41 +40,41 @@ def test_one_row_an_image_in_the_order_of_keys(place: Path) -> None:
     assert store.to_pandas().height.tolist() == [24] * 6
 
 
-def test_two_images_of_one_name_and_names_that_are_no_unicode(place: Path) -> None:
-    store = Store(place / "s.fov", encoder=Toy())
+def test_two_images_of_one_name_and_names_that_are_no_unicode(quick: Path) -> None:
+    store = Store(quick / "s.fov", encoder=Toy())
     for folder in ("one", "two"):
-        store.add(pictures(place / folder, 2, first=1))
+        store.add(pictures(quick / folder, 2, first=1))
     frame = store.to_pandas()
     assert len(frame) == 4
     assert frame.index.is_unique
     assert frame.index.tolist() == store.keys()
     odd = os.fsdecode(b"caf\xe9.png")
     try:
-        (place / odd).write_bytes((place / "one" / "001.png").read_bytes())
+        (quick / odd).write_bytes((quick / "one" / "001.png").read_bytes())
     except OSError:
         return  # a file system of Unicode alone
-    store.add(place / odd)
+    store.add(quick / odd)
     frame = store.to_pandas()
     assert frame.index.tolist() == store.keys()
     assert any(path.endswith(odd) for path in frame.path)
 
 
-def test_words_are_those_that_are_searched(place: Path) -> None:
+def test_words_are_those_that_are_searched(quick: Path) -> None:
     for number in range(3):
-        write_page(place / "pages" / f"{number}.png", number)
-    store = Store(place / "s.fov", encoder=TOY)
-    store.add(place / "pages", read=Mine(pages=("TOTAL 9.00", "", "Café Größe")))
+        write_page(quick / "pages" / f"{number}.png", number)
+    store = Store(quick / "s.fov", encoder=TOY)
+    store.add(quick / "pages", read=Mine(pages=("TOTAL 9.00", "", "Café Größe")))
     words = store.to_pandas().words
     assert words["2.png"] == "cafe grosse"
     assert (words["0.png"].split()[0], words["1.png"]) == ("total", "")
     assert words.str.contains("total").sum() == 1
 
 
-def test_an_empty_store_has_the_same_columns(place: Path) -> None:
+def test_an_empty_store_has_the_same_columns(quick: Path) -> None:
     with pytest.raises(StoreNotFoundError):
-        Store(place / "none.fov", encoder=Toy()).to_pandas()
-    store = Store(place / "s.fov", encoder=Toy())
-    store.add(pictures(place / "photos", 1))
+        Store(quick / "none.fov", encoder=Toy()).to_pandas()
+    store = Store(quick / "s.fov", encoder=Toy())
+    store.add(pictures(quick / "photos", 1))
     full = store.to_pandas()
     store.remove(store.keys())
     empty = store.to_pandas()
@@ -91,17 +84,17 @@ def test_an_empty_store_has_the_same_columns(place: Path) -> None:
     assert str(empty.modified.dtype) == str(full.modified.dtype)
 
 
-def test_without_pandas(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(place / "s.fov", encoder=Toy())
-    store.add(pictures(place / "photos", 1))
+def test_without_pandas(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(quick / "s.fov", encoder=Toy())
+    store.add(pictures(quick / "photos", 1))
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtraError, match="pip install pandas"):
         store.to_pandas()
 
 
-def test_a_damaged_index_says_so(place: Path) -> None:
-    store = Store(place / "s.fov", encoder=Toy())
-    store.add(pictures(place / "photos", 2))
+def test_a_damaged_index_says_so(quick: Path) -> None:
+    store = Store(quick / "s.fov", encoder=Toy())
+    store.add(pictures(quick / "photos", 2))
     connection = store._open().index.connection
     connection.execute("UPDATE images SET height = 'tall'")
     with pytest.raises(StoreDamagedError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from foveate.store.reader import Reader, Vectors
 from foveate.store.record import plane_peaks
 from foveate.store.shared_basis import plane_space
 from foveate.texture.basis import Basis
-from tests.store_toys import WIDTH, Planes, Toy, picture, pictures, quick_folder
+from tests.store_toys import WIDTH, Planes, Toy, picture, pictures
 
 PLANES = Planes()
 IMAGES = 12
@@ -35,17 +35,11 @@ ASKED = ("a dog", "a dog on a beach", "the sky")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    with quick_folder(tmp_path) as place:
-        yield place
-
-
-@pytest.fixture
-def store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(quick: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """Three shards of four images."""
     monkeypatch.setattr(ingest, "SHARD_IMAGES", 4)
-    made = Store(folder / "s.fov", encoder=PLANES)
-    made.add(pictures(folder / "photos", IMAGES))
+    made = Store(quick / "s.fov", encoder=PLANES)
+    made.add(pictures(quick / "photos", IMAGES))
     return made
 
 
@@ -115,12 +109,12 @@ def test_a_store_keeps_the_peak_of_each_plane(store: Store) -> None:
     assert store.verify().ok
 
 
-def test_a_peak_is_a_mean_where_an_image_has_many_cells(folder: Path) -> None:
+def test_a_peak_is_a_mean_where_an_image_has_many_cells(quick: Path) -> None:
     """Of 1,024 cells the best four; the other pictures here have 54, of which it is the best one."""
-    (folder / "photos").mkdir()
-    (folder / "photos" / "large.png").write_bytes(picture(3, height=128, width=128))
-    made = Store(folder / "s.fov", encoder=PLANES)
-    made.add(folder / "photos")
+    (quick / "photos").mkdir()
+    (quick / "photos" / "large.png").write_bytes(picture(3, height=128, width=128))
+    made = Store(quick / "s.fov", encoder=PLANES)
+    made.add(quick / "photos")
     assert_peaks(made, 1)
     ((path, vector),) = by_path(made).items()
     texture = made[path]
@@ -140,10 +134,10 @@ def test_the_short_list_is_that_of_a_twin(store: Store) -> None:
         np.testing.assert_allclose(joined[places], np.sort(joined)[::-1][:5], rtol=1e-5)
 
 
-def test_a_question_of_one_plane_is_ranked_as_all_cells_rank_it(folder: Path) -> None:
+def test_a_question_of_one_plane_is_ranked_as_all_cells_rank_it(quick: Path) -> None:
     """What the list of ten holds is the exact best ten; six vectors of the same images miss some."""
-    made = Store(folder / "s.fov", encoder=PLANES)
-    made.add(pictures(folder / "photos", 60))
+    made = Store(quick / "s.fov", encoder=PLANES)
+    made.add(pictures(quick / "photos", 60))
     reader = reader_of(made)
     vectors = reader.vectors()
     textures = [reader.load("images.id = ?", id)[0] for id in vectors.ids.tolist()]
@@ -194,22 +188,22 @@ class Against(Planes):
 
 
 @pytest.mark.parametrize("other", ["signed", "unnamed", "against", "shared", "wide"])
-def test_others_keep_six_vectors(other: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_keep_six_vectors(other: str, quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = {"signed": Signed(), "unnamed": Unnamed(), "against": Against()}.get(other, PLANES)
     if other == "wide":
         monkeypatch.setattr("foveate.store.shared_basis.MOST_PLANES", WIDTH - 1)
-    made = Store(folder / "s.fov", encoder=encoder, basis="shared" if other == "shared" else None)
-    made.add(pictures(folder / "photos", 5))
+    made = Store(quick / "s.fov", encoder=encoder, basis="shared" if other == "shared" else None)
+    made.add(pictures(quick / "photos", 5))
     assert made.identity is not None
     assert (made.identity.peaks, made.identity.vectors) == (False, 6)
     assert json.loads((made.path / "format.json").read_text())["version"] == 1
     assert len(made.search("a dog", 5)) == 5
 
 
-def test_a_bad_first_image_is_passed_over(folder: Path) -> None:
-    photos = pictures(folder / "photos", 3)
+def test_a_bad_first_image_is_passed_over(quick: Path) -> None:
+    photos = pictures(quick / "photos", 3)
     (photos / "000.jpg").write_bytes(b"none")
-    made = Store(folder / "s.fov", encoder=PLANES)
+    made = Store(quick / "s.fov", encoder=PLANES)
     assert len(made.add(photos).bad) == 1
     assert_peaks(made, 3)
 
@@ -218,20 +212,20 @@ def test_a_bad_first_image_is_passed_over(folder: Path) -> None:
 
 
 @pytest.fixture
-def earlier(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def earlier(quick: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """A store of the same encoder, as releases before peaks made it."""
     monkeypatch.setattr(ingest, "has_planes", lambda *_: False)
-    made = Store(folder / "e.fov", encoder=PLANES)
-    made.add(pictures(folder / "before", 6))
+    made = Store(quick / "e.fov", encoder=PLANES)
+    made.add(pictures(quick / "before", 6))
     monkeypatch.undo()
     return made
 
 
-def test_a_store_from_before_is_read_searched_and_added_to_as_before(earlier: Store, folder: Path) -> None:
+def test_a_store_from_before_is_read_searched_and_added_to_as_before(earlier: Store, quick: Path) -> None:
     before = [(hit.name, hit.score) for hit in earlier.search("a dog", 6)]
     again = fresh(earlier)
     assert [(hit.name, hit.score) for hit in again.search("a dog", 6)] == before
-    again.add(pictures(folder / "after", 4, first=50))
+    again.add(pictures(quick / "after", 4, first=50))
     assert again.identity is not None
     assert (again.identity.peaks, again.identity.vectors) == (False, 6)
     assert {read_shard(file).identity.peaks for file in list_shards(again.path)} == {False}
@@ -241,25 +235,25 @@ def test_a_store_from_before_is_read_searched_and_added_to_as_before(earlier: St
     assert json.loads((again.path / "format.json").read_text())["version"] == 1
 
 
-def test_a_store_from_before_takes_no_peaks_and_says_why(earlier: Store, store: Store, folder: Path) -> None:
+def test_a_store_from_before_takes_no_peaks_and_says_why(earlier: Store, store: Store, quick: Path) -> None:
     with pytest.raises(StoreError, match=r"has peaks, and '.*e\.fov' has none") as caught:
         earlier.merge(store.path)
     assert "merge this store into a new one" in caught.value.fix
     assert "docs/store.md#peaks" in caught.value.fix
-    part = Store(folder / "part.fov", encoder=PLANES)  # --like: a part of it
-    part.add(pictures(folder / "more", 3, first=70), like=earlier.path)
+    part = Store(quick / "part.fov", encoder=PLANES)  # --like: a part of it
+    part.add(pictures(quick / "more", 3, first=70), like=earlier.path)
     assert part.identity == earlier.identity
     assert fresh(earlier).merge(part.path) == 3
 
 
-def test_a_store_with_peaks_takes_a_store_from_before(earlier: Store, folder: Path) -> None:
+def test_a_store_with_peaks_takes_a_store_from_before(earlier: Store, quick: Path) -> None:
     """How an old store gets them: no image is looked at, and what results is what adding the images makes."""
-    direct = Store(folder / "direct.fov", encoder=PLANES)
-    direct.add(folder / "before")
-    pictures(folder / "first", 1, first=90)
-    made = Store(folder / "new.fov", encoder=PLANES)
-    made.add(folder / "first")
-    for path in (folder / "before").rglob("*.png"):
+    direct = Store(quick / "direct.fov", encoder=PLANES)
+    direct.add(quick / "before")
+    pictures(quick / "first", 1, first=90)
+    made = Store(quick / "new.fov", encoder=PLANES)
+    made.add(quick / "first")
+    for path in (quick / "before").rglob("*.png"):
         path.unlink()
     assert made.merge(earlier.path) == 6
     assert made.merge(earlier.path) == 0
@@ -268,8 +262,8 @@ def test_a_store_with_peaks_takes_a_store_from_before(earlier: Store, folder: Pa
     assert len(right) == 6
     assert all(np.array_equal(found[path], vector) for path, vector in right.items())
     assert fresh(made).verify().ok
-    other = Store(folder / "rank.fov", encoder=PLANES, rank=5)  # another one is refused still
-    other.add(folder / "first")
+    other = Store(quick / "rank.fov", encoder=PLANES, rank=5)  # another one is refused still
+    other.add(quick / "first")
     with pytest.raises(StoreError, match="another rank"):
         made.merge(other.path)
 
@@ -279,10 +273,10 @@ def test_a_store_with_peaks_takes_a_store_from_before(earlier: Store, folder: Pa
     [({"rank": 5}, "rank"), ({"long_side": 40}, "long side"), ({"rank": 5, "long_side": 40}, "rank, long side")],
 )
 def test_a_refusal_names_what_stands_in_the_way_and_nothing_else(
-    earlier: Store, folder: Path, options: dict[str, int], named: str
+    earlier: Store, quick: Path, options: dict[str, int], named: str
 ) -> None:
-    made = Store(folder / "new.fov", encoder=PLANES, rank=options.get("rank"), long_side=options.get("long_side"))
-    made.add(pictures(folder / "first", 1, first=90))
+    made = Store(quick / "new.fov", encoder=PLANES, rank=options.get("rank"), long_side=options.get("long_side"))
+    made.add(pictures(quick / "first", 1, first=90))
     for into, other in ((made, earlier), (earlier, made)):  # of an old store, too: a new one would not take both
         with pytest.raises(StoreError) as caught:
             into.merge(other.path)
@@ -292,28 +286,28 @@ def test_a_refusal_names_what_stands_in_the_way_and_nothing_else(
         assert "docs/store.md#peaks" in caught.value.fix
 
 
-def test_a_store_that_is_read_is_taken_by_one_that_is_read(earlier: Store, folder: Path) -> None:
-    first = pictures(folder / "first", 1, first=90)
-    unread, reads = Store(folder / "unread.fov", encoder=PLANES), Store(folder / "reads.fov", encoder=PLANES, rank=5)
+def test_a_store_that_is_read_is_taken_by_one_that_is_read(earlier: Store, quick: Path) -> None:
+    first = pictures(quick / "first", 1, first=90)
+    unread, reads = Store(quick / "unread.fov", encoder=PLANES), Store(quick / "reads.fov", encoder=PLANES, rank=5)
     unread.add(first)
     reads.add(first, read=mine)
     with pytest.raises(StoreError, match="another rank than"):  # that nobody reads the old one is no obstacle
         reads.merge(earlier.path)
-    earlier.add(folder / "before", read=mine)
+    earlier.add(quick / "before", read=mine)
     with pytest.raises(StoreError, match="another reader than"):
         unread.merge(earlier.path)
-    made = Store(folder / "same.fov", encoder=PLANES)
+    made = Store(quick / "same.fov", encoder=PLANES)
     made.add(first, read=mine)
     assert made.merge(earlier.path) == 6
     assert_peaks(fresh(made), 7)
 
 
 @pytest.mark.parametrize("first", ["old", "new"])
-def test_a_new_store_takes_stores_with_peaks_and_without_in_any_order(earlier: Store, folder: Path, first: str) -> None:
-    part = Store(folder / "part.fov", encoder=PLANES)
-    part.add(pictures(folder / "others", 5, first=30))
+def test_a_new_store_takes_stores_with_peaks_and_without_in_any_order(earlier: Store, quick: Path, first: str) -> None:
+    part = Store(quick / "part.fov", encoder=PLANES)
+    part.add(pictures(quick / "others", 5, first=30))
     parts = [earlier.path, part.path] if first == "old" else [part.path, earlier.path]
-    made = Store(folder / "both.fov", encoder=PLANES)
+    made = Store(quick / "both.fov", encoder=PLANES)
     assert made.merge(*parts) == 6 + 5
     assert made.identity == part.identity
     assert_peaks(fresh(made), 6 + 5)
@@ -323,21 +317,21 @@ def test_a_new_store_takes_stores_with_peaks_and_without_in_any_order(earlier: S
     assert fresh(made).verify().ok
 
 
-def test_what_is_merged_last_has_the_name(earlier: Store, folder: Path) -> None:
+def test_what_is_merged_last_has_the_name(earlier: Store, quick: Path) -> None:
     """An old store that is given last is taken last, though the new one is begun like the other."""
-    path = folder / "before" / "001.png"
+    path = quick / "before" / "001.png"
     path.write_bytes(picture(99))
-    later = Store(folder / "later.fov", encoder=PLANES)
+    later = Store(quick / "later.fov", encoder=PLANES)
     later.add(path)
     for parts, right in (((later, earlier), earlier), ((earlier, later), later)):
-        made = Store(folder / f"{parts[0].path.stem}-first.fov", encoder=PLANES)
+        made = Store(quick / f"{parts[0].path.stem}-first.fov", encoder=PLANES)
         made.merge(*(part.path for part in parts))
         assert made.content_key(str(path)) == right.content_key(str(path))
 
 
-def test_the_same_images_have_the_same_keys_with_peaks_and_without(earlier: Store, folder: Path) -> None:
-    made = Store(folder / "new.fov", encoder=PLANES)
-    made.add(folder / "before")
+def test_the_same_images_have_the_same_keys_with_peaks_and_without(earlier: Store, quick: Path) -> None:
+    made = Store(quick / "new.fov", encoder=PLANES)
+    made.add(quick / "before")
     assert {made.content_key(name) for name in made} == {earlier.content_key(name) for name in earlier}
     for name in made:
         assert np.array_equal(made[name].embedding, earlier[name].embedding)
@@ -346,9 +340,9 @@ def test_the_same_images_have_the_same_keys_with_peaks_and_without(earlier: Stor
 # --- what a store goes through ----------------------------------------------------------------------------------------
 
 
-def test_compaction_merging_and_removal_keep_peaks(store: Store, folder: Path) -> None:
-    part = Store(folder / "part.fov", encoder=PLANES)
-    part.add(pictures(folder / "others", 5, first=30))
+def test_compaction_merging_and_removal_keep_peaks(store: Store, quick: Path) -> None:
+    part = Store(quick / "part.fov", encoder=PLANES)
+    part.add(pictures(quick / "others", 5, first=30))
     assert part.identity == store.identity  # nothing was fitted: parts are always alike
     assert store.merge(part.path) == 5
     store.remove(["001.png", "031.png"])
@@ -357,9 +351,9 @@ def test_compaction_merging_and_removal_keep_peaks(store: Store, folder: Path) -
     assert fresh(store).verify().ok
 
 
-def test_an_engine_and_a_record_that_travels_carry_peaks(store: Store, folder: Path) -> None:
-    other = Store(folder / "engine.fov", encoder=PLANES)
-    other.add(folder / "photos", engine=Local(2))
+def test_an_engine_and_a_record_that_travels_carry_peaks(store: Store, quick: Path) -> None:
+    other = Store(quick / "engine.fov", encoder=PLANES)
+    other.add(quick / "photos", engine=Local(2))
     right, found = by_path(store), by_path(other)
     assert len(found) == IMAGES
     assert all(np.array_equal(vector, right[path]) for path, vector in found.items())
@@ -393,10 +387,10 @@ def mine(rgb: np.ndarray) -> Sequence[Word]:
     return [Word("colour", (0, 0, 4, 9), 1.0, 0)]
 
 
-def test_words_and_peaks(folder: Path) -> None:
+def test_words_and_peaks(quick: Path) -> None:
     """Reading may begin later; the version stays that of peaks."""
-    photos = pictures(folder / "photos", 5)
-    made = Store(folder / "s.fov", encoder=PLANES)
+    photos = pictures(quick / "photos", 5)
+    made = Store(quick / "s.fov", encoder=PLANES)
     made.add(photos)
     assert made.add(photos, read=mine).read == 5
     again = fresh(made)
@@ -443,19 +437,19 @@ def test_an_identity_with_peaks_that_cannot_be(store: Store, field: str, value: 
         parse_identity(said, "here")
 
 
-def test_what_an_image_is_does_not_depend_on_those_beside_it(folder: Path) -> None:
+def test_what_an_image_is_does_not_depend_on_those_beside_it(quick: Path) -> None:
     """No space is fitted to a sample, so the shards of two stores differ in nothing but names."""
-    (folder / "a").mkdir()
-    (folder / "b").mkdir()
+    (quick / "a").mkdir()
+    (quick / "b").mkdir()
     for place, seeds in (("a", (1, 2)), ("b", (2, 3, 4))):
         for seed in seeds:
-            (folder / place / f"{seed}.png").write_bytes(picture(seed))
-        Store(folder / f"{place}.fov", encoder=PLANES).add(folder / place)
-    one, other = (by_path(Store(folder / f"{place}.fov", encoder=PLANES)) for place in "ab")
-    assert np.array_equal(one[str(folder / "a" / "2.png")], other[str(folder / "b" / "2.png")])
+            (quick / place / f"{seed}.png").write_bytes(picture(seed))
+        Store(quick / f"{place}.fov", encoder=PLANES).add(quick / place)
+    one, other = (by_path(Store(quick / f"{place}.fov", encoder=PLANES)) for place in "ab")
+    assert np.array_equal(one[str(quick / "a" / "2.png")], other[str(quick / "b" / "2.png")])
 
 
-def test_features_below_zero_decide_at_the_first_image_that_can_be_read(folder: Path) -> None:
+def test_features_below_zero_decide_at_the_first_image_that_can_be_read(quick: Path) -> None:
     class Late(Planes):
         """Below 0 where a picture is high."""
 
@@ -463,10 +457,10 @@ def test_features_below_zero_decide_at_the_first_image_that_can_be_read(folder: 
             dense = super().encode_image(rgb, long_side=long_side)
             return DenseFeatures(dense.features if rgb.shape[0] < 30 else -dense.features, dense.grid)
 
-    photos = pictures(folder / "photos", 3)
+    photos = pictures(quick / "photos", 3)
     (photos / "zz.png").write_bytes(picture(9, height=40))
-    made = Store(folder / "s.fov", encoder=Late())
+    made = Store(quick / "s.fov", encoder=Late())
     made.add(photos)  # what comes later is kept as it is, and found by its cells
     assert made.identity is not None
     assert made.identity.peaks
-    assert len(Store(folder / "s.fov", encoder=Late()).search("a dog", 4)) == 4
+    assert len(Store(quick / "s.fov", encoder=Late()).search("a dog", 4)) == 4
