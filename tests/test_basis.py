@@ -77,12 +77,6 @@ def test_features_without_any_spread(x: np.ndarray) -> None:
     assert np.abs(scores(small, queries(0)) - queries(0) @ x.T).max() < 1e-3
 
 
-@pytest.mark.parametrize("rank", [0, -1, WIDTH + 1, 2.5, True])
-def test_a_rank_out_of_range(rank: int) -> None:
-    with pytest.raises(OptionError, match="rank"):
-        compress(features(0), rank=rank)
-
-
 @given(st.integers(0, 30), st.booleans())
 def test_an_extended_basis_says_what_is_new_and_changes_nothing_that_was(seed: int, aware: bool) -> None:
     old, new, q = features(seed, kinds=3), features(seed + 500, n=40, kinds=3), queries(seed)
@@ -101,10 +95,13 @@ def test_an_extended_basis_says_what_is_new_and_changes_nothing_that_was(seed: i
     assert wrong(basis, after) < 0.5 * wrong(small.basis, before)
 
 
-def test_a_basis_is_not_extended_by_nothing() -> None:
+def test_a_basis_is_not_extended_by_nothing_nor_beyond_its_width() -> None:
     small = compress(features(0), rank=4)
     assert extended(small.basis, np.zeros((5, WIDTH), np.float32), None, 8).rank == 4
     assert extended(small.basis, features(1, n=1), None, 8).rank == 5
+    for rank in [0, -1, WIDTH + 1, 2.5, True]:
+        with pytest.raises(OptionError, match="rank"):
+            compress(features(0), rank=rank)  # type: ignore[arg-type]
 
 
 @given(st.integers(0, 30), st.booleans())
@@ -168,9 +165,6 @@ def test_a_basis_is_fitted_to_what_the_encoder_was_taught_or_else_to_the_nouns()
     assert encoder.asked == ["a sky", "a wheel"]
     encoder = Taught()
     assert bank_of(encoder).shape == (len(nouns()), WIDTH)
-
-
-def test_nano_lists_its_names() -> None:
     nano: Any = load_encoder("nano")
     assert {"sky", "hand", "wheel", "dog"} <= set(nano.names)
     assert not any("(" in name for name in nano.names)

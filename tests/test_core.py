@@ -24,28 +24,22 @@ sizes = st.integers(1, 23)
 planes = hnp.arrays(np.float32, st.tuples(sizes, sizes), elements=st.floats(-8, 8, width=16))
 
 
-def test_convention_positions_are_y_x_in_pixels() -> None:
+def test_convention_positions_are_y_x_and_flat_indices_run_along_rows() -> None:
     grid = Grid(2, 3, height=20, width=60)
     assert grid.cell == (10.0, 20.0)
     assert grid.centres().tolist() == [[5, 10], [5, 30], [5, 50], [15, 10], [15, 30], [15, 50]]
     assert grid.boxes()[5].tolist() == [10, 40, 20, 60]
-
-
-def test_convention_flat_indices_run_along_rows() -> None:
     grid = Grid(2, 3, height=20, width=60)
     assert grid.index_at(np.array([[0.0, 59.0], [19.0, 0.0]])).tolist() == [2, 3]
     assert grid.index_at(np.array([[-5.0, -5.0], [99.0, 99.0]])).tolist() == [0, 5]  # outside: the nearest
+    with pytest.raises(OptionError, match="0 x 3 cells"):
+        Grid(0, 3, 20, 60)
 
 
 @given(sizes, sizes, st.integers(1, 400), st.integers(1, 400))
 def test_a_cells_centre_lies_in_that_cell(h: int, w: int, height: int, width: int) -> None:
     grid = Grid(h, w, height, width)
     assert grid.index_at(grid.centres()).tolist() == list(range(grid.count))
-
-
-def test_a_grid_without_cells_is_refused() -> None:
-    with pytest.raises(OptionError, match="0 x 3 cells"):
-        Grid(0, 3, 20, 60)
 
 
 # --- moving maps ------------------------------------------------------------------------------------------------------
@@ -73,13 +67,10 @@ def test_resize_is_linear(plane: np.ndarray, h: int, w: int) -> None:
     assert np.allclose(whole, 2 * resize_map(plane, (h, w)) - resize_map(other, (h, w)), atol=1e-4)
 
 
-def test_resize_to_finer_agrees_with_reading_at_the_new_centres() -> None:
+def test_resize_to_finer_reads_at_the_new_centres_and_takes_channels_along() -> None:
     plane = np.random.default_rng(1).random((5, 7), np.float32)
     y, x = np.meshgrid((np.arange(20) + 0.5) / 4, (np.arange(21) + 0.5) / 3, indexing="ij")
     assert np.allclose(resize_map(plane, (20, 21)).ravel(), sample_linear(plane, y.ravel(), x.ravel()), atol=1e-6)
-
-
-def test_resize_takes_channels_along() -> None:
     stack = np.random.default_rng(2).random((6, 9, 3), np.float32)
     out = resize_map(stack, (4, 12))
     for c in range(3):
@@ -141,14 +132,16 @@ def test_full40_is_the_published_order() -> None:
         "text": 39,
     }  # fmt: skip
     assert {name: FULL40.layer(name) for name in where} == where
-
-
-def test_the_table_is_consistent() -> None:
     for channel in CHANNELS:
         assert channel.low <= channel.neutral <= channel.high, channel.name
     for name in ("cluster_id", "boundary", "text"):
         assert channel_named(name).filter == "nearest"
         assert channel_named(name).reduction in ("mode", "max")
+    assert channel_named("embedding_276").native == "cell"
+    assert not channel_named("embedding_20").stored
+    assert [embedding_number(name) for name in ("embedding_0", "embedding_20", "embedding_", "my_embedding_1")] == [
+        0, 20, None, None
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("wrong", ["salience", "Saliency", "", "embedding_016", "embedding_x", "embedding_-1"])
@@ -160,16 +153,17 @@ def test_an_unknown_name_lists_the_nearest_right_ones(wrong: str) -> None:
         assert "saliency" in caught.value.expected
 
 
-@pytest.mark.parametrize("names", ["red", ("red", ["blue"]), 5, (3,), ("red", "green", "red")])
-def test_a_layout_of_anything_but_names_is_refused(names: Any) -> None:
-    with pytest.raises(ChannelError, match="layout 'mine'"):
-        Layout("mine", names)
-
-
-def test_a_new_layout_has_any_order() -> None:
+def test_a_layout_is_of_names_in_any_order() -> None:
     names: Any = ["saliency", "red"]
     assert Layout("mine", names) == Layout("mine", ("saliency", "red"))
     assert Layout("mine", names).layer("red") == 1
+    for names in ["red", ("red", ["blue"]), 5, (3,), ("red", "green", "red")]:
+        with pytest.raises(ChannelError, match="layout 'mine'"):
+            Layout("mine", names)
+    with pytest.raises(ChannelError, match=r"'lean' is a layout: texture\.tokens\(layout='lean'\)"):
+        select_channels("lean")
+    with pytest.raises(ChannelError, match=r"pass a list: channels=\['saliency'\]"):
+        select_channels("saliency")
 
 
 def test_the_other_layouts() -> None:
@@ -181,25 +175,10 @@ def test_the_other_layouts() -> None:
     assert LAYOUTS["lean"].names == ("red", "green", "blue", "cluster_id", *(f"embedding_{i}" for i in range(32)))
 
 
-def test_a_layout_given_as_channels_is_sent_to_tables() -> None:
-    with pytest.raises(ChannelError, match=r"'lean' is a layout: texture\.tokens\(layout='lean'\)"):
-        select_channels("lean")
-    with pytest.raises(ChannelError, match=r"pass a list: channels=\['saliency'\]"):
-        select_channels("saliency")
-
-
-def test_every_number_of_an_embedding_has_a_name() -> None:
-    assert channel_named("embedding_276").native == "cell"
-    assert not channel_named("embedding_20").stored
-    assert [embedding_number(name) for name in ("embedding_0", "embedding_20", "embedding_", "my_embedding_1")] == [
-        0, 20, None, None
-    ]  # fmt: skip
-
-
 # --- checkers ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_right_comes_back_in_its_plain_type() -> None:
+def test_what_is_right_comes_back_in_its_plain_type_and_errors_are_the_callers() -> None:
     assert type(check_int("n", np.int64(3), 1, 3)) is int
     assert type(check_number("x", np.float32(0.5))) is float
     assert check_choice("c", "a", ("a", "b")) == "a"
@@ -208,6 +187,8 @@ def test_what_is_right_comes_back_in_its_plain_type() -> None:
     plane = np.ones((2, 3), np.float32)
     assert check_array("a", plane, (2, None)) is plane
     assert check_array("a", [[1, 2]], (1, 2)).dtype == np.float32
+    with pytest.raises(BudgetError, match="fix: ask for less"):
+        check_int("budget", 9, 1, 4, fix="ask for less", error=BudgetError)
 
 
 @pytest.mark.parametrize(
@@ -238,11 +219,6 @@ def test_what_is_right_comes_back_in_its_plain_type() -> None:
 def test_what_is_wrong_is_named(call: Any, words: str) -> None:
     with pytest.raises(OptionError, match=words):
         call()
-
-
-def test_the_error_and_the_fix_are_the_caller_s() -> None:
-    with pytest.raises(BudgetError, match="fix: ask for less"):
-        check_int("budget", 9, 1, 4, fix="ask for less", error=BudgetError)
 
 
 # --- what went answers with what to write instead ---------------------------------------------------------------------

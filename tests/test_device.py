@@ -112,10 +112,13 @@ def test_few_stay_loaded(names: list[str], monkeypatch: pytest.MonkeyPatch) -> N
     forget()
 
 
-def test_a_texture_is_asked_where_it_was_encoded(names: list[str]) -> None:
+def test_a_texture_is_asked_where_it_was_encoded_and_what_has_a_device_of_its_own_takes_none(names: list[str]) -> None:
     texture = foveate.encode(IMAGES[0], encoder=names[0], device="cpu", long_side=64)
     assert foveate.score(texture, "a dog", encoder=names[0]).map.shape == texture.grid.shape
     assert load._places == {("clip", names[0].partition(":")[2]): "cpu"}
+    assert foveate.encode(IMAGES[0], device="cpu", channels="fast").encoder.name == "nano"
+    with pytest.raises(OptionError, match="that is an object"):
+        foveate.encode(IMAGES[0], encoder=SiglipEncoder.from_pretrained(names[1].partition(":")[2]), device="cpu")
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "cpu:3", "meta", "gpu", "", 0, True])
@@ -127,12 +130,6 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_read(device: s
         foveate.encode(IMAGES[0], device=device)
     with pytest.raises(OptionError, match="device="):
         foveate.vlm.load("of no name", device=device)
-
-
-def test_what_has_a_device_of_its_own_takes_none(names: list[str]) -> None:
-    assert foveate.encode(IMAGES[0], device="cpu", channels="fast").encoder.name == "nano"
-    with pytest.raises(OptionError, match="that is an object"):
-        foveate.encode(IMAGES[0], encoder=SiglipEncoder.from_pretrained(names[1].partition(":")[2]), device="cpu")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="NEEDS A GPU: towers on CUDA are not tested here")
@@ -385,14 +382,14 @@ def test_it_travels_and_works_in_inference_mode(texture: Texture) -> None:
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["cuda:99", "cpu:3", "meta", None])
-def test_a_device_that_is_not_there_is_refused(texture: Texture, where: Any) -> None:
-    with pytest.raises(OptionError, match="device=") as caught:
-        texture.to(where)
-    assert "'cpu'" in caught.value.expected
-
-
-def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, texture: Texture) -> None:
+def test_a_device_that_is_not_there_and_a_missing_extra_are_named(
+    texture: Texture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places: tuple[Any, ...] = ("cuda:99", "cpu:3", "meta", None)
+    for where in places:
+        with pytest.raises(OptionError, match="device=") as caught:
+            texture.to(where)
+        assert "'cpu'" in caught.value.expected
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
     with pytest.raises(MissingExtraError, match=r"foveate\[torch\]"):
         texture.to("cuda")

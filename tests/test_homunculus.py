@@ -100,11 +100,16 @@ def test_the_kept_block_fills_the_picture() -> None:
     assert np.array_equal(drawn, np.asarray(again))
 
 
-def test_a_drawing_has_the_size_of_what_is_drawn(wide: Texture) -> None:
+def test_a_drawing_has_the_size_of_what_is_drawn_up_to_what_opencv_can_draw(wide: Texture) -> None:
     redrawn = redraw(foveate.allocate(foveate.score(wide, "cake"), 100))
     for size in ((120, 160), (33, 77), (1, 1)):
         assert redrawn.draw(ramp(*size)).shape == (*size, 3)
     assert redrawn.places.flags.writeable is False
+    redrawn = redraw(keep(block(0, 0, 2, 2)))
+    assert redrawn.draw(np.zeros((1, LARGEST, 3), np.uint8)).shape == (1, LARGEST, 3)
+    for size in ((1, LARGEST + 1), (LARGEST + 1, 1)):
+        with pytest.raises(ImageTooLargeError, match="shrink"):
+            redrawn.draw(np.zeros((*size, 3), np.uint8))
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 900), (900, 1), (7, 5)])
@@ -131,14 +136,6 @@ def test_what_cannot_be_redrawn() -> None:
     for rgb in (None, "a.jpg", *shapes, np.zeros((0, 4, 3), np.uint8)):
         with pytest.raises(ImageArrayError):
             redrawn.draw(rgb)
-
-
-def test_sides_that_opencv_can_draw() -> None:
-    redrawn = redraw(keep(block(0, 0, 2, 2)))
-    assert redrawn.draw(np.zeros((1, LARGEST, 3), np.uint8)).shape == (1, LARGEST, 3)
-    for size in ((1, LARGEST + 1), (LARGEST + 1, 1)):
-        with pytest.raises(ImageTooLargeError, match="shrink"):
-            redrawn.draw(np.zeros((*size, 3), np.uint8))
 
 
 def test_regions_are_drawn_where_they_are() -> None:

@@ -299,17 +299,18 @@ def test_other_weights_are_another_revision(folder: Path, tmp_path: Path, noise:
         foveate.score(texture, "dog", encoder=ClipEncoder.from_pretrained(str(copy)))
 
 
-def test_folders_with_odd_names_and_moved_ones(folder: Path, tmp_path: Path, noise: np.ndarray) -> None:
+def test_folders_with_odd_names_and_options_out_of_range(
+    folder: Path, tmp_path: Path, noise: np.ndarray, clip: ClipEncoder, checkpoints: Callable[[str], Path]
+) -> None:
     for name in ("user@corp", "a#b"):
         shutil.copytree(folder, tmp_path / name)
         texture = foveate.encode(noise, encoder=f"clip:{tmp_path}/{name}", long_side=64, channels="fast")
         foveate.score(texture, "a dog", encoder=f"clip:{folder}")  # the same weights elsewhere
-
-
-def test_a_working_size_out_of_range(clip: ClipEncoder, noise: np.ndarray) -> None:
     for side in (7, 5000, 64.0):
         with pytest.raises(OptionError, match="long_side"):
             clip.encode_image(noise, long_side=side)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="dtype='int8'"):
+        FAMILIES["clip"].from_pretrained(str(checkpoints("clip")), dtype="int8")  # type: ignore[arg-type]
 
 
 def test_beyond_three_times_the_native_size_windows_take_over(
@@ -406,8 +407,3 @@ def test_too_little_memory_is_half_a_batch(
     monkeypatch.setattr(full, "dense_features", with_room_for(0))
     with pytest.raises(DeviceError, match="too little memory on cpu for 1 of "):
         full.encode_images(IMAGES, long_side=64)
-
-
-def test_a_precision_is_one_of_four(checkpoints: Callable[[str], Path]) -> None:
-    with pytest.raises(OptionError, match="dtype='int8'"):
-        FAMILIES["clip"].from_pretrained(str(checkpoints("clip")), dtype="int8")  # type: ignore[arg-type]

@@ -171,19 +171,13 @@ def test_what_is_no_question(text: str, words: str) -> None:
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def test_phrases_that_cannot_be_read_do_not_refuse_the_others() -> None:
+def test_a_query_is_prepared_once_and_what_cannot_be_read_does_not_refuse_the_rest() -> None:
     query = prepare(NANO, "犬, the dog's face")
     assert query.phrases == ("dog face",)
     assert query.structure == (read("the dog's face"),)
     assert prepare(NANO, "狗 dog").phrases == ("狗 dog",)
-
-
-def test_places_and_properties_alone_where_an_encoder_has_no_list_of_names() -> None:
     words: Any = type("Words", (Toy,), {"reads_phrases": False})()
     assert prepare(words, "the tallest violin on the left").unknown == ("tallest", "on the left")
-
-
-def test_a_query_is_prepared_once_and_read_only() -> None:
     query = prepare(NANO, "a very particular dog")
     assert prepare(NANO, "a very particular dog") is query
     with pytest.raises(ValueError, match="read-only"):
@@ -214,14 +208,11 @@ def test_things_asked_for_together_are_detected_if_all_are(texture: Texture) -> 
     assert foveate.score(texture, "a child or a giraffe").confidence == pytest.approx(child.confidence, abs=1e-6)
 
 
-def test_a_thing_beside_what_is_not_there_is_not_there(texture: Texture) -> None:
+def test_things_beside_each_other_and_things_left_out(texture: Texture) -> None:
     found, giraffe = foveate.score(texture, "the child with the giraffe"), foveate.score(texture, "giraffe")
     assert not found.detected
     assert found.confidence <= giraffe.confidence + 1e-6
     assert np.allclose(found.reasons["child"], foveate.score(texture, "child", smoothing=0).map, atol=1e-6)
-
-
-def test_what_is_left_out_is_not_in_the_map(texture: Texture) -> None:
     found, child = foveate.score(texture, "a child without broccoli"), foveate.score(texture, "child")
     assert found.ignored == ("broccoli",)
     assert np.array_equal(found.map, child.map)

@@ -100,14 +100,11 @@ def test_a_page_that_is_not_there_is_one_bad_image(tmp_path: Path) -> None:
         foveate.encode(RANDOM, page=1)
 
 
-def test_many_bad_ones_are_counted_and_a_few_listed() -> None:
+def test_what_is_wrong_for_all_is_raised_at_once_and_of_many_bad_ones_a_few_are_listed() -> None:
     with pytest.raises(BadImagesError, match=r"5 of 5 images: images\[0\].*images\[2\].*\.\.\.") as caught:
         foveate.encode([f"{i}.jpg" for i in range(5)])
     assert "images[3]" not in str(caught.value)
     assert "were encoded" not in str(caught.value)
-
-
-def test_what_is_wrong_for_all_is_raised_at_once() -> None:
     with pytest.raises(OptionError, match="rank"):
         foveate.encode([BUS, "gone.jpg", BUS], rank=100_000)
     with pytest.raises(OptionError, match="threads"):

@@ -78,10 +78,15 @@ def test_suppression_as_it_is_usually_written(n: int, seed: int, overlap: float)
     assert suppress_duplicates(masks, scores, overlap).tolist() == kept
 
 
-def test_stability_is_the_iou_of_two_thresholds() -> None:
+def test_stability_and_the_commonest_of_labels() -> None:
     logits = np.stack([np.full((2, 3), v, np.float32) for v in (5, 0.5, -5)])
     logits[0, 0, 0] = 0.5
     assert measure_stability(logits) == pytest.approx([5 / 6, 0, 0])
+    labels = np.zeros((4, 8), np.int64)
+    labels[:2, :4], labels[2:, :4] = 7, 5
+    labels[:, 4:] = 9
+    labels[0, 4:] = 1
+    assert take_commonest(labels, (1, 2)).tolist() == [[5, 9]]
 
 
 @given(st.integers(1, 20), st.integers(1, 9))
@@ -90,14 +95,6 @@ def test_convention_fine_samples_are_read_as_the_library_resizes(count: int, siz
     expected = torch.nn.functional.interpolate(values, count, mode="linear", align_corners=False)[0, 0]
     assert np.allclose(linear_weights(count, 1.0, size) @ values[0, 0].numpy(), expected.numpy(), atol=1e-5)
     assert np.allclose(linear_weights(count, 0.6, size).sum(1), 1)
-
-
-def test_commonest_votes_and_takes_the_lower_of_two_as_common() -> None:
-    labels = np.zeros((4, 8), np.int64)
-    labels[:2, :4], labels[2:, :4] = 7, 5
-    labels[:, 4:] = 9
-    labels[0, 4:] = 1
-    assert take_commonest(labels, (1, 2)).tolist() == [[5, 9]]
 
 
 # --- models -----------------------------------------------------------------------------------------------------------
@@ -120,13 +117,12 @@ def test_masks_of_a_real_class_become_segments(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_texture_says_who_segmented(folders: dict[str, Path], noise: np.ndarray) -> None:
+def test_a_texture_says_who_segmented_and_where_no_mask_is_good_there_is_one_segment(
+    folders: dict[str, Path], noise: np.ndarray
+) -> None:
     texture = foveate.encode(noise, channels=Channels(segments=lenient(folders["sam"])))
     assert texture.made_by["cluster_id"] == "sam:sam"
     assert np.ptp(texture.channel("cluster_id")) >= 1
-
-
-def test_where_no_mask_is_good_enough_there_is_one_segment(folders: dict[str, Path], noise: np.ndarray) -> None:
     features = np.zeros((4, 6, 2), np.float32)
     assert segment_image(noise, features, Sam(str(folders["sam"]), points=2, sure=1.0, stable=1.0)).count == 1
 

@@ -109,10 +109,6 @@ def test_cells_cover_any_image_with_64_along_its_long_side(
     assert (np.linalg.norm(dense.features, axis=-1) <= 1 + 1e-4).all()
 
 
-def test_the_same_image_gives_the_same_bytes(nano: NanoEncoder, noise: np.ndarray) -> None:
-    assert nano.encode_image(noise).features.tobytes() == nano.encode_image(noise).features.tobytes()
-
-
 def test_a_mirrored_photograph_gives_about_the_mirrored_map(texture: Texture) -> None:
     mirrored = foveate.encode(np.ascontiguousarray(texture.pixel[:, ::-1]), channels="fast")
     maps = [foveate.score(each, "broccoli", smoothing=0).map for each in (texture, mirrored)]
@@ -120,25 +116,20 @@ def test_a_mirrored_photograph_gives_about_the_mirrored_map(texture: Texture) ->
     assert np.corrcoef(maps[0].ravel(), maps[1].ravel())[0, 1] < 0.7
 
 
-def test_a_larger_working_size_has_more_cells(nano: NanoEncoder, noise: np.ndarray) -> None:
+def test_a_working_size_makes_cells_within_a_range(nano: NanoEncoder, noise: np.ndarray) -> None:
     assert nano.encode_image(noise, long_side=640).grid.shape == (48, 80)
     assert nano.encode_image(noise, long_side=np.int64(256)).grid.shape == (19, 32)  # type: ignore[arg-type]
-
-
-def test_a_working_size_out_of_range(nano: NanoEncoder, noise: np.ndarray) -> None:
     for side in (31, 2049, 512.0, True):
         with pytest.raises(OptionError, match="long_side"):
             nano.encode_image(noise, long_side=side)  # type: ignore[arg-type]
+    assert nano.encode_image(noise).features.tobytes() == nano.encode_image(noise).features.tobytes()
 
 
-def test_words_that_mean_the_same_are_close_and_others_are_not(nano: NanoEncoder) -> None:
+def test_words_that_mean_the_same_are_close_whatever_their_case_and_neighbours(nano: NanoEncoder) -> None:
     texts = ["cat", "kitten", "car", "automobile", "airplane", "jet plane", "sky"]
     c = (t := nano.encode_text(texts)) @ t.T
     assert min(c[0, 1], c[2, 3], c[4, 5]) > 0.65
     assert max(c[0, 2], c[1, 3], c[0, 6]) < 0.35
-
-
-def test_text_does_not_depend_on_case_or_on_its_neighbours(nano: NanoEncoder) -> None:
     assert np.allclose(nano.encode_text(["A Red Car"]), nano.encode_text(["a red car", "dog"])[:1])
     assert nano.encode_text([]).shape == (0, nano.width)
 
@@ -185,17 +176,14 @@ def test_names_that_do_not_fit_the_network_are_damage(
     assert "force-reinstall" in caught.value.fix
 
 
-def test_missing_files_say_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_missing_and_encoders_that_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NanoEncoder, "files", (*FILES, "nano_extra.bin"))
     with pytest.raises(EncoderFilesError, match=r"nano_extra\.bin"):
         NanoEncoder.built_in()
-
-
-@pytest.mark.parametrize("name", ["", "NANO", "nano:x", "nano-slow", "siglip2", "openai/clip-vit-base-patch16"])
-def test_an_unknown_encoder_lists_the_known_ones(name: str) -> None:
-    with pytest.raises(EncoderNameError, match="no encoder named") as caught:
-        load_encoder(name)
-    assert "'nano' (built in)" in caught.value.expected
+    for name in ["", "NANO", "nano:x", "nano-slow", "siglip2", "openai/clip-vit-base-patch16"]:
+        with pytest.raises(EncoderNameError, match="no encoder named") as caught:
+            load_encoder(name)
+        assert "'nano' (built in)" in caught.value.expected
 
 
 # --- is it right? -----------------------------------------------------------------------------------------------------
@@ -217,19 +205,18 @@ def test_the_peak_lies_on_the_thing(photo: str, query: str, textures: dict[str, 
     assert relevance.detected
 
 
-def test_two_questions_look_in_two_places(textures: dict[str, Texture]) -> None:
+def test_two_questions_look_in_two_places_and_a_thing_that_is_not_there_is_not_found(
+    textures: dict[str, Texture],
+) -> None:
     pairs = (("child_with_broccoli.jpg", "broccoli", "a child"), ("cake_and_coffee.jpg", "cake", "a cup of coffee"))
     for photo, *queries in pairs:
         kept = [foveate.allocate(foveate.score(textures[photo], q), 273).mask for q in queries]
         assert (kept[0] & kept[1]).sum() < 0.5 * 273
-
-
-@pytest.mark.parametrize("absent", ["an elephant", "a zebra", "an airplane", "a toilet"])
-def test_a_thing_that_is_not_there_is_not_found(absent: str, textures: dict[str, Texture]) -> None:
-    for texture in textures.values():
-        relevance = foveate.score(texture, absent)
-        assert not relevance.detected
-        assert relevance.confidence < 0.4
+    for absent in ["an elephant", "a zebra", "an airplane", "a toilet"]:
+        for texture in textures.values():
+            relevance = foveate.score(texture, absent)
+            assert not relevance.detected
+            assert relevance.confidence < 0.4
 
 
 @pytest.mark.parametrize(
@@ -269,11 +256,16 @@ def space() -> NameSpace:
     return NameSpace(("dog", "cat", "hand", "sky", "wheel", "sofa"), words | {"light": (3, 4)}, carried, vectors)
 
 
-def test_a_word_of_the_table_asks_for_its_name_alone() -> None:
+def test_a_word_of_the_table_is_found_among_signs_and_others_are_hardly_known() -> None:
     for text, name in (("dog", 0), ("The Hand", 2), ("hands", 2), ("wheels", 4), ("a couch", 5)):
         place = space().place(text)
         assert place[name] == pytest.approx(1)
         assert np.count_nonzero(place) == 1
+    for text in ["the DOG", "dog's", "dog’s", "the dog's wheel", "dogs'", "dog!", "“dog”", "dogs", "_dog_"]:
+        assert space().place(text)[4 if "wheel" in text else 0] >= TAIL - 1e-6
+    for text in ["the", "the a", "!?", "s", "'s", "e\u0301", "犬", "\u200b", " "]:
+        assert space().known(text) < 0.05
+        assert not space().knows(text)
 
 
 def test_two_names_the_last_words_and_near_words() -> None:
@@ -284,19 +276,6 @@ def test_two_names_the_last_words_and_near_words() -> None:
     assert space().place("quux")[-1] > 0.99
     with pytest.raises(QueryError):
         space().place("zzz")
-
-
-@pytest.mark.parametrize(
-    "text", ["the DOG", "dog's", "dog’s", "the dog's wheel", "dogs'", "dog!", "“dog”", "dogs", "_dog_"]
-)
-def test_signs_around_a_word_of_the_table_do_not_hide_it(text: str) -> None:
-    assert space().place(text)[4 if "wheel" in text else 0] >= TAIL - 1e-6
-
-
-@pytest.mark.parametrize("text", ["the", "the a", "!?", "s", "'s", "e\u0301", "犬", "\u200b", " "])
-def test_texts_without_a_word_of_the_table_are_hardly_known(text: str) -> None:
-    assert space().known(text) < 0.05
-    assert not space().knows(text)
 
 
 def test_a_very_long_text_takes_no_longer_than_its_words() -> None:
@@ -328,7 +307,7 @@ def test_a_file_without_names_is_refused(tmp_path: Path) -> None:
         read_names(file, np.zeros((7, 3), np.float32), vectors)
 
 
-def test_the_built_in_names_are_silent_for_each_other() -> None:
+def test_the_built_in_names_are_silent_for_each_other_and_nonsense_is_not_known() -> None:
     nano = load_encoder("nano")
     assert isinstance(nano, NanoEncoder)
     texts = ["dog", "sky", "hand", "wheel", "window", "pavement", "couch", "number plate"]
@@ -337,9 +316,6 @@ def test_the_built_in_names_are_silent_for_each_other() -> None:
     assert np.abs(alike - np.eye(len(texts))).max() < 0.05
     assert nano.encode_text(["sofa"])[0] @ nano.encode_text(["couch"])[0] > 0.99
     assert nano.encode_text(["sidewalk"])[0] @ nano.encode_text(["pavement"])[0] > 0.99
-
-
-def test_nonsense_is_not_known() -> None:
     nano = load_encoder("nano")
     assert isinstance(nano, NanoEncoder)
     assert max(nano.space.known(text) for text in ("flurbish", "quenticle", "brimvok", "zanthor")) < 0.6
@@ -391,12 +367,6 @@ def test_no_seam_shows_between_windows_that_disagree() -> None:
     assert step < apart / 4
 
 
-def test_the_overview_keeps_the_aspect() -> None:
-    assert fit_shape((64, 48), 24) == (24, 18)
-    assert fit_shape((10, 8), 24) == (10, 8)
-    assert fit_shape((1, 400), 24) == (1, 24)
-
-
 # --- a photograph at its own resolution -------------------------------------------------------------------------------
 
 
@@ -433,11 +403,14 @@ def test_an_option_of_encode(photo: np.ndarray, tmp_path: Path) -> None:
     assert np.array_equal(again.map, relevance.map)
 
 
-def test_a_small_image_is_one_window(photo: np.ndarray) -> None:
+def test_a_small_image_is_one_window_and_an_overview_keeps_the_aspect(photo: np.ndarray) -> None:
     small = photo[:128, :200]
     dense, side = windows.encode_native(foveate.load_encoder("nano"), small)
     assert (side, dense.grid.shape) == (200, (16, 25))
     assert windows.encode_native(foveate.load_encoder("nano"), small[:20, :30])[1] == 64
+    assert fit_shape((64, 48), 24) == (24, 18)
+    assert fit_shape((10, 8), 24) == (10, 8)
+    assert fit_shape((1, 400), 24) == (1, 24)
 
 
 @pytest.mark.parametrize("size", [(3, 1500), (1500, 3), (1, 300)])

@@ -151,12 +151,16 @@ TRAINING = Path(__file__).parents[1] / "training"
 # --- the head ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_label_counts_for_every_name_that_includes_it() -> None:
+def test_a_label_counts_for_every_name_that_includes_it_and_round_things_are_ellipses() -> None:
     names = labels.Names()
     named = {label: {names.all[i] for i in numbers} for label, numbers in names.of.items()}
     assert named["garage door"] >= {"garage door", "door"}
     assert named["palm tree"] == {"tree"}
     assert "chair leg" not in named["leg"]
+    wheel, door = (labels.drawn([10, 10, 50, 50], name, (64, 64), 1.0) for name in ("wheel", "door"))
+    assert door[11, 11] == 1
+    assert wheel[11, 11] == 0
+    assert wheel[30, 30] == door[30, 30] == 1
 
 
 def test_the_labels_drawn_by_eye_can_be_read() -> None:
@@ -172,13 +176,6 @@ def test_the_labels_drawn_by_eye_can_be_read() -> None:
                     assert mask.shape == (64, 64)
                     shapes += name in known
     assert shapes > 15_000
-
-
-def test_boxes_of_round_things_are_ellipses() -> None:
-    wheel, door = (labels.drawn([10, 10, 50, 50], name, (64, 64), 1.0) for name in ("wheel", "door"))
-    assert door[11, 11] == 1
-    assert wheel[11, 11] == 0
-    assert wheel[30, 30] == door[30, 30] == 1
 
 
 def test_a_step_asks_for_what_is_there_and_lets_some_stand_for_the_rest() -> None:
@@ -266,18 +263,12 @@ def test_a_head_in_parts_is_the_head(size: tuple[int, int]) -> None:
     torch.testing.assert_close(apart(fine, coarse), expected, atol=1e-4, rtol=1e-4)
 
 
-def test_the_parts_are_what_the_head_was_made_for() -> None:
+def test_parts_of_the_graph_are_torchs() -> None:
     assert (sum(trunks.FINE_PARTS), sum(trunks.COARSE_PARTS)) == (head.FINE, head.COARSE)
-
-
-def test_the_stem_as_one_convolution_is_the_detectors() -> None:
     torch.manual_seed(0)
     focus, rgb = detector.Focus(3, 16), torch.rand(2, 3, 64, 96) * 255
     stem = trunks.Stem(focus.conv.conv)
     torch.testing.assert_close(stem(rgb), focus(rgb.flip(1)), atol=1e-3, rtol=1e-4)
-
-
-def test_softplus_and_length_are_torchs() -> None:
     x = torch.linspace(-60, 9, 2 * 5 * 12).reshape(2, 5, 3, 4)
     torch.testing.assert_close(evidence.softplus(x), torch.nn.functional.softplus(x), atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(evidence.length(x), x.norm(dim=1, keepdim=True))

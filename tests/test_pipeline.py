@@ -52,10 +52,12 @@ def test_a_list_of_questions_is_stacked_in_order(texture: Texture) -> None:
         foveate.score(texture, [])
 
 
-def test_several_phrases_take_the_highest(texture: Texture) -> None:
+def test_several_phrases_take_the_highest_and_one_may_be_called_saliency(texture: Texture) -> None:
     both = foveate.score(texture, "is there a child with broccoli?", smoothing=0)
     assert list(both.parts) == ["child", "broccoli"]
     assert np.array_equal(both.map, np.maximum(both.parts["child"], both.parts["broccoli"]))
+    assert list(foveate.score(texture, "saliency").parts) == ["saliency"]
+    assert not np.array_equal(foveate.score(texture, "saliency").parts["saliency"], texture.channel("saliency"))
 
 
 def test_score_is_pure_and_works_from_many_threads(broccoli: Path, texture: Texture) -> None:
@@ -124,12 +126,17 @@ def full(broccoli: Path) -> Texture:
     return foveate.encode(broccoli, channels="fast", rank="full")
 
 
-def test_rank_and_full(full: Texture, broccoli: Path) -> None:
+def test_a_rank_keeps_so_many_numbers_and_nearly_all_of_a_map(full: Texture, broccoli: Path, texture: Texture) -> None:
     assert full.embedding.shape == (64, 48, foveate.load_encoder("nano").width)
     low = foveate.encode(broccoli, channels="fast", rank=5)
     assert low.embedding.shape == (64, 48, 5)
     assert "embedding_4" in low.built
     assert "embedding_5" not in low.built
+    for query in ("broccoli", "a child", "a window", "hair"):
+        a, b = foveate.score(full, query).logits, foveate.score(texture, query).logits
+        assert np.corrcoef(a.ravel(), b.ravel())[0, 1] > 0.97
+    for query in ("a dog", "a bus", "a cup"):  # of what is not there next to nothing is kept, and nothing is made up
+        assert abs(foveate.score(full, query).map - foveate.score(texture, query).map).max() < 0.02
 
 
 def test_channels_of_a_higher_rank(texture: Texture, broccoli: Path) -> None:
@@ -143,14 +150,6 @@ def test_channels_of_a_higher_rank(texture: Texture, broccoli: Path) -> None:
     assert (high.sample([(100.0, 100.0)], ["embedding_23"]) != 0).all()
     with pytest.warns(UnbuiltChannelWarning, match=r"rank=27\).*not 24"):
         assert (texture.channel("embedding_26") == 0).all()
-
-
-def test_compressed_maps_follow_the_full_ones(full: Texture, texture: Texture) -> None:
-    for query in ("broccoli", "a child", "a window", "hair"):
-        a, b = foveate.score(full, query).logits, foveate.score(texture, query).logits
-        assert np.corrcoef(a.ravel(), b.ravel())[0, 1] > 0.97
-    for query in ("a dog", "a bus", "a cup"):  # of what is not there next to nothing is kept, and nothing is made up
-        assert abs(foveate.score(full, query).map - foveate.score(texture, query).map).max() < 0.02
 
 
 def test_the_budget_is_auto_by_default(texture: Texture, noise: np.ndarray) -> None:
@@ -327,12 +326,6 @@ def test_a_file_does_not_choose_what_is_loaded(texture: Texture) -> None:
         foveate.score(replace(texture, encoder=stamp), "a dog")
 
 
-@pytest.mark.parametrize("query", [None, 3, b"a dog"])
-def test_queries_that_are_no_texts(texture: Texture, query: Any) -> None:
-    with pytest.raises(QueryError, match="type"):
-        foveate.score(texture, query)
-
-
 # --- values travel ----------------------------------------------------------------------------------------------------
 
 
@@ -361,12 +354,7 @@ def test_results_are_read_only_also_on_their_way(texture: Texture) -> None:
         relevances[0].parts["child"] = relevances[0].map  # type: ignore[index]
 
 
-def test_a_phrase_may_be_called_saliency(texture: Texture) -> None:
-    assert list(foveate.score(texture, "saliency").parts) == ["saliency"]
-    assert not np.array_equal(foveate.score(texture, "saliency").parts["saliency"], texture.channel("saliency"))
-
-
-def test_steps_out_of_order_say_what_comes_first(texture: Texture) -> None:
+def test_steps_out_of_order_and_queries_that_are_no_texts(texture: Texture) -> None:
     wrong: Any = "photo.jpg"
     with pytest.raises(OptionError, match="score"):
         foveate.score(wrong, "a dog")
@@ -374,3 +362,6 @@ def test_steps_out_of_order_say_what_comes_first(texture: Texture) -> None:
         foveate.allocate(wrong, 5)
     with pytest.raises(OptionError, match="grid"):
         foveate.score(texture, "a dog").on((24, 0))
+    for query in (None, 3, b"a dog"):
+        with pytest.raises(QueryError, match="type"):
+            foveate.score(texture, query)  # type: ignore[arg-type]

@@ -182,21 +182,15 @@ def boxes_of(*rows: Sequence[tuple[float, float]], height: float = 10, step: flo
     return np.array([(i * step, x0, i * step + height, x1) for i, row in enumerate(rows) for x0, x1 in row], float)
 
 
-def test_a_table_is_read_row_by_row() -> None:
+def test_rows_of_a_table_and_columns_of_prose_are_read_in_their_order() -> None:
     table = boxes_of(*[[(0, 60), (200, 240), (300, 340)]] * 1000)
     shuffled = np.random.default_rng(0).permutation(len(table))
     assert [int(shuffled[i]) for i in order_lines(table[shuffled])] == list(range(3000))
-
-
-def test_columns_of_prose_are_read_one_after_the_other() -> None:
     prose = [[(0, 190), (210, 400)]] * 6
     page = boxes_of([(50, 350)], *prose, [(0, 60), (300, 360)])
     assert order_lines(page) == [0, *range(1, 14, 2), *range(2, 15, 2)]
     three = boxes_of(*[[(0, 190), (210, 400), (420, 600)]] * 5)
     assert order_lines(three) == [i + 3 * k for i in range(3) for k in range(5)]
-
-
-def test_lines_of_a_row_may_be_of_different_height_and_a_little_askew() -> None:
     boxes = np.array([(10, 0, 20, 50), (12, 60, 24, 90), (9, 100, 19, 140), (25, 0, 35, 50)], float)
     assert find_rows(boxes) == [[0, 1, 2], [3]]
     assert order_lines(np.zeros((0, 4))) == []

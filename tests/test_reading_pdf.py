@@ -198,13 +198,10 @@ def test_other_places_and_sources(tmp_path: Path) -> None:
     assert "PDF" in caught.value.fix
 
 
-def test_too_many_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_letters_and_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("foveate.reading.pdf.MOST_LETTERS", 10)
     with pytest.raises(ImageTooLargeError, match="letters"):
         load_page(make_pdf(LETTER))
-
-
-def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pypdfium2", None)
     with pytest.raises(MissingExtraError, match="pypdfium2") as caught:
         foveate.encode(make_pdf(LETTER))

@@ -76,15 +76,12 @@ def test_fields_are_wellformed() -> None:
 # --- spelling and types ----------------------------------------------------------------------------------------------
 
 
-def test_words_are_alike_but_for_misread_letters_and_plurals() -> None:
+def test_words_are_alike_but_for_misread_letters_and_shapes_may_be_none() -> None:
     for word, other in (("supplier", "suppller"), ("total", "t0tai"), ("to", "t0"), ("house", "qbhquse")):
         assert alike(word, other) > 0.6, word
     for word, other in (("house", "mouse"), ("book", "600"), ("cat", "car"), ("1234", "1235")):
         assert alike(word, other) == 0.0, word
     assert dict(forms("company"))["companies"] == dict(forms("companies"))["company"] == 0.97
-
-
-def test_shapes_that_are_none() -> None:
     assert all(weight < 0.5 for _, _, weight in find_types("1-4-9").get("date", ()))
     assert all(weight <= 0.5 for _, _, weight in find_types("99/99/99").get("date", ()))
     assert "phone" not in find_types("12.50 13.50 1/2/2020")
@@ -119,12 +116,6 @@ def test_when_something_is_due(page: str, question: str) -> None:
     assert best(page, question) == "15/3/2024"
 
 
-def test_where_row_and_column_meet() -> None:
-    table = "Item        Price     Stock\nCoffee      2.50      14\nTea         1.90      33\nCocoa       3.10      5"
-    assert best(table, "what is the price of the tea?") == "1.90"
-    assert best(table, "what is the stock of cocoa?") == "5"
-
-
 def test_phrases_go_over_lines_and_may_be_misread() -> None:
     sign = "NO PARK1NG\nAT ANY TIME\nParking garage"
     words, found = ask(sign, "the sign that says no parking at any time")
@@ -139,12 +130,18 @@ def test_silent_where_nothing_written_is_asked_for(page: str, thing: str) -> Non
     assert score_words(PREPARED[page], read_question(thing)).confidence < 0.5
 
 
-def test_a_word_on_a_sign_is_weak_for_a_plain_noun() -> None:
+def test_a_word_on_a_sign_is_weak_for_a_plain_noun_and_other_scripts_are_equal_or_nothing() -> None:
     sign = "PERSON CO\nsince 1982"
     assert ask(sign, "person")[1].confidence < 0.5
     assert ask(sign, "where is the person?")[1].confidence < 0.5
     assert ask(sign, 'where does it say "person"?')[1].confidence > 0.5
     assert ask(sign, "what does the sign say?")[1].confidence > 0.5
+    assert best("Итого:  1250\nНДС:  250", "Итого?") == "1250"
+    assert best("合計  390\n現金  500", "現金?") == "500"
+    assert ask("合計  390", "what is the dog?")[1].confidence < 0.25
+    table = "Item        Price     Stock\nCoffee      2.50      14\nTea         1.90      33\nCocoa       3.10      5"
+    assert best(table, "what is the price of the tea?") == "1.90"
+    assert best(table, "what is the stock of cocoa?") == "5"
 
 
 def test_hardly_read_words_count_less() -> None:
@@ -153,12 +150,6 @@ def test_hardly_read_words_count_less() -> None:
         return float(score_words(prepare_words(Words.of(words, "x")), read_question("what is the total?")).scores[1])
 
     assert page(0.2) < 0.7 * page(0.99)
-
-
-def test_other_scripts_are_equal_or_nothing() -> None:
-    assert best("Итого:  1250\nНДС:  250", "Итого?") == "1250"
-    assert best("合計  390\n現金  500", "現金?") == "500"
-    assert ask("合計  390", "what is the dog?")[1].confidence < 0.25
 
 
 def test_nothing_read_and_one_word() -> None:

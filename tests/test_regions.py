@@ -106,8 +106,11 @@ def test_each_thing_is_a_region_and_the_more_relevant_one_gets_more() -> None:
     assert found.boxes[0, 2] <= 260  # and not much more than the thing
 
 
-def test_the_number_of_regions_follows_the_total() -> None:
+def test_the_number_of_regions_follows_the_total_and_they_stay_as_they_are() -> None:
     assert [len(regions(two_things(), GRID, total)) for total in (64, 300, 800, 801, 4000)] == [1, 2, 2, 3, 10]
+    found = pickle.loads(pickle.dumps(regions(two_things(), GRID, 300)))
+    for array in (found.boxes, found.tokens, found.sizes, found.mass):
+        assert not array.flags.writeable
 
 
 def test_one_hot_cell_and_a_flat_map_can_be_regions_too() -> None:
@@ -135,12 +138,6 @@ def test_crops_hold_what_their_boxes_hold(texture: Texture) -> None:
         assert half == pytest.approx(inside[: len(inside) // 2].mean() - inside[len(inside) // 2 :].mean(), abs=5)
     y, x = np.unravel_index(relevance.map.argmax(), relevance.map.shape)
     assert any(y0 <= y * 10 + 5 <= y1 and x0 <= x * 10 + 5 <= x1 for y0, x0, y1, x1 in found.boxes)
-
-
-def test_regions_stay_as_they_are_also_between_processes() -> None:
-    found = pickle.loads(pickle.dumps(regions(two_things(), GRID, 300)))
-    for array in (found.boxes, found.tokens, found.sizes, found.mass):
-        assert not array.flags.writeable
 
 
 @given(st.lists(st.tuples(st.integers(64, 400), st.floats(0.1, 10)), min_size=2, max_size=6))
@@ -176,17 +173,13 @@ def test_arguments_that_cannot_be(given_all: dict[str, Any], error: type[Excepti
         regions(**cast(Any, {"relevance": two_things(), "grid": GRID, "total": 512} | given_all))
 
 
-def test_a_number_of_regions_that_cannot_have_the_sum() -> None:
+def test_what_regions_refuse() -> None:
     with pytest.raises(BudgetError, match="2 regions of 64 to 400 tokens, 797 in all"):  # 397 is prime, 398 is 2 x 199
         crop_sizes(np.array([400, 397]), np.ones(2), 64, 400)
-
-
-@pytest.mark.parametrize(
-    "rgb", [np.zeros((480, 640), np.uint8), np.zeros((640, 480, 3), np.uint8), np.zeros((480, 640, 3)), "photo.jpg"]
-)
-def test_images_of_another_kind(rgb: Any) -> None:
-    with pytest.raises(ImageArrayError, match="to crop"):
-        regions(two_things(), GRID, 512).crops(rgb)
+    others: list[Any] = [np.zeros(size, np.uint8) for size in ((480, 640), (640, 480, 3))]
+    for rgb in (*others, np.zeros((480, 640, 3)), "photo.jpg"):
+        with pytest.raises(ImageArrayError, match="to crop"):
+            regions(two_things(), GRID, 512).crops(rgb)
 
 
 # --- boxes ------------------------------------------------------------------------------------------------------------
@@ -344,26 +337,18 @@ NO_BOXES: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("boxes", NO_BOXES)
-def test_boxes_that_are_none(boxes: Any) -> None:
-    for use in (lambda: cells_of(boxes, SMALL), lambda: score_boxes(np.ones((4, 6), np.float32), SMALL, boxes)):
+def test_what_boxes_refuse() -> None:
+    for boxes in NO_BOXES:
         with pytest.raises(OptionError, match="y0"):
-            use()
-
-
-def test_cells_need_a_box() -> None:
+            cells_of(boxes, SMALL)
+        with pytest.raises(OptionError, match="y0"):
+            score_boxes(np.ones((4, 6), np.float32), SMALL, boxes)
     with pytest.raises(OptionError, match="no box"):
         cells_of(np.zeros((0, 4)), SMALL)
-
-
-@pytest.mark.parametrize("threshold", [-0.1, 1.5, float("nan"), "high", None, True])
-def test_a_threshold_is_a_share(threshold: Any) -> None:
-    with pytest.raises(OptionError, match="a number from 0 to 1"):
-        find_boxes(np.ones((4, 6), np.float32), SMALL, threshold)
-
-
-@pytest.mark.parametrize("other", [np.zeros((4, 6), bool), np.ones((4, 5), bool), np.ones((4, 6)), None])
-def test_masks_that_are_none(other: Any) -> None:
-    for pair in ((other, np.ones((4, 6), bool)), (np.ones((4, 6), bool), other)):
-        with pytest.raises(OptionError):
-            overlap(*pair)
+    for threshold in [-0.1, 1.5, float("nan"), "high", None, True]:
+        with pytest.raises(OptionError, match="a number from 0 to 1"):
+            find_boxes(np.ones((4, 6), np.float32), SMALL, threshold)  # type: ignore[arg-type]
+    for other in [np.zeros((4, 6), bool), np.ones((4, 5), bool), np.ones((4, 6)), None]:
+        for pair in ((other, np.ones((4, 6), bool)), (np.ones((4, 6), bool), other)):
+            with pytest.raises(OptionError):
+                overlap(*pair)

@@ -83,15 +83,12 @@ def test_several_questions_at_once_have_the_maps_they_have_alone(
             np.testing.assert_allclose(one, alone, atol=1e-6)
 
 
-def test_when_every_rival_is_a_synonym_nothing_breaks(texture: Texture, bank: Negatives) -> None:
+def test_confidence_is_the_mean_of_the_highest_cells_also_without_rivals(texture: Texture, bank: Negatives) -> None:
+    found = foveate.score(texture, "broccoli")
+    assert found.confidence == pytest.approx(np.sort(found.reasons["participation"].ravel())[-12:].mean(), abs=1e-6)
     query = prepare(NANO, "broccoli")
     found = score_query(texture, query, with_rivalry(1, synonym=-1), bank)
     assert np.isfinite(found.map).all()
-
-
-def test_confidence_is_the_mean_of_the_highest_cells(texture: Texture) -> None:
-    found = foveate.score(texture, "broccoli")
-    assert found.confidence == pytest.approx(np.sort(found.reasons["participation"].ravel())[-12:].mean(), abs=1e-6)
 
 
 @pytest.mark.parametrize("contrast", [0.0, 0.7])
@@ -353,12 +350,16 @@ def test_an_encoder_that_reads_phrases_keeps_its_attributes() -> None:
     assert prepare(NANO, "the red cup").cues == ()
 
 
-def test_reasons_name_the_parts_of_a_phrase(texture: Texture) -> None:
+def test_reasons_name_the_parts_of_a_phrase_and_quotes_keep_it_as_it_is(texture: Texture) -> None:
     relevance = foveate.score(texture, "the child's hand")
     assert {"hand", "child", "place"} <= set(relevance.reasons)
     assert relevance.confidence <= relevance.confidences["child"]
     assert relevance.confidences["child"] > DETECTED
     assert set(relevance.parts) == {"child hand"}
+    query = prepare(NANO, '"the dog\'s face"')
+    assert query.phrases == ("the dog's face",)
+    assert query.words == ()
+    assert prepare(NANO, "the dog's face").words == ("face", "dog")
 
 
 QUESTIONS = (
@@ -388,13 +389,6 @@ def test_any_map_can_be_composed(size: tuple[int, int]) -> None:
         assert len(foveate.allocate(found, 1)) == 1
 
 
-def test_a_phrase_in_quotes_is_asked_as_it_is() -> None:
-    query = prepare(NANO, '"the dog\'s face"')
-    assert query.phrases == ("the dog's face",)
-    assert query.words == ()
-    assert prepare(NANO, "the dog's face").words == ("face", "dog")
-
-
 # --- maps for later questions -----------------------------------------------------------------------------------------
 
 
@@ -409,14 +403,11 @@ def test_a_pass_can_be_read_by_the_next(texture: Texture) -> None:
     assert again.made_by["pass_1"] == "broccoli"
 
 
-def test_every_phrase_becomes_a_plane(texture: Texture) -> None:
+def test_every_phrase_and_every_word_becomes_a_plane(texture: Texture) -> None:
     found = foveate.score(texture, "a cup of coffee next to the cake")
     kept = add_phrases(texture, found)
     assert {"word_cup_of_coffee", "word_cake"} <= set(kept.built)
     assert np.allclose(kept.channel("word_cake"), found.parts["cake"], atol=1e-3)
-
-
-def test_every_word_becomes_a_plane(texture: Texture) -> None:
     found = foveate.score(texture, "the white plate of the old child, and a hot dog")
     kept = add_word_maps(texture, found)
     added = set(kept.built) - set(texture.built)
@@ -426,9 +417,6 @@ def test_every_word_becomes_a_plane(texture: Texture) -> None:
     assert np.allclose(kept.channel("word_child"), alone.map, atol=1e-3)
     again = foveate.score(kept, "a child", channel_weights={"word_white": 0.5})  # a plane like any other
     assert again.weights["word_white"] == 0.5
-
-
-def test_words_that_are_things_are_not_their_colour(texture: Texture) -> None:
     kept = add_word_maps(texture, foveate.score(texture, "an orange"))
     assert np.allclose(kept.channel("word_orange"), foveate.score(texture, '"orange"', smoothing=0).map, atol=1e-3)
     assert not np.allclose(kept.channel("word_orange"), colour_plane(texture, "orange"), atol=0.05)
@@ -489,16 +477,10 @@ def test_presets_and_lists_of_channels() -> None:
     named = foveate.encode(photo, channels=Channels(["boundary", "text", "red"], KMeans(count=9)))
     assert set(named.planes) == {"saliency", "boundary", "text"}
     assert named.made_by["text"] == "pp-ocrv3"
-
-
-@pytest.mark.parametrize("wrong", ["standart", ["motion"], ["gaze", "red"], ["salience"], ["mine"]])
-def test_channels_that_cannot_be_built_say_so(wrong: str | list[str]) -> None:
-    with pytest.raises(ChannelError) as caught:
-        select_channels(wrong)
-    assert caught.value.expected
-
-
-def test_an_image_of_one_colour_is_one_segment() -> None:
+    for wrong in ["standart", ["motion"], ["gaze", "red"], ["salience"], ["mine"]]:
+        with pytest.raises(ChannelError) as caught:
+            select_channels(wrong)
+        assert caught.value.expected
     plain = foveate.encode(np.full((80, 100, 3), 90, np.uint8))
     assert plain.channel("cluster_id", warn=False).max() == 0
     assert plain.channel("cluster_size", warn=False).min() == 1

@@ -101,15 +101,12 @@ def test_the_token_table_has_one_row_a_cell(texture: Texture) -> None:
     assert np.array_equal(table[kept.indices], table[kept.mask.ravel()])
 
 
-def test_the_token_table_reduces_each_channel_by_its_own_rule(texture: Texture) -> None:
+def test_tables_and_mips_reduce_each_channel_by_its_own_rule(texture: Texture) -> None:
     coarse = texture.tokens(Grid(8, 6, 640, 480))
     blocks = {name: texture.channel(name).reshape(8, 20, 6, 20) for name in ("edge_on", "edge_distance", "low_pass")}
     assert np.array_equal(coarse[:, 3], blocks["edge_on"].max((1, 3)).ravel())
     assert np.array_equal(coarse[:, 34], blocks["edge_distance"].min((1, 3)).ravel())
     assert np.allclose(coarse[:, 6], blocks["low_pass"].mean((1, 3)).ravel(), atol=1e-5)
-
-
-def test_mips_halve_by_each_channels_own_reduction(texture: Texture) -> None:
     for name, function in (("edge_on", np.max), ("edge_distance", np.min), ("low_pass", np.mean)):
         native, half = texture.mip(name, 0), texture.mip(name, 1)
         assert half.shape == (80, 60)
@@ -127,12 +124,16 @@ def test_a_texture_cannot_be_changed(texture: Texture) -> None:
         texture.planes["saliency"] = texture.planes["saliency"]  # type: ignore[index]
 
 
-def test_a_megapixel_stays_small() -> None:
+def test_a_texture_stays_small() -> None:
     rgb = np.random.default_rng(0).integers(0, 256, (1024, 1024, 3), np.uint8)
     texture = foveate.encode(rgb)
     assert texture.grid.shape == (64, 64)
     assert texture.nbytes <= 6.5e6
     assert texture.query_nbytes <= 225e3
+    texture = foveate.encode(np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8))
+    texture.sample([[1.0, 1.0]], ["red"])
+    texture.channel("green")
+    assert not [key for key in texture._derived if isinstance(key, tuple) and key[1] in ("red", "green")]
 
 
 def test_scores_of_compressed_cells_are_within_their_bound(texture: Texture, broccoli: Path) -> None:
@@ -146,13 +147,6 @@ def test_the_footprint_is_the_longer_side_of_a_sample() -> None:
     strip = foveate.encode(noise, long_side=512)  # cells of 1 x 62 pixels
     at = [[0.5, 1000.0]]
     assert strip.sample(at, ["embedding_0"], level=6) == strip.sample(at, ["embedding_0"], level=0)
-
-
-def test_full_size_planes_are_not_kept() -> None:
-    texture = foveate.encode(np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8))
-    texture.sample([[1.0, 1.0]], ["red"])
-    texture.channel("green")
-    assert not [key for key in texture._derived if isinstance(key, tuple) and key[1] in ("red", "green")]
 
 
 WRONG: list[tuple[type[Exception], str, Callable[[Texture], Any]]] = [

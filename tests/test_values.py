@@ -125,13 +125,10 @@ def test_any_shape(values: np.ndarray) -> None:
         assert to_single(found).shape == each.shape
 
 
-def test_what_is_no_number_stays_none_and_other_kinds_are_numpys() -> None:
+def test_halves_that_are_no_number_and_without_an_opencv_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.isnan(to_half(np.array([np.nan], np.float32))).all()
     assert to_half(np.array([1e-7, 1e9])).tolist() == as_numpy(np.array([1e-7, 1e9])).tolist()
     assert to_single(np.array([3], np.int8)).dtype == np.float32
-
-
-def test_without_an_opencv_that_can_it_is_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("foveate.core.arrays._opencv_converts", lambda: False)
     values = np.array([1e-7, 0.1, -0.0, 7e4], np.float32)
     np.testing.assert_array_equal(to_half(values).view(np.uint16), as_numpy(values).view(np.uint16))
@@ -236,11 +233,6 @@ def test_a_bad_path_changes_nothing(
         values["one"].save_image(3)  # type: ignore[arg-type]
 
 
-def test_a_picture_that_a_format_cannot_hold() -> None:
-    with pytest.raises(OutputError, match=r"20000 x 2 pixels cannot be written as WEBP[^$]*pass 'a/b.png'"):
-        display.encode_picture(Image.new("RGB", (20_000, 2)), Path("a/b.webp"))
-
-
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A machine without a screen; the current folder."""
@@ -317,17 +309,16 @@ def test_options_of_a_picture_are_checked_whatever_the_value(values: dict[str, D
     assert 150 < panels.width < 300 > panels.height
 
 
-def test_a_notebook_shows_text_where_there_is_nothing_to_draw(values: dict[str, Any]) -> None:
+def test_what_has_no_picture(values: dict[str, Any]) -> None:
     none = values["several"][:0]
     assert none._repr_png_() is None
     assert np.asarray(none).shape == none.logits.shape == (0, 0, 0)
     with pytest.raises(OptionError, match="no questions"):
         none.show()
-
-
-def test_what_is_no_value_has_no_picture() -> None:
     with pytest.raises(OptionError, match="a picture of str"):
         foveate.viz.picture_of("photo.jpg")
+    with pytest.raises(OutputError, match=r"20000 x 2 pixels cannot be written as WEBP[^$]*pass 'a/b.png'"):
+        display.encode_picture(Image.new("RGB", (20_000, 2)), Path("a/b.webp"))
 
 
 @pytest.mark.slow
