@@ -19,6 +19,7 @@ from foveate.vlm.families import known
 
 ROOT = Path(__file__).parent.parent
 EXACT = 1e-5  # of the largest logit
+CODED = ("chameleon", "emu3")  # each code depends on most of a small image: no attention, but many convolutions
 TORCHVISION = importlib.util.find_spec("torchvision") is not None  # or what stands in for it
 NAMES = list(NEED_TORCHVISION if TORCHVISION else FAMILIES)
 pytestmark = [
@@ -45,8 +46,8 @@ def test_a_family_is_exact(name: str) -> None:
     assert report.all_tokens == 0, report
     assert report.kept <= EXACT, report
     assert report.dropped > 100 * EXACT, report  # dropping tokens does change something
-    assert report.places is not None, report
-    assert report.places >= 0.98, report
+    assert (report.places is None) == (name in CODED), report
+    assert report.places is None or report.places >= 0.98, report
     assert found.sparse if isinstance(found.sparse, str) else found.sparse <= EXACT
     assert found.images if isinstance(found.images, str) else found.images <= EXACT
     assert report.model in known.FAMILIES

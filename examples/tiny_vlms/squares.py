@@ -87,7 +87,7 @@ def paligemma2(width: int) -> tuple[Any, Any]:
 
 def _resnet(**more: Any) -> hf.ResNetConfig:
     """Stands for a tower of timm, which cannot be installed: both give features [B, channels, rows, columns]."""
-    return hf.ResNetConfig(embedding_size=16, hidden_sizes=[16, 48], depths=[1, 1], layer_type="basic", **more)
+    return hf.ResNetConfig(embedding_size=16, hidden_sizes=[48], depths=[1], downsample_in_first_stage=True, **more)
 
 
 def gemma3n(width: int) -> tuple[Any, Any]:

@@ -209,7 +209,7 @@ def measure_places(vlm: VLM, picture: NDArray[np.uint8]) -> float | None:
 
     Not whether they change at all: the convolutions of a tower reach over the border.
     """
-    with _local_encoder(vlm.model) as hooked:
+    with _local_encoder(vlm.model) as silenced:
         before, layout = _rows(vlm, picture)
         right: list[bool] = []
         for axis in (0, 1):
@@ -232,7 +232,7 @@ def measure_places(vlm: VLM, picture: NDArray[np.uint8]) -> float | None:
                 for here, expected in zip(inside, (True, False), strict=True):
                     right += (ours[here] == expected)[~quiet[here]].tolist()
     found = float(np.mean(right)) if right else None
-    return found if hooked or (found or 0) >= RIGHT else None
+    return found if silenced or (found or 0) >= RIGHT else None
 
 
 def _rows(vlm: VLM, picture: NDArray[np.uint8]) -> tuple[NDArray[np.float32], Any]:
@@ -249,11 +249,14 @@ def _rows(vlm: VLM, picture: NDArray[np.uint8]) -> tuple[NDArray[np.float32], An
 
 
 @contextmanager
-def _local_encoder(model: Any) -> Iterator[int]:
-    """For a while, every attention of the encoder of images adds nothing. Yields how many there are."""
+def _local_encoder(model: Any) -> Iterator[list[Any]]:
+    """For a while, every attention of the encoder of images adds nothing. Yields those that were called."""
     import torch
 
+    called = list[Any]()
+
     def nothing(module: Any, args: Any, out: Any) -> Any:
+        called.append(module)
         if isinstance(out, tuple):
             return tuple(torch.zeros_like(each) if hasattr(each, "shape") else each for each in out)
         return torch.zeros_like(out)
@@ -270,7 +273,7 @@ def _local_encoder(model: Any) -> Iterator[int]:
         if not any(other.startswith(path + ".") for other in found)  # a BERT's outer one also passes its input on
     ]
     try:
-        yield len(hooks)
+        yield called
     finally:
         for hook in hooks:
             hook.remove()

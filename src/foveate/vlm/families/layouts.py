@@ -6,6 +6,8 @@ Rules, in this order:
 * any resolution: the model packs an overview and joined tiles (`pack_image_features`), each line with an end.
 * rows: the ids that stand for an image are runs of one length, with a break between them (Pixtral).
 * lined tiles: the processor says how many tiles are joined (`patches_grid`), and each line of tokens has an end.
+* lines: the processor says how large the picture is (`image_sizes`), of which h x (w + 1) features are made: Emu3 ends
+  each line by a feature.
 * tiles: every picture in `pixel_values` has tokens in rows, as many for its size as the next. Where it was cut out of
   the image, and how it was padded, is measured (where_shown.py). One picture is a tile as well.
 
@@ -48,11 +50,13 @@ def find_layouts(
             for here, size, tiles in zip(visual, sizes, inputs["patches_grid"], strict=True)
         )
     found = []
-    for here, size in zip(visual, sizes, strict=True):
+    for number, (here, size) in enumerate(zip(visual, sizes, strict=True)):
         boxes, shapes = find_boxes(processor, size)
         lengths, count = _runs(here), int(here.sum())
         if len(boxes) == 1 and len(lengths) > 1 and len(set(lengths)) == 1:
             found.append(TokenLayout((TokenGrid(len(lengths), lengths[0], boxes[0]),), count))
+        elif len(boxes) == 1 and (shape := _shape_with_ends(inputs, number, count)) is not None:
+            found.append(TokenLayout((TokenGrid(*shape, boxes[0], line=shape[1] + 1),), count))
         elif len(boxes) == count > 1:
             found.append(cell_layout(boxes, size))
         else:
@@ -71,6 +75,17 @@ def grid_layout(patches: tuple[int, int], count: int, box: Box) -> TokenLayout:
         expected="a token for every m x m of them",
         fix="check that model and processor belong together; " + WRITE_ONE,
     )
+
+
+def _shape_with_ends(inputs: Mapping[str, Any], number: int, count: int) -> tuple[int, int] | None:
+    """Rows and columns of a picture of whose size the processor tells, if each row has an end; else None."""
+    if "image_sizes" not in inputs:
+        return None
+    h, w = (int(side) for side in inputs["image_sizes"][number])
+    shapes = [(h // patch, w // patch) for patch in range(1, min(h, w) + 1) if h % patch == w % patch == 0]
+    if any(rows * columns == count for rows, columns in shapes):
+        return None
+    return next(((rows, columns) for rows, columns in shapes if rows * (columns + 1) == count), None)
 
 
 def cell_layout(boxes: Sequence[Box], size: tuple[int, int]) -> TokenLayout:
