@@ -64,12 +64,12 @@ def qwen3_5_moe(width: int) -> tuple[Any, Any]:
 
 
 def qwen4_exp(width: int) -> tuple[Any, Any]:
-    """Its attention looks at the best blocks of four tokens, of all that were before; `indexer_budget` takes all."""
+    """Its attention looks at the eight best blocks of four tokens, of all that were before."""
     more = {
         **LINEAR, **EXPERTS, "shared_expert_intermediate_size": 48, "hc_count": 2, "hc_lowrank": 16,
         "ple_layer_ids": [2], "ple_embed_dim": width, "heads_per_ngram": 2, "ngram_vocab_size_base": 97,
         "split_ngram_parts": 1, "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": width // 4,
-        "indexer_budget": 4096, "indexer_compress_ratio": 4,
+        "indexer_budget": 32, "indexer_compress_ratio": 4,
     }  # fmt: skip
     text = _text(width, (2, 1, 1), 0.5, rope_parameters={"mrope_interleaved": True}, **more)
     return hf.Qwen4ExpForConditionalGeneration(_qwen3(hf.Qwen4ExpConfig, width, text)), _qwen3_processor()

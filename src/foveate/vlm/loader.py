@@ -29,8 +29,9 @@ from foveate.encoders.checkpoint import (
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.vlm.families.family import Family
-from foveate.vlm.families.features import find_method, mark_of, token_of
+from foveate.vlm.families.features import find_method, token_of
 from foveate.vlm.families.known import FAMILIES, REFUSED, family_of
+from foveate.vlm.families.written import bordered_mark
 from foveate.vlm.model import VLM
 from foveate.vlm.self_check import Exactness, check_attached
 
@@ -182,7 +183,9 @@ def _tokens_of(processor: Any, wanted: int | None) -> set[int | None]:
 
     small = Image.new("RGB", (64, 64))
     with suppress(Exception):  # another model's processor may fail in any way
-        tokens.update(processor(images=[small], text=mark_of(processor), return_tensors="pt")["input_ids"][0].tolist())
+        tokens.update(
+            processor(images=[small], text=bordered_mark(processor), return_tensors="pt")["input_ids"][0].tolist()
+        )
     return tokens
 
 

@@ -174,24 +174,25 @@ def _masked_reference(vlm: VLM, stock: dict[str, Any], whole: Prepared, some: Pr
 
 
 def _short_reference(vlm: VLM, stock: dict[str, Any], some: Prepared) -> Any:
-    """The stock model's own embeddings of the full prompt, cut to the kept tokens, in its language model."""
+    """The stock model over the kept ids, with its own embeddings of the full prompt, cut to the kept tokens."""
     import torch
 
+    kept = torch.from_numpy(np.flatnonzero(some.keep)).to(vlm.model.device)
     found: list[Any] = []
 
-    def read(module: Any, args: Any, keywords: Any) -> None:
+    def read(module: Any, args: Any, keywords: Any) -> Any:
+        if found:
+            return args, {**keywords, "inputs_embeds": found[0][:, kept]}
         found.append(keywords["inputs_embeds"])
+        return None
 
-    decoder = vlm.model.get_decoder()
-    hook = decoder.register_forward_pre_hook(read, with_kwargs=True)
+    hook = vlm.model.get_decoder().register_forward_pre_hook(read, with_kwargs=True)
     try:
         first_logits(vlm, stock)
+        with torch.no_grad():
+            return vlm.model(**some.text, use_cache=True).logits[0, -1].float()
     finally:
         hook.remove()
-    kept = torch.from_numpy(np.flatnonzero(some.keep)).to(vlm.model.device)
-    given = {name: value for name, value in some.text.items() if name != "input_ids"}
-    with torch.no_grad():
-        return vlm.model(inputs_embeds=found[0][:, kept], use_cache=True, **given).logits[0, -1].float()
 
 
 def is_recurrent(model: Any) -> bool:

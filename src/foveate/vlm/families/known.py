@@ -58,6 +58,23 @@ FAMILIES = (
     "Step3p7ForConditionalGeneration",
     "UnlimitedOcrForConditionalGeneration",
     "Llama4ForConditionalGeneration",
+    "Qwen3VLMoeForConditionalGeneration",
+    "Qwen3_5ForConditionalGeneration",
+    "Qwen3_5MoeForConditionalGeneration",
+    "Qwen4ExpForConditionalGeneration",
+    "Qwen2_5OmniThinkerForConditionalGeneration",
+    "Qwen3OmniMoeThinkerForConditionalGeneration",
+    "Glm4vForConditionalGeneration",
+    "Glm4vMoeForConditionalGeneration",
+    "Glm46VForConditionalGeneration",
+    "GlmOcrForConditionalGeneration",
+    "Ernie4_5_VLMoeForConditionalGeneration",
+    "PaddleOCRVLForConditionalGeneration",
+    "HunYuanVLForConditionalGeneration",
+    "CohereCompassForConditionalGeneration",
+    "Cosmos3EdgeForConditionalGeneration",
+    "Cosmos3OmniForConditionalGeneration",
+    "MiniCPMV4_7ForConditionalGeneration",
 )
 RESAMPLED = "a fixed number of queries reads the whole image: its visual tokens lie nowhere in it"
 CROSSED = "its language model looks at the image by cross-attention: there are no visual tokens to drop"

@@ -65,13 +65,22 @@ def find_layouts(
 
 
 def grid_layout(patches: tuple[int, int], count: int, box: Box) -> TokenLayout:
-    """Layout of an image of (rows, columns) of patches, over this box, whose tokens are merged from m x m of them."""
-    h, w = patches
-    for merge in range(1, min(h, w) + 1):
-        if h % merge == 0 and w % merge == 0 and (h // merge) * (w // merge) == count:
-            return TokenLayout((TokenGrid(h // merge, w // merge, box),), count)
+    """Layout of an image of (rows, columns) of patches, over this box, whose tokens are merged from m x m of them.
+
+    Each line may have an end, and the image a first and a last token.
+    """
+    rows, cols = patches
+    for merge in range(1, min(rows, cols) + 1):
+        h, w = rows // merge, cols // merge
+        if rows % merge or cols % merge or count not in (h * w, h * (w + 1), h * (w + 1) + 2):
+            continue
+        if count == h * w:
+            return TokenLayout((TokenGrid(h, w, box),), count)
+        first = (count - h * (w + 1)) // 2
+        grid = TokenGrid(h, w, box, first=first, line=w + 1)
+        return TokenLayout((grid,), count, always=(0, count - 1)[: 2 * first])
     raise ModelError(
-        f"{count} visual tokens for an image of {h} x {w} patches",
+        f"{count} visual tokens for an image of {rows} x {cols} patches",
         expected="a token for every m x m of them",
         fix="check that model and processor belong together; " + WRITE_ONE,
     )

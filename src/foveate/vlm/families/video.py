@@ -37,7 +37,7 @@ def lay_out_video(model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]
     import torch
 
     images = processor.image_processor
-    if not hasattr(images, "temporal_patch_size") or not hasattr(model.config, "vision_start_token_id"):
+    if not hasattr(images, "temporal_patch_size") or not hasattr(model.config, "vision_end_token_id"):
         raise ModelError(
             f"video for {type(model).__name__}",
             expected="Qwen2-VL, Qwen2.5-VL or Qwen3-VL",

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from foveate.core.errors import ModelError
-from foveate.vlm.families.features import mark_of
 from foveate.vlm.families.token_layout import Box, whole_box
+from foveate.vlm.families.written import bordered_mark
 
 Floats = NDArray[np.float32]
 OUTSIDE: Box = (-2.0, -2.0, -1.0, -1.0)
@@ -83,7 +83,7 @@ def _show(processor: Any, size: tuple[int, int]) -> Shown:
     found: dict[str, list[Floats]] = {}
     for grey in (np.zeros(size), np.full(size, 255), np.tile(across, (size[0], 1)), np.tile(down, (size[1], 1)).T):
         image = Image.fromarray(np.repeat(grey.astype(np.uint8)[..., None], 3, 2))
-        made = processor(images=[image], text=mark_of(processor), return_tensors="pt")
+        made = processor(images=[image], text=bordered_mark(processor), return_tensors="pt")
         for name, value in made.items():
             if name.startswith("pixel_values"):
                 found.setdefault(name, []).append(np.asarray(value.float().numpy(), np.float32))

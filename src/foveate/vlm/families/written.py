@@ -57,3 +57,25 @@ def adds_special_tokens(processor: Any, text: str) -> bool:
     """Whether the tokenizer should add its own first token: not to a text that begins with it, as transformers do."""
     first = processor.tokenizer.bos_token
     return first is None or not text.startswith(first)
+
+
+def bordered_mark(processor: Any) -> str:
+    """An image token, with the special tokens right before and behind it in the chat template, if there are both.
+
+    Some processors refuse an image without them, others give them a kind of their own (`token_type_ids`).
+    """
+    token, words = mark_of(processor), processor.tokenizer
+    message = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "?"}]}
+    try:
+        text = processor.apply_chat_template([message], tokenize=False)
+    except Exception:  # there is none, or it fails: the question will say so
+        return token
+    ids = words(text, add_special_tokens=False)["input_ids"]
+    if (image := words.convert_tokens_to_ids(token)) not in ids[1:-1]:
+        return token
+    place = ids.index(image, 1)
+    border = [ids[place - 1], ids[place + 1]]
+    if any(each not in words.all_special_ids or each in (words.bos_token_id, words.eos_token_id) for each in border):
+        return token
+    before, after = words.convert_ids_to_tokens(border)
+    return f"{before}{token}{after}"

@@ -18,7 +18,7 @@ from foveate.core.checks import check_type, keyword
 from foveate.core.errors import ModelError, PromptError, QueryError
 from foveate.vlm.families.features import mark_of
 from foveate.vlm.families.token_layout import Indices, Span
-from foveate.vlm.families.written import adds_special_tokens
+from foveate.vlm.families.written import adds_special_tokens, bordered_mark
 
 APART = " =#= "  # between images, to find where the ids of one end
 
@@ -138,7 +138,7 @@ def find_spans(processor: Any, text: str, count: int, full: Indices) -> tuple[Sp
 
 def images_text(processor: Any, count: int) -> str:
     """A text with `count` image tokens, apart by what stands for no image."""
-    return APART.join([mark_of(processor)] * count)
+    return APART.join([bordered_mark(processor)] * count)
 
 
 def _find(ids: Indices, part: Indices, start: int) -> int:
