@@ -24,7 +24,6 @@ from foveate.channels.sam import (
     measure_stability,
     stack_masks,
     suppress_duplicates,
-    take_commonest,
 )
 from foveate.channels.segments import MOST, Provider, segment_image
 from foveate.core.errors import EncoderOutputError, OptionError

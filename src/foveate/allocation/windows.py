@@ -49,11 +49,8 @@ class Windows:
     def select(self, budget: int, scores: Floats, first: tuple[Bools, ...], last: Bools, choose: Choose) -> Indices:
         """Windows that hold exactly `budget` cells, ascending. Raises BudgetError, which names the nearest budgets.
 
-        Args:
-            budget: of cells. scores: of windows, finite.
-            first: windows to keep before others, the most urgent kind first; each bool [windows].
-            last: windows to keep only when all others are.
-            choose: the policy: (scores with +-infinity, number) -> windows.
+        `first`: kinds of windows to keep before others, the most urgent first; `last`: only when all others are, each
+        bool [windows]. `choose`: the policy, (scores with +-infinity, number) -> windows.
         """
         orders = [self._ranked(windows, scores, first, last) for _, windows in self.kinds]
         counts = self._counts(budget, orders, scores, first, last)

@@ -132,25 +132,16 @@ class Term:
 
 @dataclass(frozen=True)
 class ReadingQuestion:
-    """A question to the writing in an image.
-
-    Attributes:
-        terms: what labels beside the answer may hold.
-        types: what the answer looks like (types.py).
-        exact: texts that are looked for themselves: in quotes, or after "the sign that says".
-        on: the thing whose writing is asked for; None for any.
-        writing, heading: whether it asks for writing; whether the answer may be a heading, as the name of a company.
-        form: "what" (also who, when, how), "where", "is" (yes or no), "label" (a noun and "?"), "plain" (a noun).
-    """
+    """A question to the writing in an image."""
 
     text: str
-    terms: tuple[Term, ...] = ()
-    types: tuple[str, ...] = ()
-    exact: tuple[str, ...] = ()
-    on: str | None = None
-    writing: bool = False
-    heading: bool = False
-    form: str = "plain"
+    terms: tuple[Term, ...] = ()  # what labels beside the answer may hold
+    types: tuple[str, ...] = ()  # what the answer looks like (types.py)
+    exact: tuple[str, ...] = ()  # texts that are looked for themselves: in quotes, or after "the sign that says"
+    on: str | None = None  # the thing whose writing is asked for; None for any
+    writing: bool = False  # whether it asks for writing
+    heading: bool = False  # whether the answer may be a heading, as the name of a company
+    form: str = "plain"  # a noun; or "label" (with "?"), "what" (also who, when, how), "where", "is" (yes or no)
 
 
 @lru_cache(maxsize=REMEMBERED)

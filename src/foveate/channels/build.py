@@ -98,12 +98,9 @@ def build_planes(
     z: NDArray[np.floating],
     methods: Channels | None = None,
 ) -> tuple[dict[str, Floats], dict[str, str]]:
-    """Planes by name, float32 at their native resolution, and who made those that had a choice.
+    """Planes by name (of `select_channels`), float32 at their native resolution, and who made those that had a choice.
 
-    Args:
-        names: from `select_channels`.
-        rgb: uint8 [H, W, 3]. z: compressed features [h, w, r], which segments follow.
-        methods: who makes segments and depth.
+    z: compressed features [h, w, r], which segments follow. methods: who makes segments and depth.
     """
     methods = methods or Channels()
     planes: dict[str, Floats] = {}

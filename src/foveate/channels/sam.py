@@ -21,6 +21,7 @@ from PIL.Image import Resampling
 from foveate.channels.segments import Bytes, Floats, Ids
 from foveate.core.checks import check_int, check_number, check_type
 from foveate.core.errors import OptionError
+from foveate.core.grid import reduce_plane
 from foveate.core.threads import once
 from foveate.encoders.checkpoint import (
     Checkpoint,
@@ -90,7 +91,7 @@ class Sam:
             scores.append(score[good])
         masks = np.concatenate(kept)
         kept_masks = masks[suppress_duplicates(masks, np.concatenate(scores), self.overlap)]
-        return take_commonest(stack_masks(kept_masks), shape)
+        return reduce_plane(stack_masks(kept_masks).astype(np.float32), shape, "mode").astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,16 +178,6 @@ def suppress_duplicates(masks: Masks, scores: Floats, overlap: float) -> Ids:
         both = np.bitwise_count(bits[left] & bits[best]).sum(1, dtype=np.int64)
         left = left[both <= overlap * (areas[left] + areas[best] - both)]
     return np.array(kept, np.int64)
-
-
-def take_commonest(labels: NDArray[Any], shape: tuple[int, int]) -> Ids:
-    """The commonest label of each cell, the lower of two as common: whole numbers [h * f, w * f] -> int64 [h, w]."""
-    h, w = shape
-    values, labels = np.unique(labels, return_inverse=True)
-    blocks = labels.reshape(h, FINE, w, FINE).swapaxes(1, 2).reshape(h * w, -1)
-    cell = np.arange(h * w)[:, None] * len(values)
-    counts = np.bincount((cell + blocks).ravel(), minlength=h * w * len(values)).reshape(h * w, -1)
-    return values[counts.argmax(1)].astype(np.int64).reshape(h, w)
 
 
 def stack_masks(masks: Masks) -> Ids:

@@ -166,19 +166,13 @@ def add_up(ids: Ids, rows: Doubles, count: int) -> Doubles:
 
 @dataclass(frozen=True, eq=False)
 class Segments(Frozen):
-    """Segments 0 to k - 1 of an image, the largest first; of equal ones, the first along the rows.
-
-    Attributes:
-        ids: int64 [h, w], 0 to k - 1, k <= 50. sizes: float32 [k], share of the image in each segment.
-        centroids: float32 [k, 2], mean (y, x) of its cells, relative to the image, in (0, 1).
-        planes: float32 [h, w], read-only: "cluster_id", "cluster_size" and "cluster_distance".
-    """
+    """Segments 0 to k - 1 of an image, k <= 50, the largest first; of equal ones, the first along the rows."""
 
     provider: str
-    ids: Ids
-    sizes: Floats
-    centroids: Floats
-    planes: ReadOnly[str, Floats]
+    ids: Ids  # [h, w]
+    sizes: Floats  # [k], share of the image in each segment
+    centroids: Floats  # [k, 2], mean (y, x) of its cells, relative to the image, in (0, 1)
+    planes: ReadOnly[str, Floats]  # float32 [h, w]: "cluster_id", "cluster_size" and "cluster_distance"
 
     @property
     def count(self) -> int:

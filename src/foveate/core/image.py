@@ -44,17 +44,11 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Picture:
-    """A decoded image.
+    """A decoded image."""
 
-    Attributes:
-        rgb: uint8 [H, W, 3], upright, alpha composited over white.
-        valid: uint8 [H, W], 255 where the image is opaque, or None where it has no alpha.
-        name: file name, or the kind of object it came from; for messages and headers.
-    """
-
-    rgb: Bytes
-    valid: Bytes | None
-    name: str
+    rgb: Bytes  # [H, W, 3], upright, alpha composited over white
+    valid: Bytes | None  # [H, W], 255 where the image is opaque; None where it has no alpha
+    name: str  # file name, or the kind of object it came from; for messages and headers
 
     def __repr__(self) -> str:
         alpha = "" if self.valid is None else ", with alpha"

@@ -27,27 +27,18 @@ COLOURS = ("red", "green", "blue")
 
 @dataclass(frozen=True)
 class Channel:
-    """One named plane.
-
-    Attributes:
-        native: resolution it is kept at. "pixel": the image's; "quarter": one value for 4 x 4 pixels; "cell": the
-            grid of the encoder. Never stored are "position" (computed from coordinates), "derived" (from pixels) and
-            "flow" (from flow_y and flow_x).
-        filter: how it is read between samples. Ids and masks are never blended.
-        reduction: how 2 x 2 samples become one in the next mip level.
-        low, high: closed range of its values (embeddings are real: -inf, inf).
-        neutral: the value where it was not computed.
-        about: how it is made, in a few words.
+    """One named plane, kept at its `native` resolution: the image's "pixel", a "quarter" (one value for 4 x 4 pixels)
+    or the encoder's "cell". Never stored are "position" (computed from coordinates), "derived" (pixels) and "flow".
     """
 
     name: str
     native: Native
-    filter: Filter
-    reduction: Reduction
-    low: float
+    filter: Filter  # how it is read between samples; ids and masks are never blended
+    reduction: Reduction  # how 2 x 2 samples become one in the next mip level
+    low: float  # closed range of its values, to `high`; -inf, inf of embeddings
     high: float
-    neutral: float
-    about: str
+    neutral: float  # the value where it was not computed
+    about: str  # how it is made, in a few words
 
     @property
     def stored(self) -> bool:

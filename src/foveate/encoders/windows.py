@@ -82,12 +82,10 @@ def join_windows(
     *,
     highest: bool = False,
 ) -> Floats:
-    """Features of a grid from windows that cover it and one look at the whole: float32 [h, w, D].
+    """Features of a grid from windows of `size` cells, which overlap by 1 / share at least, and one look at the whole.
 
-    Args:
-        look: (top, left, height, width) in cells -> features of that part. overview: features of the whole, any grid.
-        shape: (h, w) of the result. size, share: a window's cells along a side; the least overlap is 1 / share of it.
-        highest: the higher of window and overview counts; else their mean.
+    look: (top, left, height, width) in cells -> features of that part. highest: the higher of window and overview
+    counts; else their mean. -> float32 [h, w, D].
     """
     h, w = shape
     tall, wide = min(size, h), min(size, w)

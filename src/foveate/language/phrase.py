@@ -28,19 +28,12 @@ Relation = Literal[
 
 @dataclass(frozen=True)
 class Phrase:
-    """A thing that a question names or asks for.
+    """A thing that a question names or asks for."""
 
-    Attributes:
-        text: the phrase in words; of a frame the question.
-        noun: the thing itself, "wheel" or "cup of coffee"; empty where the question asks which thing it is.
-        attributes: the words before it that describe it: ("red",), ("dark blue", "wooden").
-        place: what it is part of, or where it is; None if the question does not tell.
-    """
-
-    text: str
-    noun: str
-    attributes: tuple[str, ...] = ()
-    place: Place | None = None
+    text: str  # the phrase in words; of a frame the question
+    noun: str  # the thing itself, "wheel" or "cup of coffee"; empty where the question asks which thing it is
+    attributes: tuple[str, ...] = ()  # the words before it that describe it: ("red",), ("dark blue", "wooden")
+    place: Place | None = None  # what it is part of, or where it is; None if the question does not tell
 
     @property
     def plain(self) -> bool:

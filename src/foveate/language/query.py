@@ -74,20 +74,13 @@ def quoted(text: str) -> str:
 
 
 class Wording(NamedTuple):
-    """What a question names.
+    """What a question names."""
 
-    Attributes:
-        phrases, structure: its noun phrases, in order; what each is made of, or the frame in its place.
-        groups: the phrases in groups that are asked for together ("a dog and a cat", but not "a dog or a cat").
-        ignored: phrases that it leaves out.
-        unread: places in the picture, which are not looked for: "on the left", "in the background".
-    """
-
-    phrases: tuple[str, ...]
-    groups: tuple[tuple[str, ...], ...]
-    ignored: tuple[str, ...] = ()
-    structure: tuple[Phrase, ...] = ()
-    unread: tuple[str, ...] = ()
+    phrases: tuple[str, ...]  # its noun phrases, in order
+    groups: tuple[tuple[str, ...], ...]  # those that are asked for together: "a dog and a cat", not "a dog or a cat"
+    ignored: tuple[str, ...] = ()  # phrases that it leaves out
+    structure: tuple[Phrase, ...] = ()  # what each phrase is made of, or the frame in its place
+    unread: tuple[str, ...] = ()  # places in the picture, which are not looked for: "on the left"
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +91,9 @@ class Query:
         text: as asked.
         phrases: the noun phrases it was reduced to, in order. vectors: their unit vectors, float32 [phrases, D].
         cues: channels that its words name.
-        groups, ignored, structure, unread: as of Wording.
+        groups: the phrases in groups that are asked for together ("a dog and a cat", but not "a dog or a cat").
+        ignored, unread: phrases that it leaves out; places in the picture, which are not looked for ("on the left").
+        structure: what each phrase is made of, or the frame in its place.
         unknown: `unread`, and what the encoder does not understand, in the question's order.
         words, word_vectors: texts whose maps are composed into those of the phrases, and their unit vectors.
     """

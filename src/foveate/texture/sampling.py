@@ -26,12 +26,7 @@ SOBEL_PEAK = 4.0  # |Sobel| of a full-height vertical or horizontal step of luma
 
 
 def levels(level: ArrayLike, footprint: ArrayLike | None, n: int) -> NDArray[np.float64]:
-    """One level for each of n positions, float64 [n] in 0..MAX_LEVEL. Raises OptionError.
-
-    Args:
-        level: a number, or one for each position.
-        footprint: None; or sides in pixels [n]; or d(y, x)/d(row, column), [n, 2, 2]. `level` is added to it.
-    """
+    """Of n positions, float64 [n] in 0..MAX_LEVEL; arguments as of `Texture.sample`. Raises OptionError."""
     low, high = (0.0, float(MAX_LEVEL)) if footprint is None else (-np.inf, np.inf)
     shape: tuple[int, ...] = (n,) if _ndim(level) else ()
     wanted = check_array("level", level, shape, dtype=np.float64, low=low, high=high, fix="0 reads the native planes")

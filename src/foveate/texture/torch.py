@@ -54,25 +54,18 @@ class Sendable(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class DeviceTexture(OwnCopy):
-    """One texture on a device, made by `Texture.to`.
+    """One texture on a device, made by `Texture.to`."""
 
-    Attributes:
-        texture: the Texture that it was made of.
-        layout: of the table's columns; those after it are zeros.
-        table: float16 [n, columns]. z: float16 [n, r]. rows: float32 [r, D]. mean: float32 [D].
-        saliency, valid (opaque share): float32 [n]. segments: int64 [n]. sizes: float64 [s], cells of a segment.
-    """
-
-    texture: Any
-    layout: Layout
-    table: Tensor
-    z: Tensor
-    rows: Tensor
-    mean: Tensor
-    saliency: Tensor
-    valid: Tensor
-    segments: Tensor
-    sizes: Tensor
+    texture: Any  # the Texture that it was made of
+    layout: Layout  # of the table's columns; those after it are zeros
+    table: Tensor  # float16 [n, columns]
+    z: Tensor  # float16 [n, r]
+    rows: Tensor  # float32 [r, D]
+    mean: Tensor  # float32 [D]
+    saliency: Tensor  # float32 [n]
+    valid: Tensor  # float32 [n], opaque share
+    segments: Tensor  # int64 [n]
+    sizes: Tensor  # float64 [s], cells of a segment
     _derived: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __repr__(self) -> str:

@@ -50,8 +50,8 @@ class TiledTiff:
         for top, left, pixels in self._tiles(range(len(self.places))):
             rows = ((np.arange(pixels.shape[0]) + top + 0.5) * h / height).astype(int)
             cols = ((np.arange(pixels.shape[1]) + left + 0.5) * w / width).astype(int)
-            block = np.add.reduceat(pixels.astype(np.float32), _starts(rows), 0)
-            block = np.add.reduceat(block, _starts(cols), 1)
+            block = np.add.reduceat(pixels.astype(np.float32), np.flatnonzero(np.diff(rows, prepend=-1)), 0)
+            block = np.add.reduceat(block, np.flatnonzero(np.diff(cols, prepend=-1)), 1)
             counts = np.bincount(rows - rows[0])[:, None] * np.bincount(cols - cols[0])[None]
             place = slice(rows[0], rows[-1] + 1), slice(cols[0], cols[-1] + 1)
             total[place] += block
@@ -152,8 +152,3 @@ def _open_tiled(path: Path) -> TiledTiff | None:
         )
     places = tuple(zip(page.dataoffsets, page.databytecounts, strict=True))
     return TiledTiff(path, size, tile, places, partial(decode, jpegtables=tables))
-
-
-def _starts(groups: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each run of equal numbers begins."""
-    return np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])

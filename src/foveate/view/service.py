@@ -78,11 +78,9 @@ class AskedImage(Asked):
 class Operation(Route):
     """A method of an address, which may have names of the model's fields in it, "/api/images/{id}".
 
-    Args:
-        call: the model -> the answer, in a thread; if it is async, (the model, the request) -> the answer. An answer is
-            a Response, or what `answer` needs: a value for JSON, a Message, the bytes of a JPEG.
-        answer: the type of the answer's content; several for files of the page.
-        takes: describes a body that is not JSON, and parameters that `call` reads by itself.
+    call: the model -> the answer, in a thread; if it is async, (the model, the request) -> the answer. An answer is a
+    Response, or what the type of content `answer` needs: a value for JSON, a Message, the bytes of a JPEG. takes:
+    describes a body that is not JSON, and parameters that `call` reads by itself.
     """
 
     def __init__(

@@ -17,19 +17,12 @@ Floats = NDArray[np.float64]
 
 
 class Agreement(NamedTuple):
-    """Of a map with a mask; everything in [0, 1].
+    """Of a map with a mask; everything in [0, 1]."""
 
-    Attributes:
-        pointing: 1 if the highest cell lies on the mask.
-        precision: average precision of the map's ranking of cells.
-        auroc: the chance that a cell on the mask ranks above one off it; NaN for a mask that covers everything.
-        coverage_5, coverage_10, coverage_25: share of the mask among the highest 5, 10 and 25 % of the cells.
-    """
-
-    pointing: float
-    precision: float
-    auroc: float
-    coverage_5: float
+    pointing: float  # 1 if the highest cell lies on the mask
+    precision: float  # average precision of the map's ranking of cells
+    auroc: float  # the chance that a cell on the mask ranks above one off it; NaN for a mask that covers everything
+    coverage_5: float  # share of the mask among the highest 5 % of the cells
     coverage_10: float
     coverage_25: float
 
