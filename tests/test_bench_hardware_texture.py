@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -35,30 +34,12 @@ def test_lines_are_those_of_every_single_byte(linear: bool, line: int) -> None:
         assert set(touched(first, last, line).tolist()) == every, name
 
 
-def test_the_parts_of_a_layout_share_no_byte() -> None:
-    uv = np.stack(np.meshgrid((np.arange(128) + 0.5) / 128, (np.arange(128) + 0.5) / 128), -1).reshape(-1, 2)
-    for name, parts in layouts(128, 16).items():
-        ends = []
-        for part in parts:
-            first, last = reads([part], uv, False)
-            assert len(np.unique(first)) * part.width == last.max() + 1 - first.min(), name  # no gap, nothing twice
-            ends.append((first.min(), last.max()))
-        assert all(a[1] < b[0] for a, b in pairwise(ends)), name
-
-
 def test_a_block_linear_surface_holds_each_byte_once() -> None:
     y, x = (each.ravel() for each in np.mgrid[:16, :256])
     at = block_linear(y, x, 256)
     assert np.array_equal(np.sort(at), np.arange(16 * 256))
     assert set(at[(y < 8) & (x < 64)].tolist()) == set(range(512))  # 64 bytes x 8 rows lie together
     assert set(at[(y < 2) & (x < 16)].tolist()) == set(range(32))  # and of those 16 bytes x 2 rows
-
-
-def test_one_line_does_not_hold_all_layers() -> None:
-    a = np.array([[0.3, 0.6]])
-    lines = {name: len(set(touched(*reads(parts, a, False), 64).tolist())) for name, parts in layouts().items()}
-    assert list(lines.values())[:3] == [40, 5, 10]
-    assert max(list(lines.values())[3:]) <= 14
 
 
 @given(st.lists(st.integers(0, 40), max_size=200), st.sampled_from([1, 2, 4]))

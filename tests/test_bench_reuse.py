@@ -82,13 +82,6 @@ def test_bytes_of_crops_are_those_of_the_documents_where_they_count_the_same() -
     assert reuse.move_crops(0, 273, 224, 16, 5, 1, 1).weights == 18 * 5  # once a batch, the last one of a single crop
 
 
-def test_crops_lie_evenly_in_the_image() -> None:
-    photograph = np.arange(64 * 64, dtype=np.int64).reshape(64, 64, 1)
-    crops = reuse.cut_crops(photograph, 9, 16)  # type: ignore[arg-type]
-    assert [int(crop[0, 0, 0]) for crop in crops] == [y * 64 + x for y in (0, 24, 48) for x in (0, 24, 48)]
-    assert {crop.shape for crop in reuse.cut_crops(crop_square(PHOTO, 256), 273)} == {(224, 224, 3)}
-
-
 def test_windows_surround_their_cells_and_stay_inside() -> None:
     rgb = np.arange(40 * 60, dtype=np.int64).reshape(40, 60, 1)
     windows = list(reuse.windows_of(rgb, Grid(4, 4, 40, 60), 20))  # type: ignore[arg-type]

@@ -23,7 +23,6 @@ from typer.testing import CliRunner
 import foveate
 from benchmarks.__main__ import app
 from benchmarks.serving import SHARES, TEXT, TOWER, cost_of, parse_budgets, parse_device
-from benchmarks.serving_clients import QUESTIONS, Photo, shifted
 from foveate.core.errors import OptionError
 from tests.conftest import PHOTOS
 
@@ -200,14 +199,6 @@ def test_a_folder_without_images(tmp_path: Path) -> None:
     assert isinstance(result.exception, OptionError)
 
 
-def test_shifted_copies_are_new_and_of_the_same_size() -> None:
-    rgb = np.random.default_rng(0).integers(0, 255, (3, 4, 3), np.uint8)
-    copies = shifted([Photo(rgb, 7)])
-    seen = [next(copies) for _ in range(11)]
-    assert len({copy.rgb.tobytes() for copy in seen} | {rgb.tobytes()}) == 12
-    assert {(copy.rgb.shape, copy.tokens) for copy in seen} == {(rgb.shape, 7)}
-
-
 def test_budgets_that_are_taken_and_refused() -> None:
     assert parse_budgets("none, 0.25,64,auto") == (None, 0.25, 64, "auto")
     for wrong in ("", "0", "-1", "1.5", "1.0", "all", "nan", "25%", "none,,64"):
@@ -273,10 +264,3 @@ def test_fewer_tokens_cost_less_and_a_known_image_less_still() -> None:
 def test_the_arithmetic_needs_no_server() -> None:
     result = CliRunner().invoke(app, ["serving", "--arithmetic", "--tokens", "100,4"])
     assert [row["kept"] for row in report_of(result)["rows"]] == [100, 25, 7, 4, 1, 1]
-
-
-def test_questions_name_things() -> None:
-    """A question that names nothing would be another load."""
-    texture = foveate.encode(PHOTOS / "yellow_bus.jpg")
-    for question in QUESTIONS:
-        assert foveate.score(texture, question).parts

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
 from benchmarks import frames, video
-from benchmarks.clips import made_clips, names_in, outline, read_clip, swaying_broccoli, through, written
+from benchmarks.clips import made_clips, names_in, read_clip, swaying_broccoli, written
 from benchmarks.frames import claim_row, speedup
 from foveate.core.errors import OptionError
 
@@ -27,15 +25,6 @@ def test_the_object_of_the_made_clip_is_under_its_mask(tmp_path: Path) -> None:
     for rgb, mask in zip(broccoli.frames, broccoli.masks, strict=True):
         green = rgb[..., 1].astype(float) - rgb[..., 0]
         assert green[mask].mean() > green[~mask].mean() + 40
-
-
-def test_through_a_window_points_go_where_the_matrix_says() -> None:
-    rgb = np.zeros((100, 120, 3), np.uint8)
-    rgb[30:33, 50:53] = 255
-    seen, matrix = through(rgb, (80, 90), (50.0, 60.0), 2.0, 10.0)
-    y, x = np.argwhere(seen[..., 0] > 127).mean(0)
-    assert matrix @ [51, 31, 1] == pytest.approx([x, y], abs=0.6)
-    assert outline([(10, 20), (30, 20), (30, 25), (10, 25)], (50, 60)).sum() == 21 * 6
 
 
 def test_a_folder_of_clips_is_read(tmp_path: Path) -> None:
@@ -105,13 +94,6 @@ def test_the_gain_of_carrying_by_hand() -> None:
     row = claim_row("4.1 ms once", 4.1, 0.9, 30, "138 x")
     assert row["cells"][2:] == ["1.01 ms", "139 x", "4.1 x"]
     assert claim_row("on average", 140, 0.5, None, "280 x")["cells"][2:] == ["0.50 ms", "280 x", "-"]
-
-
-@given(st.floats(0.1, 1e3), st.floats(0, 1e3), st.floats(1, 1e3))
-def test_it_is_never_above_the_interval_and_grows_as_carrying_gets_cheaper(t: float, c: float, k: float) -> None:
-    found = speedup(t, min(c, t), k)
-    assert 1 - 1e-9 <= found <= k * (1 + 1e-9)
-    assert speedup(t, min(c, t) / 2, k) >= found * (1 - 1e-9)
 
 
 def test_frames_a_second_of_a_small_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,7 @@ from transformers import AttentionInterface  # noqa: E402
 
 from training.judges import llava  # noqa: E402
 from training.judges.collage import cutouts, evaluate, features, model, scenes, tower  # noqa: E402
-from training.judges.collage.scenes import COLOURS, Question  # noqa: E402
-from training.judges.llava import Item  # noqa: E402
+from training.judges.collage.scenes import COLOURS  # noqa: E402
 
 pytestmark = pytest.mark.vlm
 
@@ -277,23 +276,3 @@ def test_every_way_is_judged_on_every_budget(tmp_path: Path, capsys: pytest.Capt
     assert "2 scenes" in capsys.readouterr().out
     with pytest.raises(SystemExit, match=r"has no tokens\.npy: first run"):
         evaluate.evaluate(tmp_path, "known", scenes=1, each=1, ways=["oracle"])
-
-
-def test_the_peak_is_looked_for_on_the_thing_that_is_named() -> None:
-    shown = np.full((1, 256), -1, np.int8)
-    shown[0, 7], shown[0, 9] = 0, 1
-    some = [Item(0, Question("what colour is the dog", "red", "colour", (0,)))]
-    some += [Item(0, Question("what is left the dog", "car", "relation", (0, 1)))]
-    some += [Item(0, Question("how many dog", "one", "count", (1,)))]
-    assert evaluate.pointed(shown, some, lambda item, way, budget: [7]) == 1
-    assert evaluate.pointed(shown, some, lambda item, way, budget: [9]) == 0
-
-
-def test_intervals_hold_the_share() -> None:
-    rng = np.random.default_rng(0)
-    full = rng.random(400) < 0.95
-    found = llava.share(full & (rng.random(400) < 0.9), np.repeat(np.arange(100), 4), full)
-    low, high = found["interval"]
-    assert low < found["accuracy"] < high
-    assert high - low < 0.15
-    assert found["kept"] == pytest.approx(found["accuracy"] / full.mean())

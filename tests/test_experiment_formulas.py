@@ -17,7 +17,6 @@ from foveate.core.layout import LAYOUTS
 from foveate.encoders.nano import NanoEncoder
 from foveate.relevance.fusion import Fusion, Linear, Tensions
 from foveate.texture.texture import Texture
-from tests.learned_scenes import made
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -38,7 +37,6 @@ from training.experiments import (  # noqa: E402  # noqa: E402
 from training.experiments.atlas import Bases, Pages, Ragged  # noqa: E402
 from training.experiments.texture_attention import Attention, Convolution  # noqa: E402
 from training.harness import Asked, Example  # noqa: E402
-from training.judges.collage.tower import PLANES  # noqa: E402
 
 pytestmark = pytest.mark.vlm
 
@@ -110,11 +108,6 @@ def test_a_scorer_is_a_weighted_sum_that_begins_with_the_question_alone() -> Non
     np.testing.assert_allclose(model(torch.from_numpy(planes)).detach(), expected, atol=1e-5)
 
 
-def test_a_score_is_judged_with_the_questions_own_values() -> None:
-    score, question = np.array([[3e9, -1.0], [2e9, 3e9]]), np.array([[0.1, 0.9], [0.9, 0.2]], np.float32)
-    np.testing.assert_array_equal(scorer.like(score, question), np.array([[0.9, 0.1], [0.2, 0.9]], np.float32))
-
-
 def test_the_published_channels_lie_at_the_candidates(example: Example) -> None:
     found = scorer.samples(example.texture)
     assert found.shape == (scorer.CANDIDATES**2, 13)
@@ -127,14 +120,6 @@ def test_the_published_channels_lie_at_the_candidates(example: Example) -> None:
 
 
 # --- channel weights and budget ---------------------------------------------------------------------------------------
-
-
-def test_every_question_begins_with_its_own_map() -> None:
-    model = channel_weights.ChannelWeights(8, 3)
-    question, channels = torch.randn(2, 4, 5), torch.randn(2, 3, 4, 5)
-    weights = model(torch.randn(2, 8))
-    assert weights.abs().max() == 0
-    assert torch.equal(model.score(weights, question, channels), question)
 
 
 def test_a_score_is_a_sum_of_weighted_channels() -> None:
@@ -163,16 +148,6 @@ def test_a_texture_holds_what_is_named_and_nothing_else(full: channel_budget.Ful
     assert not channel_budget.holding(full, channel_budget.embedding(5)).pixel.any()
     with pytest.raises(ValueError, match="gaps"):
         channel_budget.holding(full, ("embedding_1",))
-
-
-def test_all_channels_answer_as_the_texture_does_and_no_embedding_answers_nothing(full: channel_budget.Full) -> None:
-    own, all_of_them = (
-        foveate.score(one, "the red box").map
-        for one in (full.texture, channel_budget.holding(full, channel_budget.ALL))
-    )
-    assert np.corrcoef(own.ravel(), all_of_them.ravel())[0, 1] > 0.999
-    nothing = foveate.score(channel_budget.holding(full, ()), "a dog").map
-    assert np.ptp(nothing) == 0
 
 
 def test_the_lean_layout_answers_as_all_planes_do(full: channel_budget.Full) -> None:
@@ -314,20 +289,6 @@ def test_a_codebook_learns_what_is_there() -> None:
     assert all(len(np.unique(which[ids == number])) == 1 for number in np.unique(ids))
 
 
-def test_means_are_those_of_the_values() -> None:
-    values, which = noisy_cells(500)
-    found = vocabulary.means_of(values, which, KINDS + 1)
-    for number in range(KINDS):
-        np.testing.assert_allclose(found[number], values[which == number].mean(0), rtol=1e-5, atol=1e-6)
-    assert not found[KINDS].any()
-
-
-def test_the_common_metric_gives_back_what_lies_in_it() -> None:
-    x, _ = noisy_cells(2000, noise=0)
-    common = vocabulary.fit_common(x, None, rank=KINDS)  # type: ignore[arg-type]  # None is no metric: plain directions
-    np.testing.assert_allclose(common.mean + common.coordinates(x) @ common.outward, x, atol=2e-3)
-
-
 def test_int8_is_nearly_what_encode_keeps_and_entries_take_a_byte_or_two_a_cell(texture: Texture) -> None:
     exact, size = vocabulary.as_encoded(texture)
     errors = [float(np.abs(vocabulary.own_int8(rank)(texture)[0] - exact).mean()) for rank in (24, 8, 2)]
@@ -436,14 +397,6 @@ def test_gradients_are_right(
 # --- saliency ---------------------------------------------------------------------------------------------------------
 
 
-def test_measures_of_a_right_a_flat_and_a_wrong_map() -> None:
-    target = np.zeros((10, 10), np.float32)
-    target[0] = 1
-    assert saliency.measure(target + np.float32(1e-3), target) == pytest.approx([1, 1])
-    assert saliency.measure(np.ones_like(target), target)[0] == 0.5
-    assert saliency.measure(1 - target, target) == [0, 0]
-
-
 def test_names_are_read_through_the_basis() -> None:
     z, basis, read = torch.rand(1, 3, 4, 5), torch.rand(1, 4, 6), torch.rand(6)
     whole = torch.einsum("nrhw,nrd->ndhw", z, basis[:, 1:]) + basis[:, 0, :, None, None]
@@ -502,40 +455,6 @@ def test_the_soft_choice_is_the_hard_one_made_soft() -> None:
     assert ((soft.sum(1) - K).abs() < 3).all()
     torch.testing.assert_close(balance.soft_top(40 * scores - 7, K), soft, atol=1e-3, rtol=0)
     assert balance.hard_top(torch.zeros(1, MANY), 3).tolist() == [[0, 1, 2]]  # ties: the lower index first
-
-
-@pytest.mark.parametrize("form", list(balance.FORMS))
-def test_gradients_through_soft_choice_and_overlap(form: str) -> None:
-    torch.manual_seed(0)
-    net = balance.FORMS[form]().double()
-    with torch.no_grad():
-        for value in net.parameters():
-            value.add_(0.1 * torch.randn_like(value))
-    planes = torch.from_numpy(three_planes(2)).double()
-    masks = (planes[:, 2] > 0.7).double()
-    names = [name for name, _ in net.named_parameters()]
-    fixed = balance.soft_top(net(planes), K).detach()
-    step = (fixed - fixed.mean()).abs().mean()  # the width of the step is not differentiated: weights by hand instead
-
-    def loss(*values: Tensor) -> Tensor:
-        scores = torch.func.functional_call(net, dict(zip(names, values, strict=True)), (planes,))
-        return balance.overlap_loss(torch.sigmoid((scores - scores.mean()) / step), masks)
-
-    assert torch.autograd.gradcheck(loss, tuple(net.parameters()))
-    torch.autograd.backward(balance.overlap_loss(balance.soft_top(net(planes), K), masks))
-    assert all(value.grad is not None and value.grad.abs().sum() > 0 for value in net.parameters())
-
-
-def test_labels_say_what_a_cell_shows() -> None:
-    scenes = made(1)
-    found = scene_reader.labels(scenes, 0)
-    assert found.shape == (256, scene_reader.NUMBERS)
-    assert (found.sum(1) == 4).all()
-    thing, names = scenes.scenes[0].things[0], PLANES["name"]
-    on = scenes.shown[0][0] == 0
-    assert (found[on, names.index(thing.name)] == 1).all()
-    assert (found[on, len(names) + PLANES["colour"].index(thing.colour)] == 1).all()
-    assert (found[scenes.shown[0][0] < 0, 0] == 1).all()
 
 
 def test_a_dropped_token_is_as_if_it_were_not_there() -> None:
@@ -604,19 +523,6 @@ def test_a_new_block_is_the_identity_and_can_learn(name: str) -> None:
     torch.autograd.backward((out * torch.randn_like(out)).sum())
     assert block.outer.weight.grad is not None
     assert block.outer.weight.grad.abs().sum() > 0
-
-
-@pytest.mark.parametrize("name", list(BLOCKS))
-def test_gradients_of_blocks(name: str) -> None:
-    block = awake(name)
-    x, question = inputs(count=1)
-    values = [value for value in block.parameters() if value.requires_grad]
-    names = [key for key, value in block.named_parameters() if value.requires_grad]
-
-    def of(x: Tensor, question: Tensor, *values: Tensor) -> Tensor:
-        return torch.func.functional_call(block, dict(zip(names, values, strict=True)), (x, question, SIDE))
-
-    assert torch.autograd.gradcheck(of, (x.requires_grad_(), question.requires_grad_(), *values), fast_mode=True)
 
 
 def test_a_convolution_is_what_four_loops_give() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,12 +45,6 @@ def test_pages_are_a_function_of_seed_and_index() -> None:
         assert np.array_equal(pages.draw(again), pages.draw(MANY[False][index]))
         assert pages.questions_of(again) == pages.questions_of(MANY[False][index])
     assert pages.page_of(8, 0, plain=True).runs != MANY[False][0].runs
-
-
-def test_layouts_are_all_there_and_none_is_trained_on_and_held_back() -> None:
-    assert {page.layout for page in MANY[False]} == set(pages.TRAINED)
-    assert {page.layout for page in MANY[True]} == set(pages.HELD_BACK)
-    assert not {*map(tuple, pages.faces(False))} & {*map(tuple, pages.faces(True))}
 
 
 def test_boxes_hold_the_ink_of_the_answer() -> None:
@@ -225,19 +218,3 @@ def test_the_oracle_keeps_the_answer_and_a_text_mask_keeps_writing() -> None:
             assert {cell for cell in where[question.field] if cell >= 0} <= set(kept.tolist())
     one = Words.of([Word("total", (0, 0, 16, 80), 1.0, 0)], "mine")
     assert evaluate.written(one, 5).tolist() == [0, 1, 2, 3, 4]
-
-
-def test_what_was_read_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-
-    def read(picture: Any) -> list[Word]:
-        calls.append(1)
-        return [Word("a", (0.0, 1.0, 2.0, 3.0), 0.5, 0)]
-
-    monkeypatch.setattr(evaluate, "read_page", read)
-    pictures = [np.zeros((8, 8, 3), np.uint8)] * 3
-    first = evaluate.words_of(pictures, tmp_path / "words.json")
-    again = evaluate.words_of(pictures, tmp_path / "words.json")
-    assert len(calls) == 3
-    assert [list(each) for each in first] == [list(each) for each in again]
-    assert len(json.loads((tmp_path / "words.json").read_text("utf-8"))) == 3
