@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import unicodedata
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +89,9 @@ class Failing(Disk):
 @pytest.mark.slow
 def test_a_full_disk_loses_nothing(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingest, "SHARD_IMAGES", 2)
-    folder, n = pictures(quick / "photos", 3), 0
+    folder = pictures(quick / "photos", 3)
     right = numbers(_filled(quick / "right.fov", folder))
-    while True:
-        n += 1
+    for n in count(1, 2):
         path = quick / f"{n}.fov"
         try:
             Store(path, encoder=Toy(), disk=Failing(n)).add(folder)
