@@ -18,10 +18,9 @@ from foveate.allocation.policies import Coverage
 from foveate.core.errors import VideoError, VideoNotFoundError
 from foveate.video import stream
 from foveate.view import clips
-from foveate.view.app import make_app
 from foveate.view.opening import open_target
-from foveate.view.wire import unpack
 from tests.video_clips import encode, pan
+from tests.view_client import check_refusal, client_of, message
 
 COUNT = 10
 QUESTIONS = ["a cup", "the cake"]
@@ -37,13 +36,9 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def client_of(target: Path) -> TestClient:
-    return TestClient(make_app(open_target(target, clip=True)), base_url="http://127.0.0.1")
-
-
 @pytest.fixture(scope="module")
 def client(frames: Path) -> Iterator[TestClient]:
-    with client_of(frames) as made:
+    with client_of(frames, clip=True) as made:
         yield made
 
 
@@ -58,9 +53,7 @@ def run(client: TestClient, **body: Any) -> tuple[list[dict[str, Any]], dict[str
     id, found, arrays = clip_of(client)["id"], list[dict[str, Any]](), dict[str, Any]()
     body = {"questions": QUESTIONS, "frame": 0, **body}
     while True:
-        answer = client.post(f"/api/clips/{id}/frames", json=body)
-        assert answer.status_code == 200, answer.text
-        header, some = unpack(answer.content)
+        header, some = message(client.post(f"/api/clips/{id}/frames", json=body))
         found += header["frames"]
         arrays |= some
         body["frame"] = found[-1]["index"] + 1 if found else body["frame"]
@@ -107,7 +100,7 @@ def test_answers_that_are_kept_no_longer_are_made_again(
 ) -> None:
     first, _ = run(client)
     monkeypatch.setattr(clips, "ANSWERS", 40_000)  # a few frames
-    with client_of(frames) as small:
+    with client_of(frames, clip=True) as small:
         id = clip_of(small)["id"]
         for number in (9, 2):
             assert run_until(small, id, number)["frames"][0]["answers"] == first[number]["answers"]
@@ -116,8 +109,8 @@ def test_answers_that_are_kept_no_longer_are_made_again(
 def run_until(client: TestClient, id: str, number: int) -> dict[str, Any]:
     """What is answered with one frame, however often the page has to ask."""
     for _ in range(100):
-        answer = client.post(f"/api/clips/{id}/frames", json={"questions": QUESTIONS, "frame": number, "most": 1})
-        header, _ = unpack(answer.content)
+        body = {"questions": QUESTIONS, "frame": number, "most": 1}
+        header, _ = message(client.post(f"/api/clips/{id}/frames", json=body))
         if header["frames"]:
             return header
     raise AssertionError(f"frame {number} never came")
@@ -128,14 +121,14 @@ def test_a_request_says_how_many_frames_it_wants(client: TestClient) -> None:
     id = clip_of(client)["id"]
     for most in (1, 3):
         body = {"questions": QUESTIONS, "frame": 2, "most": most}
-        header, _ = unpack(client.post(f"/api/clips/{id}/frames", json=body).content)
+        header, _ = message(client.post(f"/api/clips/{id}/frames", json=body))
         assert [row["index"] for row in header["frames"]] == list(range(2, 2 + most))
 
 
 def test_a_request_works_for_a_moment_only(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clips, "MOMENT", -1.0)
     id = clip_of(client)["id"]
-    header, _ = unpack(client.post(f"/api/clips/{id}/frames", json={"questions": ["a spoon"], "frame": 0}).content)
+    header, _ = message(client.post(f"/api/clips/{id}/frames", json={"questions": ["a spoon"], "frame": 0}))
     assert header["reached"] <= 1
 
 
@@ -148,17 +141,16 @@ def test_pictures_by_number_in_any_order(client: TestClient, frames: Path) -> No
         shown = np.asarray(Image.open(io.BytesIO(answer.content)), np.int64)
         true = np.asarray(Image.open(frames / f"{number}.png"), np.int64)
         assert np.abs(shown - true).mean() < 4
-    behind = client.get(f"/api/clips/{about['id']}/pictures/{COUNT}")
-    assert behind.status_code == 404
-    assert f"a clip of {COUNT}" in behind.json()["error"]["received"]
+    behind = check_refusal(client.get(f"/api/clips/{about['id']}/pictures/{COUNT}"), 404)
+    assert f"a clip of {COUNT}" in behind["received"]
     assert client.get(f"/api/clips/{about['id']}").json()["count"] == COUNT
 
 
 def test_a_frame_is_an_image_by_itself(client: TestClient) -> None:
     id = clip_of(client)["id"][:16] + "00000005"
-    header, _ = unpack(client.get(f"/api/images/{id}").content)
+    header, _ = message(client.get(f"/api/images/{id}"))
     assert (header["name"], header["height"]) == ("frames, frame 6", 192)
-    answer, maps = unpack(client.post("/api/score", json={"image": id, "query": "a cup"}).content)
+    answer, maps = message(client.post("/api/score", json={"image": id, "query": "a cup"}))
     assert answer["query"] == "a cup"
     assert maps["map:cells"].size == header["grids"][0]["h"] * header["grids"][0]["w"]
     assert client.get(f"/api/images/{id[:16]}{COUNT:08d}").status_code == 404
@@ -174,9 +166,7 @@ def test_bad_requests_are_explained(client: TestClient) -> None:
         *({**one, "most": most} for most in (0, 33)), *({**one, "budget": budget} for budget in (0, 10**6)),
     ]  # fmt: skip
     for body in bodies:
-        answer = client.post(f"/api/clips/{id}/frames", json=body)
-        assert answer.status_code == 422, body
-        assert all(answer.json()["error"][part] for part in ("received", "expected", "fix"))
+        check_refusal(client.post(f"/api/clips/{id}/frames", json=body))
     assert client.post("/api/clips/x/frames", json={}).status_code == 404
     assert client.get("/api/clips/x/pictures/0").status_code == client.get("/api/clips/x").status_code == 404
     for _ in range(clips.RUNS + 1):  # a run that failed begins anew
@@ -195,7 +185,7 @@ def test_bad_clips_are_errors_in_the_terminal(tmp_path: Path) -> None:
 @pytest.mark.video
 def test_a_video_file_is_a_clip_by_its_name(tmp_path: Path) -> None:
     path = encode(tmp_path / "A CLIP.MP4", pan(6, (96, 128)), rate=10)
-    with TestClient(make_app(open_target(path)), base_url="http://127.0.0.1") as client:
+    with client_of(path) as client:
         about = client.get("/api/session").json()
         facts = about["kind"], about["name"], about["clip"]["frames"], about["clip"]["rate"]
         assert facts == ("clip", "A CLIP.MP4", 6, 10)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from foveate.video import Frame, open_clip, stream
 from foveate.view.app import make_app
 from foveate.view.opening import open_target
 from tests.video_clips import encode, pan
-from tests.view_page import ask, opened, serving
+from tests.view_page import ask, lines_of, opened, run_lines, serving
 
 pytestmark = pytest.mark.browser
 COUNT = 6
@@ -216,14 +215,11 @@ def test_cells_that_differ_are_the_highest_until_the_clip_says_them(page: Page, 
 def test_the_lines_of_python_keep_the_same_cells(
     clip: Callable[[str], Page], folder: Path, monkeypatch: pytest.MonkeyPatch, more: str
 ) -> None:
-    monkeypatch.chdir(folder.parent)
     page = clip(f"#q=the+cake{more}")
     press(page, ".")
     wait(page, shown=3 if more else 1)
-    lines = page.evaluate("import('/static/record.js').then((m) => m.toPython(m.recordOf(foveate)))")
-    found: dict[str, Any] = {}
-    exec(lines, found)
-    assert kept(page) == found["kept"].indices.tolist()
+    made = run_lines(lines_of(page), folder.parent, monkeypatch)
+    assert kept(page) == made["kept"].indices.tolist()
 
 
 def test_a_frame_opens_as_an_image_and_the_clip_comes_back(page: Page) -> None:

@@ -23,11 +23,11 @@ from foveate.view.app import make_app
 from foveate.view.models import load_late
 from foveate.view.opening import open_target
 from foveate.view.session import SessionEncoding
-from foveate.view.wire import unpack
 from foveate.vlm.context import read_context, score_in_context
 from tests.conftest import PHOTOS
 from tests.test_cli import READER
-from tests.view_page import ask, opened, serving
+from tests.view_client import client_of, message
+from tests.view_page import ask, lines_of, opened, run_lines, serving
 
 BUS = PHOTOS / "yellow_bus.jpg"
 CONTEXT = {"earlier": ["a cat"], "gaze": [[20.0, 30.0, 1.0]]}
@@ -63,12 +63,7 @@ def tiny(checkpoints: Callable[[str], Path]) -> str:
 
 
 def client(target: Path | None, encoding: SessionEncoding, **how: Any) -> TestClient:
-    return TestClient(make_app(open_target(target, encoding=encoding, **how)), base_url="http://127.0.0.1")
-
-
-def message(answer: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    assert answer.status_code < 300, answer.text
-    return unpack(answer.content)
+    return client_of(target, encoding=encoding, **how)
 
 
 ALL: list[dict[str, Any]] = [
@@ -223,16 +218,6 @@ def test_wrong_options_are_said_before_anything_is_served(photo: Path, monkeypat
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
-LINES = "import('/static/record.js').then(({ recordOf, toPython }) => toPython(recordOf(foveate)))"
-
-
-def run_lines(lines: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    monkeypatch.chdir(folder)
-    names: dict[str, Any] = {}
-    exec(compile(lines, "the page", "exec"), names)
-    return list(names["kept"].indices)
-
-
 @pytest.mark.browser
 @pytest.mark.parametrize("kind", ["dialogue", "texture", "clip"])
 def test_the_lines_of_python_name_the_options(
@@ -254,12 +239,12 @@ def test_the_lines_of_python_name_the_options(
         page.wait_for_function("window.foveate?.answer() && foveate.kept()")
         if kind == "clip":
             page.wait_for_function("foveate.image.clip")
-        lines, kept = page.evaluate(LINES), page.evaluate("[...foveate.kept()]")
+        lines, kept = lines_of(page), page.evaluate("[...foveate.kept()]")
     assert "tesseract" in lines
     if kind != "clip":
         assert lines.count("clip:tiny") == (1 if kind == "texture" else 2)
     assert str(tmp_path) not in lines
-    assert run_lines(lines, tmp_path, monkeypatch) == kept
+    assert run_lines(lines, tmp_path, monkeypatch)["kept"].indices.tolist() == kept
 
 
 @pytest.mark.browser

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page
 
 import foveate
 from tests.conftest import PHOTOS
-from tests.view_page import opened, serving
+from tests.view_page import lines_of, opened, run_lines, serving
 
 pytestmark = pytest.mark.browser
 SVG = "{http://www.w3.org/2000/svg}"
@@ -52,14 +52,6 @@ def downloaded(page: Page, button: str) -> tuple[str, bytes]:
     return found.value.suggested_filename, Path(found.value.path()).read_bytes()
 
 
-def run_lines(lines: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    shutil.copy(PHOTOS / "yellow_bus.jpg", folder)
-    monkeypatch.chdir(folder)
-    names: dict[str, Any] = {}
-    exec(compile(lines, "the page", "exec"), names)
-    return names
-
-
 @pytest.mark.parametrize(
     "state",
     [
@@ -83,9 +75,10 @@ def test_the_lines_of_python_keep_the_cells_of_the_page(
     asked.wait_for_function("foveate.answer() && foveate.kept()")
     pin = asked.evaluate("foveate.kept()[3]")
     asked.evaluate("pin => foveate.set({ pin })", pin)
-    lines = asked.evaluate("import('/static/record.js').then(({ recordOf, toPython }) => toPython(recordOf(foveate)))")
+    lines = lines_of(asked)
     assert ("read_context" in lines) == ("earlier" in state or "gaze" in state)
     assert "foveate.view" not in lines  # which needs an extra
+    shutil.copy(PHOTOS / "yellow_bus.jpg", tmp_path)
     made = run_lines(lines, tmp_path, monkeypatch)
     assert capsys.readouterr().out == f"{made['kept'].indices}\n{made['kept'].why(3)!r}\n"
     assert made["kept"].indices.tolist() == asked.evaluate("[...foveate.kept()]")
@@ -98,9 +91,7 @@ def test_the_lines_of_python_open_a_store(browser: Browser, tmp_path: Path, monk
     at = f"/#image={store.content_key(store.keys()[0])}&q=the+bus&k=64"
     with serving(tmp_path / "photos.fov") as address, opened(browser, address, at) as page:
         page.wait_for_function("window.foveate?.answer() && foveate.kept()")
-        lines = page.evaluate(
-            "import('/static/record.js').then(({ recordOf, toPython }) => toPython(recordOf(foveate)))"
-        )
+        lines = lines_of(page)
         kept = page.evaluate("[...foveate.kept()]")
     assert '("photos.fov")' in lines
     assert run_lines(lines, tmp_path, monkeypatch)["kept"].indices.tolist() == kept

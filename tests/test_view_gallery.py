@@ -22,18 +22,13 @@ from foveate.core.errors import ImageNotFoundError, StoreError, StoreKeyError, T
 from foveate.core.image import load_image, shrink
 from foveate.store.sources import Source, find_sources
 from foveate.view import gallery
-from foveate.view.app import make_app
 from foveate.view.gallery import AskedPage, FolderListing, open_folder
 from foveate.view.opening import open_target
-from foveate.view.wire import unpack
 from tests.conftest import PHOTOS
+from tests.view_client import check_refusal, client_of, message
 
 HOSTILE = ("<img src=x onerror=alert(1)>.jpg", "%2e%2e%2fetc%2fpasswd.jpg", "a\nb.jpg", "\u202egpj.exe.jpg", "ÉTÉ.JPG")
 BYTES = b"not\xffunicode.jpg"
-
-
-def client(path: Path) -> TestClient:
-    return TestClient(make_app(open_target(path)), base_url="http://127.0.0.1")
 
 
 def listed(asked: TestClient, **how: Any) -> dict[str, Any]:
@@ -69,7 +64,7 @@ def test_a_folder_is_listed_without_reading_a_file(folder: Path, monkeypatch: py
         raise AssertionError(source)
 
     monkeypatch.setattr(gallery, "read", refuse)
-    asked = client(folder)
+    asked = client_of(folder)
     every = listed(asked, limit=200)
     assert [image["name"] for image in every["images"]] == [
         source.name.encode("utf-8", "replace").decode() for source in find_sources(folder).files
@@ -82,7 +77,7 @@ def test_a_folder_is_listed_without_reading_a_file(folder: Path, monkeypatch: py
 
 
 def test_pages_and_parts_of_names_are_parts_of_the_list(folder: Path) -> None:
-    asked = client(folder)
+    asked = client_of(folder)
     every = listed(asked, limit=200)["images"]
     for limit in (1, 3, 5):
         pages = [listed(asked, offset=offset, limit=limit) for offset in range(0, len(every) + limit, limit)]
@@ -108,7 +103,7 @@ def test_a_page_is_a_slice(offset: int, limit: int, part: str) -> None:
 
 
 def test_small_pictures_are_the_images(folder: Path) -> None:
-    asked = client(folder)
+    asked = client_of(folder)
     for image in listed(asked, limit=200)["images"]:
         answer = asked.get(f"/api/gallery/{image['id']}/thumbnail")
         if image["name"] in ("broken.jpg", "text.png"):
@@ -127,9 +122,9 @@ def test_small_pictures_are_the_images(folder: Path) -> None:
 
 
 def test_an_image_of_the_list_is_opened_and_a_bad_one_says_why(folder: Path) -> None:
-    asked = client(folder)
+    asked = client_of(folder)
     ids = {image["name"]: image["id"] for image in listed(asked, limit=200)["images"]}
-    header, _ = unpack(asked.get(f"/api/images/{ids['yellow_bus.jpg']}").content)
+    header, _ = message(asked.get(f"/api/images/{ids['yellow_bus.jpg']}"))
     assert (header["name"], header["note"]) == ("yellow_bus.jpg", "")
     answer = asked.get(f"/api/images/{ids['text.png']}")
     assert answer.status_code == 422
@@ -138,7 +133,7 @@ def test_an_image_of_the_list_is_opened_and_a_bad_one_says_why(folder: Path) -> 
 
 
 def test_the_first_page_looks_again(folder: Path) -> None:
-    asked = client(folder)
+    asked = client_of(folder)
     before = {image["name"]: image["id"] for image in listed(asked, limit=200)["images"]}
     (folder / "cake_and_coffee.jpg").unlink()
     shutil.copy(PHOTOS / "yellow_bus.jpg", folder / "new.jpg")
@@ -155,11 +150,9 @@ def test_the_first_page_looks_again(folder: Path) -> None:
 
 
 def test_questions_for_a_page_that_are_none(folder: Path) -> None:
-    asked = client(folder)
+    asked = client_of(folder)
     for query in ("offset=-1", "offset=x", "limit=201", "limit=1e3", "offset=٣", f"part={'x' * 201}"):
-        answer = asked.get(f"/api/gallery?{query}")
-        assert answer.status_code == 422
-        assert set(answer.json()["error"]) == {"received", "expected", "fix"}
+        check_refusal(asked.get(f"/api/gallery?{query}"))
 
 
 def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
@@ -187,13 +180,11 @@ def store(made: Path, tmp_path: Path) -> Path:
 
 
 def search(asked: TestClient, query: str, **how: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    answer = asked.post("/api/search", json={"query": query, **how})
-    assert answer.status_code == 200, answer.text
-    return unpack(answer.content)
+    return message(asked.post("/api/search", json={"query": query, **how}))
 
 
 def test_the_list_of_a_store_is_its_keys(made: Path) -> None:
-    asked, store = client(made), Store(made)
+    asked, store = client_of(made), Store(made)
     every = listed(asked, limit=200)
     assert [image["name"] for image in every["images"]] == store.keys()
     assert [image["id"] for image in every["images"]] == [store.content_key(name) for name in store]
@@ -206,7 +197,7 @@ def test_the_list_of_a_store_is_its_keys(made: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::foveate.core.errors.ReadingWarning")
 def test_a_search_is_that_of_the_store_with_its_maps(made: Path) -> None:
-    asked, store = client(made), Store(made)
+    asked, store = client_of(made), Store(made)
     for query in ("a bus", "broccoli and a child", "a zorkmid on a cake"):
         header, arrays = search(asked, query)
         hits = store.search(query, 48)
@@ -224,20 +215,18 @@ def test_a_search_is_that_of_the_store_with_its_maps(made: Path) -> None:
 
 
 def test_searches_that_are_none(made: Path) -> None:
-    asked = client(made)
+    asked = client_of(made)
     for body in ("", "[]", "{}", '{"query": 3}', '{"query": ""}', '{"query": "x", "count": 0}'):
-        answer = asked.post("/api/search", content=body)
-        assert answer.status_code == 422
-        assert answer.json()["error"]["fix"]
+        check_refusal(asked.post("/api/search", content=body))
 
 
 def test_without_its_file_the_kept_picture_is_shown_and_said(tmp_path: Path) -> None:
     photo = shutil.copy(PHOTOS / "cake_and_coffee.jpg", tmp_path)
     Store(tmp_path / "photos.fov").add(photo)
     Path(photo).unlink()
-    asked = client(tmp_path / "photos.fov")
+    asked = client_of(tmp_path / "photos.fov")
     key = listed(asked)["images"][0]["id"]
-    header, _ = unpack(asked.get(f"/api/images/{key}").content)
+    header, _ = message(asked.get(f"/api/images/{key}"))
     assert "not there any more" in header["note"]
     pixels = Image.open(io.BytesIO(asked.get(f"/api/images/{key}/pixels").content))
     assert pixels.size == (header["width"], header["height"])
@@ -245,7 +234,7 @@ def test_without_its_file_the_kept_picture_is_shown_and_said(tmp_path: Path) -> 
 
 
 def test_only_ids_of_the_list_are_taken(made: Path) -> None:
-    asked = client(made)
+    asked = client_of(made)
     photo = made.parent / "photos" / "yellow_bus.jpg"
     for other in (str(photo), "yellow_bus.jpg", "photos/yellow_bus.jpg", "0" * 64, "../../etc/passwd", "\0"):
         for route in (f"/api/images/{other}", f"/api/gallery/{other}/thumbnail"):
@@ -256,9 +245,9 @@ def test_only_ids_of_the_list_are_taken(made: Path) -> None:
 
 
 def test_damage_is_said_without_a_path(store: Path) -> None:
-    key = listed(client(store))["images"][0]["id"]
+    key = listed(client_of(store))["images"][0]["id"]
     shutil.rmtree(store / "shards")
-    asked = client(store)
+    asked = client_of(store)
     answers = [asked.get(f"/api/images/{key}"), asked.get(f"/api/gallery/{key}/thumbnail")]
     (store / "index.sqlite").write_bytes(b"none")
     answers += [asked.get("/api/gallery"), asked.post("/api/search", json={"query": "a bus"})]
@@ -274,7 +263,7 @@ def test_a_page_of_a_hundred_thousand_comes_out_of_an_index(store: Path) -> None
         images = [id for (id,) in index.execute("SELECT id FROM images ORDER BY id")]
         rows = ((f"/p/{i:06d}.jpg".encode(), f"p/{i:06d}.jpg".encode(), images[i % 3], 1, 1) for i in range(many))
         index.executemany("INSERT INTO names VALUES (?, ?, ?, ?, ?)", rows)
-    asked = client(store)
+    asked = client_of(store)
     page = listed(asked, offset=50_002, limit=100)
     assert page["total"] == many + 3
     assert [image["name"] for image in page["images"]] == [f"p/{i:06d}.jpg" for i in range(50_000, 50_100)]
@@ -320,10 +309,10 @@ def test_a_folder_that_is_a_store_is_opened_as_one(store: Path, tmp_path: Path) 
 def test_a_texture_that_was_saved_is_shown(tmp_path: Path) -> None:
     texture = foveate.encode(PHOTOS / "yellow_bus.jpg")
     texture.save(tmp_path / "bus.safetensors")
-    asked = client(tmp_path / "bus.safetensors")
+    asked = client_of(tmp_path / "bus.safetensors")
     id = asked.get("/api/session").json()["first"]
     answer = asked.post("/api/score", json={"image": id, "query": "the bus"})
-    np.testing.assert_array_equal(unpack(answer.content)[1]["map:cells"], foveate.score(texture, "the bus").map)
+    np.testing.assert_array_equal(message(answer)[1]["map:cells"], foveate.score(texture, "the bus").map)
     (tmp_path / "bad.safetensors").write_bytes(b"none")
     with pytest.raises(TextureFileError):
         open_target(tmp_path / "bad.safetensors")

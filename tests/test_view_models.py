@@ -11,17 +11,16 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from starlette.testclient import TestClient
 
 import foveate
 from foveate.core.errors import ModelFilesError
 from foveate.relevance import ScoringOptions
 from foveate.view.app import make_app
-from foveate.view.models import AskedAnswer, LateModel, answer, load_late, model_name
+from foveate.view.models import AskedAnswer, answer, load_late, model_name
 from foveate.view.opening import open_target
-from foveate.view.wire import unpack
 from foveate.vlm import VLM, attach
 from tests.conftest import PHOTOS
+from tests.view_client import Service, check_refusal
 from tests.view_page import late_model, serving
 from tests.vlm_models import SPECIAL, pair
 
@@ -47,36 +46,19 @@ def talking(family: str) -> VLM:
     return attach(model, processor)
 
 
-class Service:
-    """The routes over an image, with a model."""
-
-    def __init__(self, model: LateModel | None, vlm: VLM | None = None) -> None:
-        self.vlm = vlm
-        self.client = TestClient(make_app(open_target(BUS), model), base_url="http://127.0.0.1")
-        self.first = self.client.get("/api/session").json()["first"]
-
-    def post(self, route: str, **body: Any) -> Any:
-        return self.client.post(f"/api/{route}", json={"image": self.first, **body})
-
-    def ask(self, **body: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        answer = self.post("answers", **body)
-        assert answer.status_code == 200, answer.text
-        return unpack(answer.content)
-
-
 @pytest.fixture(scope="module")
 def service() -> Service:
-    return Service(late_model(talking("qwen2_5_vl")), talking("qwen2_5_vl"))
+    return Service(BUS, late_model(talking("qwen2_5_vl")))
 
 
 @pytest.mark.parametrize(("family", "budget"), [("llava_next", 9), ("qwen2_5_vl", None), ("qwen2_5_vl", 10**6)])
 def test_an_answer_is_that_of_python(family: str, budget: Any) -> None:
     vlm = talking(family)
-    service = Service(late_model(vlm), vlm)
+    service = Service(BUS, late_model(vlm))
     encoded = vlm.see(foveate.encode(BUS), read=False)
     known = min(budget, sum(encoded.tokens)) if isinstance(budget, int) else budget
     expected = vlm.ask(encoded, "the wheels", budget=known, **TALK)
-    header, arrays = service.ask(query="the wheels", budget=budget)
+    header, arrays = service.send("answers", query="the wheels", budget=budget)
     assert header["text"] == expected.text != ""
     assert header["tokens"] == list(expected.tokens)
     for i, kept in enumerate(expected.chosen[0].kept):
@@ -86,9 +68,9 @@ def test_an_answer_is_that_of_python(family: str, budget: Any) -> None:
     assert (header["prompt"], header["whole_prompt"]) == (prepared.length, len(prepared.keep))
 
 
-def test_it_looks_where_the_map_looks(service: Any) -> None:
+def test_it_looks_where_the_map_looks(service: Service) -> None:
     """The tokens kept are those of the map with the same gaze and dialogue."""
-    vlm, context = service.vlm, {"gaze": [[10.0, 10.0, 1.0]], "gaze_weight": 1}
+    vlm, context = talking("qwen2_5_vl"), {"gaze": [[10.0, 10.0, 1.0]], "gaze_weight": 1}
     encoded = vlm.see(foveate.encode(BUS), read=False)
     plane = foveate.channels.make_gaze_plane(context["gaze"], encoded.textures[0].grid)
     gazed = vlm.prepare(encoded, "the wheels", budget=9, scoring=ScoringOptions(prior=plane, prior_weight=1.0))
@@ -96,24 +78,24 @@ def test_it_looks_where_the_map_looks(service: Any) -> None:
         ("the wheels", context, gazed),
         ("is it open?", {"earlier": ["the sky"]}, vlm.prepare(encoded, "the sky", budget=9)),
     ):
-        _, arrays = service.ask(query=query, budget=9, **body)
+        _, arrays = service.send("answers", query=query, budget=9, **body)
         for i, kept in enumerate(expected.chosen[0].kept):
             assert np.array_equal(arrays[f"kept:{i}"], kept.indices), query
 
 
-def test_earlier_rounds_are_in_the_prompt(service: Any) -> None:
-    chat = service.vlm.chat(service.vlm.see(foveate.encode(BUS), read=False), budget=9)
+def test_earlier_rounds_are_in_the_prompt(service: Service) -> None:
+    chat = talking("qwen2_5_vl").chat(talking("qwen2_5_vl").see(foveate.encode(BUS), read=False), budget=9)
     first = chat.ask("the bus", **TALK)
     second = chat.ask("and the sky", **TALK)
     rounds = [["the bus", first.text]]
-    header, _ = service.ask(query="and the sky", budget=9, rounds=rounds)
+    header, _ = service.send("answers", query="and the sky", budget=9, rounds=rounds)
     assert header["text"] == second.text
     assert header["prompt"] == chat.turns[1].prompt
 
 
-def test_a_question_that_names_nothing_is_asked(service: Any) -> None:
-    assert not service.ask(query="why?", budget=9)[0]["searched"]
-    assert service.ask(query="the bus", budget=9)[0]["searched"]
+def test_a_question_that_names_nothing_is_asked(service: Service) -> None:
+    assert not service.send("answers", query="why?", budget=9)[0]["searched"]
+    assert service.send("answers", query="the bus", budget=9)[0]["searched"]
 
 
 def test_it_can_be_stopped() -> None:
@@ -126,15 +108,15 @@ def test_it_can_be_stopped() -> None:
 
 
 def test_what_is_no_question_is_refused() -> None:
-    service = Service(late_model(talking("llava")))
+    service = Service(BUS, late_model(talking("llava")))
     for body in (
         {"budget": 0}, {"budget": -1}, {"budget": "many"}, {"budget": 2.5}, {"budget": True}, {"query": ""},
         {"query": 3}, {"query": "x" * 1001}, {"rounds": "x"}, {"rounds": [["a"]]}, {"rounds": [["a", 1]]},
         {"rounds": [["a", "b"]] * 21}, {"gaze": "x"}, {"image": "none"}, {"image": 3},
     ):  # fmt: skip
-        answer = service.post("answers", **{"query": "the bus", **body})
-        assert answer.status_code in (404, 422), body
-        assert all(answer.json()["error"][part] for part in ("received", "expected", "fix"))
+        check_refusal(
+            service.post("answers", **{"query": "the bus", **body}), 404 if body == {"image": "none"} else 422
+        )
 
 
 def test_a_model_that_is_not_there_says_why() -> None:
@@ -145,14 +127,14 @@ def test_a_model_that_is_not_there_says_why() -> None:
         (late_model(problem=secret), "failed"),
         (late_model(problem=OSError("/home/someone")), "failed"),
     ):
-        service = Service(model)
+        service = Service(BUS, model)
         about = service.client.get("/api/model")
         assert about.json()["state"] == state
         answer = service.post("answers", query="the bus", budget=9)
         assert answer.status_code == 409
         assert "someone" not in answer.text + about.text
-    assert Service(None).client.get("/api/session").json()["model"] is None
-    assert Service(late_model()).client.get("/api/session").json()["model"] == "tiny"
+    assert Service(BUS).client.get("/api/session").json()["model"] is None
+    assert Service(BUS, late_model()).client.get("/api/session").json()["model"] == "tiny"
 
 
 def test_a_folder_is_named_by_its_last_part(tmp_path: Any) -> None:

@@ -19,7 +19,6 @@ from hypothesis import HealthCheck, given, settings
 from PIL import Image
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
-from starlette.testclient import TestClient
 
 import foveate
 from foveate import view
@@ -39,6 +38,7 @@ from foveate.view.session import Target
 from foveate.view.wire import pack, unpack
 from foveate.vlm import context
 from tests.conftest import PHOTOS
+from tests.view_client import Service, check_refusal, message
 from tests.view_page import serving
 
 BUS = PHOTOS / "yellow_bus.jpg"
@@ -46,41 +46,14 @@ QUESTIONS = ["the bus", "a bus and a wheel", "a zeppelin", "a wheel but not the 
 GAZE = [[120.5, 200.25, 0.4], [300.0, 90.0, 1.5]]
 
 
-class Service:
-    """The operations over one image."""
-
-    def __init__(self) -> None:
-        self.client = TestClient(make_app(open_target(BUS)), base_url="http://127.0.0.1")
-        self.first = self.client.get("/api/session").json()["first"]
-
-    def post(self, route: str, **body: Any) -> Any:
-        return self.client.post(f"/api/{route}", json={"image": self.first, **body})
-
-    def send(self, route: str, **body: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        answer = self.post(route, **body)
-        assert answer.status_code == 200, answer.text
-        return unpack(answer.content)
-
-    def map(self, query: str, **context: Any) -> Any:
-        return self.send("score", query=query, **context)[1]["map:cells"]
-
-    def get(self, path: str) -> Any:
-        return self.client.get(f"/api/images/{self.first}/{path}")
-
-
 @pytest.fixture(scope="module")
 def service() -> Service:
-    return Service()
+    return Service(BUS)
 
 
 @pytest.fixture(scope="module")
 def texture() -> Texture:
     return foveate.encode(BUS)
-
-
-def check_refusal(answer: Any, status: int = 422) -> None:
-    assert answer.status_code == status, answer.text
-    assert all(answer.json()["error"][part] for part in ("received", "expected", "fix"))
 
 
 def on(relevance: foveate.Relevance, each: NamedGrid) -> foveate.Relevance:
@@ -109,13 +82,11 @@ def test_an_answer_is_what_score_says(service: Service, texture: Texture, questi
 
 def test_points_are_what_coverage_compares(service: Service, texture: Texture) -> None:
     for each in grids_of(texture.grid):
-        _, arrays = unpack(service.get(f"points?grid={each.name}").content)
+        _, arrays = message(service.get(f"points?grid={each.name}"))
         features = on(foveate.score(texture, "the bus"), each).features
         assert features is not None
         assert np.array_equal(arrays["points"], to_typical_distance(features.reshape(each.grid.count, -1)))
-    refused = service.get("points?grid=25x25")
-    check_refusal(refused)
-    assert "24x24" in refused.json()["error"]["expected"]
+    assert "24x24" in check_refusal(service.get("points?grid=25x25"))["expected"]
     check_refusal(service.client.get("/api/images/nothing/points"), 404)
 
 
@@ -273,9 +244,9 @@ def test_a_texture_of_a_store_whose_image_is_gone(tmp_path: Path) -> None:
 
 
 def test_channels_over_the_service(service: Service) -> None:
-    header, arrays = unpack(service.get("channels?grid=24x24").content)
+    header, arrays = message(service.get("channels?grid=24x24"))
     assert arrays["values"].shape == (len(header["channels"]), 576)
-    assert unpack(service.get("planes/saliency?level=2").content)[1]["plane"].shape == (11, 16)
+    assert message(service.get("planes/saliency?level=2"))[1]["plane"].shape == (11, 16)
     for path, received in {
         "channels?grid=7x7": "grid='7x7'",
         "planes/nothing": "no channel named 'nothing'",
@@ -284,9 +255,7 @@ def test_channels_over_the_service(service: Service) -> None:
         "planes/saliency?level=one": "level='one'",
         "planes/saliency?level=%C2%B2": "level='²'",
     }.items():
-        answer = service.get(path)
-        check_refusal(answer)
-        assert received in answer.json()["error"]["received"], path
+        assert received in check_refusal(service.get(path))["received"], path
     check_refusal(service.client.get("/api/images/000000000000000000000000/channels"), 404)
 
 
@@ -387,7 +356,7 @@ def test_no_request_breaks_it(whole: tuple[str, dict[str, Any]], mode: Generatio
 
 def attack(cases: Any, unsure: list[Any]) -> None:
     @given(case=cases)
-    @settings(max_examples=4, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=3, suppress_health_check=list(HealthCheck))
     def each(case: Any) -> None:
         case.call_and_validate(excluded_checks=unsure)
 

@@ -153,3 +153,16 @@ def late_model(vlm: VLM | None = None, problem: Exception | None = None) -> Late
     if problem is not None:
         made.set_exception(problem)
     return LateModel("tiny", made)
+
+
+def lines_of(page: Page) -> str:
+    """The lines of Python that keep the cells of a page."""
+    return page.evaluate("import('/static/record.js').then((m) => m.toPython(m.recordOf(foveate)))")
+
+
+def run_lines(lines: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What they make, run in a folder."""
+    monkeypatch.chdir(folder)
+    names: dict[str, Any] = {}
+    exec(compile(lines, "the page", "exec"), names)
+    return names
