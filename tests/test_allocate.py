@@ -49,16 +49,12 @@ def features_of(plane: np.ndarray, seed: int = 0) -> np.ndarray:
 
 
 @given(maps, st.data())
-def test_top_cells_equal_a_stable_sort(plane: np.ndarray, data: st.DataObject) -> None:
+def test_top_cells_equal_a_stable_sort_and_a_larger_budget_keeps_them(plane: np.ndarray, data: st.DataObject) -> None:
     scores = plane.ravel().copy()
     budget = data.draw(st.integers(1, len(scores)))
     scores[data.draw(st.integers(0, len(scores) - 1))] = data.draw(st.sampled_from([np.inf, 1, -np.inf]))
     by_score_then_index = sorted(range(len(scores)), key=lambda i: (-scores[i], i))
     assert top_cells(scores, budget).tolist() == sorted(by_score_then_index[:budget])
-
-
-@given(maps, st.data())
-def test_a_larger_budget_keeps_all_that_a_smaller_one_kept(plane: np.ndarray, data: st.DataObject) -> None:
     small = data.draw(st.integers(1, plane.size))
     large = data.draw(st.integers(small, plane.size))
     grid = grid_of(plane)
@@ -322,16 +318,13 @@ def test_a_map_that_is_nowhere_lower_gets_no_smaller_budget(a: np.ndarray, b: np
     assert lower <= small <= large <= upper
 
 
-def test_auto_keeps_more_of_what_fills_the_image(texture: Texture) -> None:
+def test_auto_keeps_more_of_what_fills_the_image_or_is_not_found(texture: Texture) -> None:
     small, large = (foveate.score(texture, text) for text in ("broccoli", "a child"))
     cells = texture.grid.count
     assert small.detected
     assert large.detected
     assert cells / 64 <= len(foveate.allocate(small, "auto")) < len(foveate.allocate(large, "auto")) <= cells / 4
     assert len(foveate.allocate(large, "auto", window=(2, 2))) % 4 == 0
-
-
-def test_auto_does_not_starve_a_question_whose_thing_is_not_found(texture: Texture) -> None:
     sky = foveate.score(texture, "what colour is the sky?")
     assert not sky.detected
     assert len(foveate.allocate(sky, "auto")) > 273

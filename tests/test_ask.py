@@ -149,18 +149,15 @@ def test_missing_weights_are_not_made_up(tmp_path: Path) -> None:
         load(str(folder))
 
 
-@pytest.mark.parametrize("module", ["transformers", "torch", "jinja2"])
-def test_a_missing_extra_is_named(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingExtraError, match=f"needs {module}") as caught:
-        asked(CAKE, "a dog", "--model", "x/y")
-    assert "pip install 'foveate[vlm]'" in caught.value.fix
-
-
-def test_a_processor_that_needs_more_names_it(model_folder: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named(model_folder: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", None)
     with pytest.raises(MissingExtraError, match="num2words"):
         load(str(model_folder("smolvlm")))
+    for module in ["transformers", "torch", "jinja2"]:
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(MissingExtraError, match=f"needs {module}") as caught:
+            asked(CAKE, "a dog", "--model", "x/y")
+        assert "pip install 'foveate[vlm]'" in caught.value.fix
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from foveate.channels.segments import KMeans, segment_image
 from foveate.channels.visual import compute_saliency, compute_visual_planes
 from foveate.core.errors import ImageArrayError, OptionError
 from foveate.core.grid import reduce_plane
-from foveate.core.image import is_one_colour, load_image
+from foveate.core.image import load_image
 from foveate.texture.sampling import luma
 from tests.conftest import PHOTOS
 
@@ -87,15 +87,6 @@ def test_planes_of_a_large_image_are_those_of_the_functions_by_themselves() -> N
     assert np.array_equal(planes["saliency"], compute_saliency(rgb, (47, 64)))
     assert np.array_equal(planes["cluster_id"], parts.planes["cluster_id"])
     assert np.array_equal(planes["object_id"], find_objects(rgb, z, parts.ids))
-
-
-def test_one_colour_is_one_colour_in_every_pixel() -> None:
-    rgb = np.full((5, 7, 3), (1, 2, 3), np.uint8)
-    assert is_one_colour(rgb)
-    for pixel in ((0, 0), (0, 6), (4, 6), (2, 3)):
-        other = rgb.copy()
-        other[pixel] = (1, 2, 4)
-        assert not is_one_colour(other)
 
 
 def test_edge_distance_grows_away_from_the_edge() -> None:
@@ -173,15 +164,6 @@ def test_normals_are_the_cross_product_of_the_tangents(depth: np.ndarray) -> Non
         along_y = [0, (down - up) * step or 1, float(depth[down, x]) - float(depth[up, x])]
         n = np.cross(along_x, along_y)
         assert np.allclose(out[y, x], (n / np.linalg.norm(n))[[1, 0, 2]], atol=1e-5)
-
-
-def test_convention_which_way_normals_point() -> None:
-    y, x = np.mgrid[:20, :30] / 30
-    facing, right, floor = compute_normals(np.full((20, 30), 0.3)), compute_normals(x), compute_normals(y)
-    assert np.allclose(facing, (0.5, 0.5, 1))
-    lean = (1 - np.sqrt(0.5)) / 2  # rising to 1 along the long side: 45 degrees
-    assert np.allclose(right, (0.5, lean, 1 - lean))
-    assert np.allclose(floor, (lean, 0.5, 1 - lean))
 
 
 # --- occlusion --------------------------------------------------------------------------------------------------------

@@ -130,16 +130,13 @@ def test_every_file_is_in_the_revision_and_pixels_are_normalised_as_the_checkpoi
     assert after.revision != before.revision
 
 
-def test_a_metric_depth_model_is_refused(tmp_path: Path) -> None:
-    DepthAnythingConfig(depth_estimation_type="metric").save_pretrained(tmp_path)
-    with pytest.raises(ModelFilesError, match="is a metric depth_anything model"):
-        DepthModel.from_pretrained(str(tmp_path))
-
-
-def test_loading_is_quiet_and_leaves_the_switch_alone(
-    checkpoints: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
+def test_loading_is_quiet_and_a_metric_depth_model_is_refused(
+    checkpoints: Callable[[str], Path], capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert logging.is_progress_bar_enabled()
     DepthModel.from_pretrained(str(checkpoints("depth")))
     assert logging.is_progress_bar_enabled()
     assert capfd.readouterr() == ("", "")
+    DepthAnythingConfig(depth_estimation_type="metric").save_pretrained(tmp_path)
+    with pytest.raises(ModelFilesError, match="is a metric depth_anything model"):
+        DepthModel.from_pretrained(str(tmp_path))

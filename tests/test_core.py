@@ -46,25 +46,21 @@ def test_a_cells_centre_lies_in_that_cell(h: int, w: int, height: int, width: in
 
 
 @given(planes, sizes, sizes)
-def test_resize_keeps_a_constant_and_stays_in_range(plane: np.ndarray, h: int, w: int) -> None:
+def test_resize_is_linear_stays_in_range_and_keeps_a_constant(plane: np.ndarray, h: int, w: int) -> None:
     assert np.allclose(resize_map(np.full_like(plane, 3), (h, w)), 3, atol=1e-5)
     out = resize_map(plane, (h, w))
     assert out.shape == (h, w)
     assert out.min() >= plane.min() - 1e-4
     assert out.max() <= plane.max() + 1e-4
+    other = np.roll(plane, 1, 0)[::-1]
+    whole = resize_map(2 * plane - other, (h, w))
+    assert np.allclose(whole, 2 * resize_map(plane, (h, w)) - resize_map(other, (h, w)), atol=1e-4)
 
 
 @given(planes, st.integers(1, 4), st.integers(1, 4))
 def test_resize_to_coarser_keeps_the_mean(plane: np.ndarray, fh: int, fw: int) -> None:
     shape = (max(1, plane.shape[0] // fh), max(1, plane.shape[1] // fw))
     assert resize_map(plane, shape).mean() == pytest.approx(plane.mean(), abs=1e-4)
-
-
-@given(planes, sizes, sizes)
-def test_resize_is_linear(plane: np.ndarray, h: int, w: int) -> None:
-    other = np.roll(plane, 1, 0)[::-1]
-    whole = resize_map(2 * plane - other, (h, w))
-    assert np.allclose(whole, 2 * resize_map(plane, (h, w)) - resize_map(other, (h, w)), atol=1e-4)
 
 
 def test_resize_to_finer_reads_at_the_new_centres_and_takes_channels_along() -> None:
@@ -235,9 +231,15 @@ def test_a_name_that_went_says_where_it_is_now(name: str) -> None:
         assert hasattr(importlib.import_module(room), last)
 
 
-def test_other_names_are_errors_as_ever() -> None:
+def test_what_did_not_go_is_an_error_as_ever(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(AttributeError, match=r"module 'foveate\.relevance' has no attribute 'nothing'$"):
         importlib.import_module("foveate.relevance").nothing  # noqa: B018
+    monkeypatch.setattr("sys.argv", ["foveate", "basis", "melt"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "went" not in capsys.readouterr().err
 
 
 def test_a_keyword_that_went_says_what_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,12 +263,3 @@ def test_a_command_that_went_says_what_to_write(
         main()
     assert end.value.code == 2
     assert f"This went; write {gone.COMMANDS[line]}" in capsys.readouterr().err
-
-
-def test_other_command_lines_are_errors_as_ever(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["foveate", "basis", "melt"])
-    with pytest.raises(SystemExit):
-        main()
-    assert "went" not in capsys.readouterr().err

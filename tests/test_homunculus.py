@@ -56,7 +56,7 @@ def test_nothing_is_folded_and_the_borders_stay(name: str, rest: float) -> None:
     assert redrawn.wanted.sum() == pytest.approx(1, abs=1e-5)
 
 
-def test_area_is_in_proportion_to_tokens() -> None:
+def test_area_is_in_proportion_to_tokens_and_a_single_cell_gets_less() -> None:
     for mask, most in ((block(8, 10, 6, 8), 0.06), (block(0, 0, 8, 8), 0.05), (block(0, 0, 24, 16), 0.02)):
         redrawn = redraw(keep(mask))
         assert redrawn.error < most
@@ -68,9 +68,6 @@ def test_area_is_in_proportion_to_tokens() -> None:
     assert count_tokens(found).sum() == pytest.approx(496)
     assert first == pytest.approx(0.7 * 400 / 496 + 0.3 * 8 * 8 / 768, rel=0.06)
     assert second == pytest.approx(0.7 * 96 / 496 + 0.3 * 8 * 12 / 768, rel=0.06)
-
-
-def test_a_single_cell_gets_less_than_it_should_and_that_is_said() -> None:
     mask = block(4, 4, 1, 1) | block(18, 25, 1, 1)
     redrawn = redraw(keep(mask))
     assert redrawn.kept_area > 20 * mask.mean()

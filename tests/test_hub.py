@@ -157,16 +157,6 @@ def test_the_whole_path_by_name(folders: dict[str, Path], kind: str, broccoli: P
     assert load_encoder(f"{name}#raw").name.endswith("#raw")
 
 
-def test_a_checkpoint_of_another_family_says_which_it_is(folders: dict[str, Path]) -> None:
-    with pytest.raises(EncoderNameError, match="tipsv2 model") as caught:
-        load_encoder(f"siglip:{folders['tipsv2']}")
-    assert "siglip" in str(caught.value)
-    with pytest.raises(EncoderNameError, match="siglip model"):
-        load_encoder(f"clip:{folders['siglip']}")
-    with pytest.raises(EncoderNameError, match="naclip"):
-        load_encoder(f"tips:{folders['tipsv2']}#naclip")
-
-
 # --- tokens that are not what is at their place -----------------------------------------------------------------------
 
 
@@ -228,13 +218,10 @@ def naclip_by_hand(clip: ClipEncoder, x: torch.Tensor, shape: tuple[int, int]) -
     return a.out_proj(torch.from_numpy(out.reshape(len(at), 48))).numpy()
 
 
-def test_naclip_equals_its_twin_on_a_grid_that_is_not_square(clip: ClipEncoder) -> None:
+def test_naclip_and_maskclip_equal_their_twins(clip: ClipEncoder, folder: Path) -> None:
     with torch.no_grad():
         x = clip.before_last_block(pixels(1, 3, 5))
         assert np.allclose(clip.last_block(x, (3, 5))[0].numpy(), naclip_by_hand(clip, x, (3, 5)), atol=1e-5)
-
-
-def test_maskclip_is_each_patchs_own_value(folder: Path) -> None:
     mask = ClipEncoder.from_pretrained(str(folder), dense="maskclip")
     with torch.no_grad():
         x = mask.before_last_block(pixels(1, 3, 5))
@@ -267,7 +254,9 @@ def test_the_normalisation_of_the_checkpoint_is_used(clip: ClipEncoder) -> None:
     assert np.allclose(x[0, 0], [(1 - 0.5) / 0.2, (1 - 0.4) / 0.3, (1 - 0.3) / 0.4], atol=1e-5)
 
 
-def test_a_file_does_not_load_the_folder_that_made_it(folder: Path, broccoli: Path, tmp_path: Path) -> None:
+def test_a_file_loads_no_folder_and_other_weights_are_another_revision(
+    folder: Path, broccoli: Path, tmp_path: Path, noise: np.ndarray
+) -> None:
     texture = foveate.encode(broccoli, encoder=f"clip:{folder}", long_side=80)
     texture.save(tmp_path / "t.safetensors")
     loaded = Texture.load(tmp_path / "t.safetensors")
@@ -275,19 +264,6 @@ def test_a_file_does_not_load_the_folder_that_made_it(folder: Path, broccoli: Pa
     with pytest.raises(TextureEncoderError, match="does not load"):
         foveate.score(loaded, "where is the dog?")
     assert foveate.score(loaded, "where is the dog?", encoder=f"clip:{folder}").map.shape == (10, 8)
-
-
-def test_heads_by_name(folder: Path) -> None:
-    one = load_encoder(f"clip:{folder}#maskclip")
-    assert isinstance(one, ClipEncoder)
-    assert one.dense == "maskclip"
-    assert one.name.endswith("#maskclip")
-    assert load_encoder(f"clip:{folder}#maskclip") is one
-    with pytest.raises(EncoderNameError, match="sclip"):
-        load_encoder(f"clip:{folder}#sclip")
-
-
-def test_other_weights_are_another_revision(folder: Path, tmp_path: Path, noise: np.ndarray) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
     texture = foveate.encode(noise, encoder=f"clip:{copy}", long_side=64, channels="fast")
@@ -297,6 +273,23 @@ def test_other_weights_are_another_revision(folder: Path, tmp_path: Path, noise:
     model.save_pretrained(copy)
     with pytest.raises(TextureEncoderError, match="revision"):
         foveate.score(texture, "dog", encoder=ClipEncoder.from_pretrained(str(copy)))
+
+
+def test_heads_by_name_and_checkpoints_of_another_family(folder: Path, folders: dict[str, Path]) -> None:
+    one = load_encoder(f"clip:{folder}#maskclip")
+    assert isinstance(one, ClipEncoder)
+    assert one.dense == "maskclip"
+    assert one.name.endswith("#maskclip")
+    assert load_encoder(f"clip:{folder}#maskclip") is one
+    with pytest.raises(EncoderNameError, match="sclip"):
+        load_encoder(f"clip:{folder}#sclip")
+    with pytest.raises(EncoderNameError, match="tipsv2 model") as caught:
+        load_encoder(f"siglip:{folders['tipsv2']}")
+    assert "siglip" in str(caught.value)
+    with pytest.raises(EncoderNameError, match="siglip model"):
+        load_encoder(f"clip:{folders['siglip']}")
+    with pytest.raises(EncoderNameError, match="naclip"):
+        load_encoder(f"tips:{folders['tipsv2']}#naclip")
 
 
 def test_folders_with_odd_names_and_options_out_of_range(

@@ -225,7 +225,7 @@ def halves() -> np.ndarray:
     return rgb
 
 
-def test_an_encoder_of_ones_own() -> None:
+def test_an_encoder_of_ones_own_is_wanted_back() -> None:
     own = Colours()
     assert isinstance(own, Encoder)
     texture = foveate.encode(halves(), encoder=own)  # three dimensions: all are kept
@@ -234,9 +234,6 @@ def test_an_encoder_of_ones_own() -> None:
     assert blue.map[:, 6:].min() > blue.map[:, :6].max()
     assert red.detected
     assert foveate.allocate(red, 48).mask[:, :6].all()
-
-
-def test_a_texture_of_ones_own_encoder_wants_it_back() -> None:
     texture = foveate.encode(halves(), encoder=Colours())
     with pytest.raises(TextureEncoderError, match="colours") as caught:
         foveate.score(texture, "red")

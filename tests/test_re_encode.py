@@ -97,14 +97,13 @@ def test_a_second_pass_reads_the_first_also_from_a_file(texture: Texture, closer
     assert second.made_by["embedding"].count("again") == 2
 
 
-def test_nothing_to_look_for_is_the_whole_image(small: Texture) -> None:
+def test_a_relevance_serves_as_well_as_its_question_and_none_is_the_whole_image(
+    small: Texture, texture: Texture, closer: Texture
+) -> None:
     again = refine(small)
     assert np.array_equal(again.embedding, refine(small, "a cake", share=1).embedding)
     assert not again.has("pass_1")  # there was no map
     assert "again at 1.5" in again.made_by["embedding"]
-
-
-def test_a_relevance_serves_as_well_as_its_question(texture: Texture, closer: Texture) -> None:
     relevance = foveate.score(texture, "broccoli")
     assert np.array_equal(refine(texture, relevance, scale=2).embedding, closer.embedding)
     coarse = relevance.on(Grid(16, 12, texture.grid.height, texture.grid.width))
@@ -216,7 +215,7 @@ def test_bad_arguments(wrong: dict[str, Any], error: type[Exception], texture: T
         refine(texture, arguments.pop("looking_for"), **arguments)
 
 
-def test_textures_and_relevances_that_do_not_belong(texture: Texture, wide: Texture) -> None:
+def test_what_does_not_belong_together_is_refused(texture: Texture, wide: Texture, small: Texture) -> None:
     with pytest.raises(OptionError, match="Texture"):
         refine("photo.jpg", "a dog")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="over the same image"):
@@ -224,9 +223,6 @@ def test_textures_and_relevances_that_do_not_belong(texture: Texture, wide: Text
     for stamp in (EncoderStamp("nano", "old", 256), EncoderStamp("mine", "1", 256)):
         with pytest.raises(TextureEncoderError):
             refine(replace(texture, encoder=stamp), "a dog")
-
-
-def test_a_scale_that_the_encoder_refuses(small: Texture) -> None:
     texture = replace(small, preprocessing={**small.preprocessing, "long_side": 1024})
     with pytest.raises(OptionError, match="scale=4") as caught:
         refine(texture, "a cake", scale=4, share=1)

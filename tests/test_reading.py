@@ -59,9 +59,6 @@ def test_words_are_a_sequence_in_lines() -> None:
     assert repr(Words.of(TOTAL, "mine", turned=90)) == "Words(2 in 1 lines, mine, turned by 90 degrees)"
     with pytest.raises(ValueError, match="read-only"):
         words.boxes[0] = 1
-
-
-def test_words_of_a_line_come_together_and_none_are_words() -> None:
     words = Words.of([Word(text, (0, 0, 1, 1), 1, line) for text, line in (("a", 5), ("b", 2), ("c", 5))], "mine")
     assert (words.texts, words.line_numbers.tolist()) == (("a", "c", "b"), [0, 0, 1])
     words = Words.of([Word("\x1b\x07", (0, 0, 1, 1)), Word("", (0, 0, 1, 1)), Word(" ", (0, 0, 1, 1))], "mine")
@@ -292,13 +289,15 @@ def test_boxes_are_cut_at_the_borders_and_those_outside_left_out() -> None:
     assert words.confidences.tolist() == [1, 0, 0]
 
 
-def test_a_reader_that_never_ends_is_stopped() -> None:
+def test_a_reader_that_never_ends_is_stopped_and_an_image_that_is_none_not_read() -> None:
     def endless(rgb: np.ndarray) -> Any:
         while True:
             yield TOTAL[0]
 
     with pytest.raises(OptionError, match="more than 100,000 words"):
         read_words(SHEET, endless)
+    with pytest.raises(ImageArrayError):
+        read_words(SHEET[0], reads())
 
 
 @pytest.mark.parametrize(
@@ -316,11 +315,6 @@ def test_what_a_reader_raises_is_said(raised: BaseException, error: type[BaseExc
 
     with pytest.raises(error, match=words):
         read_words(SHEET, broken)
-
-
-def test_an_image_that_is_none_is_not_read() -> None:
-    with pytest.raises(ImageArrayError):
-        read_words(SHEET[0], reads())
 
 
 def test_named_readers_read_an_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,7 +339,7 @@ def test_named_readers_read_an_image_once(monkeypatch: pytest.MonkeyPatch) -> No
 # --- in a texture -----------------------------------------------------------------------------------------------------
 
 
-def test_a_texture_is_read_once(texture: Texture) -> None:
+def test_a_texture_is_read_once_and_takes_no_words_of_another_image(texture: Texture) -> None:
     read = texture.read(reads(*TOTAL))
     assert texture.words is None
     assert read.words is not None
@@ -355,6 +349,11 @@ def test_a_texture_is_read_once(texture: Texture) -> None:
     plane = read.channel("text")
     assert plane[3, 3] == 1
     assert plane[40:].max() == 0
+    for box in ((0, 0, 10, 1e6), (-5, 0, 10, 10)):
+        with pytest.raises(OptionError, match="outside"):
+            texture.with_words(Words.of([Word("a", box)], "mine"))
+    with pytest.raises(OptionError, match="words"):
+        texture.with_words([TOTAL])  # type: ignore[arg-type]
 
 
 def test_words_that_come_again_leave_what_a_finder_found(texture: Texture) -> None:
@@ -371,14 +370,6 @@ def test_words_that_come_again_leave_what_a_finder_found(texture: Texture) -> No
     assert again.channel("text")[0, 11] == 1
     given = texture.with_channel("text", found).with_words(first).with_words(second)
     assert given.channel("text")[6, 6] == 1
-
-
-def test_words_of_another_image_are_refused(texture: Texture) -> None:
-    for box in ((0, 0, 10, 1e6), (-5, 0, 10, 10)):
-        with pytest.raises(OptionError, match="outside"):
-            texture.with_words(Words.of([Word("a", box)], "mine"))
-    with pytest.raises(OptionError, match="words"):
-        texture.with_words([TOTAL])  # type: ignore[arg-type]
 
 
 def test_encode_reads_when_asked() -> None:

@@ -166,11 +166,18 @@ def test_pages_of_any_size(media: Sequence[float]) -> None:
 ENCRYPTED = b"<< /Filter /Standard /V 1 /R 2 /O <%s> /U <%s> /P -44 >>" % (b"5a" * 32, b"a5" * 32)
 
 
-def test_an_encrypted_pdf_says_so() -> None:
+def test_a_pdf_that_is_encrypted_or_has_too_many_letters_and_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     locked = make_pdf(LETTER, more=[ENCRYPTED]).replace(b"/Root 1 0 R", b"/Root 1 0 R /Encrypt 4 0 R /ID [<00> <00>]")
     with pytest.raises(ImageDecodeError, match="encrypted") as caught:
         foveate.encode(locked)
     assert "qpdf" in caught.value.fix
+    monkeypatch.setattr("foveate.reading.pdf.MOST_LETTERS", 10)
+    with pytest.raises(ImageTooLargeError, match="letters"):
+        load_page(make_pdf(LETTER))
+    monkeypatch.setitem(__import__("sys").modules, "pypdfium2", None)
+    with pytest.raises(MissingExtraError, match="pypdfium2") as missing:
+        foveate.encode(make_pdf(LETTER))
+    assert "foveate[text]" in missing.value.fix
 
 
 @pytest.mark.parametrize(
@@ -196,16 +203,6 @@ def test_other_places_and_sources(tmp_path: Path) -> None:
     with pytest.raises(ImageFormatError) as caught:
         foveate.load_image(make_pdf(LETTER))
     assert "PDF" in caught.value.fix
-
-
-def test_too_many_letters_and_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foveate.reading.pdf.MOST_LETTERS", 10)
-    with pytest.raises(ImageTooLargeError, match="letters"):
-        load_page(make_pdf(LETTER))
-    monkeypatch.setitem(__import__("sys").modules, "pypdfium2", None)
-    with pytest.raises(MissingExtraError, match="pypdfium2") as caught:
-        foveate.encode(make_pdf(LETTER))
-    assert "foveate[text]" in caught.value.fix
 
 
 @settings(max_examples=60)

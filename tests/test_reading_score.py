@@ -144,21 +144,19 @@ def test_a_word_on_a_sign_is_weak_for_a_plain_noun_and_other_scripts_are_equal_o
     assert best(table, "what is the stock of cocoa?") == "5"
 
 
-def test_hardly_read_words_count_less() -> None:
-    def page(confidence: float) -> float:
-        words = [Word("Total", (0, 0, 10, 40), 0.99, 0), Word("34.50", (0, 80, 10, 120), confidence, 1)]
-        return float(score_words(prepare_words(Words.of(words, "x")), read_question("what is the total?")).scores[1])
-
-    assert page(0.2) < 0.7 * page(0.99)
-
-
-def test_nothing_read_and_one_word() -> None:
+def test_nothing_read_one_word_and_words_hardly_read() -> None:
     empty = Words.of([], "x")
     found = score_words(prepare_words(empty), read_question("what is the total?"))
     assert found.scores.shape == (0,)
     assert found.confidence == 0.0
     assert not paint_words(empty, found.scores, Grid(4, 4, 64, 64)).any()
     assert best("STOP", "the word stop") == "STOP"
+
+    def page(confidence: float) -> float:
+        words = [Word("Total", (0, 0, 10, 40), 0.99, 0), Word("34.50", (0, 80, 10, 120), confidence, 1)]
+        return float(score_words(prepare_words(Words.of(words, "x")), read_question("what is the total?")).scores[1])
+
+    assert page(0.2) < 0.7 * page(0.99)
 
 
 def test_prepared_words_are_immutable_and_pickle() -> None:

@@ -189,7 +189,7 @@ MAPS = st.tuples(st.integers(1, 9), st.integers(1, 9)).flatmap(
 )
 
 
-def test_two_things() -> None:
+def test_two_things_and_their_borders_between_cells() -> None:
     plane = np.zeros((8, 12), np.float32)
     plane[1:3, 2:5] = 0.8
     plane[5:7, 8:11] = 0.9
@@ -198,10 +198,6 @@ def test_two_things() -> None:
     assert boxes.shape == (2, 4)
     assert np.abs(boxes - [[50, 160, 70, 220], [10, 40, 30, 100]]).max() < 10  # the better first; cells of 10 x 20
     assert np.allclose(score_boxes(plane, Grid(8, 12, 80, 240), boxes), [0.9, 0.8])
-
-
-def test_borders_lie_between_cells() -> None:
-    """The height of a map that falls off evenly is met where it is, to a third of a cell."""
     y, x = np.mgrid[:32, :32]
     plane = np.clip(1 - np.hypot(y - 15.5, x - 15.5) / 16, 0, 1).astype(np.float32)  # 0.5 at 8 cells from the middle
     (box,) = find_boxes(plane, Grid(32, 32, 320, 320), 0.5)
@@ -250,7 +246,7 @@ def _areas(plane: np.ndarray, threshold: float) -> np.ndarray:
     return np.asarray(cv2.connectedComponentsWithStats(fine.astype(np.uint8), connectivity=8)[2][1:, 4])
 
 
-def test_a_relevance_has_boxes(texture: Texture) -> None:
+def test_a_relevance_has_boxes_where_it_is_detected(texture: Texture) -> None:
     relevance = foveate.score(texture, "broccoli")
     boxes = relevance.boxes()
     assert len(boxes) >= 1
@@ -267,9 +263,6 @@ def test_a_relevance_has_boxes(texture: Texture) -> None:
     assert nothing.score_boxes(nothing.boxes()).shape == (0,)
     coarse = relevance.on(Grid(12, 9, texture.grid.height, texture.grid.width))
     assert coarse.boxes(0.1)[:, 2:].max() <= max(texture.grid.height, texture.grid.width)
-
-
-def test_what_is_detected_has_a_box(texture: Texture) -> None:
     relevance = foveate.score(texture, "broccoli")
     low = replace(relevance, map=relevance.map * np.float32(0.498 / relevance.map.max()))
     (box,) = low.boxes()
@@ -282,7 +275,7 @@ def test_what_is_detected_has_a_box(texture: Texture) -> None:
     assert len(low.boxes(0.3)) == len(replace(low, confidence=0.4).boxes(0.3))
 
 
-def test_how_boxes_are_measured() -> None:
+def test_how_boxes_are_measured_and_overlap_is_counted() -> None:
     true = np.array([[0, 0, 10, 10], [20, 20, 30, 40]], float)
     assert np.allclose(box_iou(true, true), np.eye(2))
     assert np.allclose(box_iou(np.array([[0, 0, 10, 20]]), true), [[0.5, 0]])
@@ -290,6 +283,12 @@ def test_how_boxes_are_measured() -> None:
     assert (found.first, found.found, found.true, found.right) == (1, 3, 2, 1)  # the same thing counts once
     assert np.isclose(found.together, (100 + 90) / (110 + 200))
     assert compare(np.zeros((0, 4)), true, (50, 50)) == (0, 0, 0, 2, 0)
+    kept, cells = np.zeros((2, 4, 6), bool)
+    kept[0, :3] = True
+    cells[0, 1:6] = True
+    assert overlap(kept, cells) == (2 / 6, 2 / 5, 2 / 3)
+    assert overlap(cells, cells) == (1, 1, 1)
+    assert overlap(kept, ~(kept | cells)) == (0, 0, 0)
 
 
 # --- cells and boxes --------------------------------------------------------------------------------
@@ -319,15 +318,6 @@ def test_coverage_is_the_area_in_each_cell(corners: tuple[float, ...], h: int, w
     for cell, share in zip(grid.boxes().astype(float), covered.ravel(), strict=True):
         high, low = np.minimum(cell[2:], (y1, x1)), np.maximum(cell[:2], (y0, x0))
         assert share * np.prod(grid.cell) == pytest.approx(np.maximum(high - low, 0).prod(), abs=1e-2)
-
-
-def test_overlap_is_counted() -> None:
-    kept, cells = np.zeros((2, 4, 6), bool)
-    kept[0, :3] = True
-    cells[0, 1:6] = True
-    assert overlap(kept, cells) == (2 / 6, 2 / 5, 2 / 3)
-    assert overlap(cells, cells) == (1, 1, 1)
-    assert overlap(kept, ~(kept | cells)) == (0, 0, 0)
 
 
 # --- wrong input ------------------------------------------------------------------------------------------------------

@@ -120,10 +120,16 @@ def test_what_enters_beside_a_plain_question_takes_the_long_way(texture: Texture
 # --- planes that words ask for ----------------------------------------------------------------------------------------
 
 
-def test_words_that_did_not_help_use_no_channel(texture: Texture) -> None:
+def test_words_that_did_not_help_use_no_channel_and_cues_need_no_name(texture: Texture) -> None:
     for asked in ("what colour is the broccoli?", "how far is the broccoli?"):
         assert np.array_equal(foveate.score(texture, asked).map, foveate.score(texture, "broccoli").map)
         assert dict(channel_weights(asked)) == {}
+    mask = np.zeros((160, 120))
+    mask[10:20, 50:75] = 1
+    found = score_nothing(texture.with_channel("text", mask), "what does it say?")
+    assert dict(found.weights) == {"text": RAISE}
+    assert found.map[4:8, 20:30].min() == RAISE
+    assert score_nothing(texture, "why?").map.max() == 0
 
 
 def test_motion_of_its_own_is_against_the_cameras(texture: Texture) -> None:
@@ -142,15 +148,6 @@ def test_motion_of_its_own_is_against_the_cameras(texture: Texture) -> None:
     assert dict(found.weights) == {"own_motion": MOVES}
     assert np.array_equal(found.reasons["own_motion"], plane)
     assert dict(foveate.score(frame, "broccoli", channel_weights={"own_motion": 0.5}).weights) == {"own_motion": 0.5}
-
-
-def test_a_question_that_names_nothing_keeps_its_cues(texture: Texture) -> None:
-    mask = np.zeros((160, 120))
-    mask[10:20, 50:75] = 1
-    found = score_nothing(texture.with_channel("text", mask), "what does it say?")
-    assert dict(found.weights) == {"text": RAISE}
-    assert found.map[4:8, 20:30].min() == RAISE
-    assert score_nothing(texture, "why?").map.max() == 0
 
 
 PAINT = {
@@ -261,25 +258,19 @@ def one(text: str) -> Phrase:
     return parse(text).structure[0]
 
 
-def test_a_part_counts_on_its_whole_only() -> None:
+def test_a_part_counts_on_its_whole_only_or_where_it_usually_is() -> None:
     maps = {"face": np.maximum(blob(10, 12, 3, 0.8), blob(10, 50, 3)), "dog": blob(16, 12, 10)}
     made = compose(one("the dog's face"), maps, colour)
     assert abs(peak_at(made.map)[1] - 12) <= 3  # the brighter face beside the dog is a person's
     assert made.map[10, 50] < 0.3
     assert made.confidence > DETECTED
     assert made.confidences["dog"] > 0.9
-
-
-def test_a_part_is_not_there_if_it_is_not_found_or_its_whole_is_not() -> None:
     nothing, dog = np.full(SHAPE, 0.03, np.float32), blob(20, 20, 10)
     bare = compose(one("the dog's collar"), {"collar": nothing, "dog": dog}, colour)
     assert bare.confidence < 0.1
     assert bare.map.max() <= GUESS + 1e-6  # guessed, so it never counts as found
     without = compose(one("the dog's collar"), {"collar": blob(20, 20, 2), "dog": nothing}, colour)
     assert without.confidence < 0.1
-
-
-def test_parts_that_nobody_found_are_looked_for_where_they_usually_are() -> None:
     nothing, horse = np.full(SHAPE, 0.03, np.float32), blob(24, 30, 12)
     hooves = compose(one("the horse's hooves"), {"hooves": nothing, "horse": horse}, colour).map
     ears = compose(one("the horse's ears"), {"ears": nothing, "horse": horse}, colour).map
@@ -321,7 +312,7 @@ def test_the_only_thing_of_its_kind_is_the_one() -> None:
     assert missing.confidence < 0.1  # both are asked for
 
 
-def test_what_is_held_is_at_the_hands() -> None:
+def test_what_is_held_is_at_the_hands_and_every_frame_finds_its_words() -> None:
     words = words_of(one("what is the man holding?"))
     assert len(words) == len(set(words))
     assert {*FRAMES["held"], "hand", "man"} <= set(words)
@@ -330,9 +321,6 @@ def test_what_is_held_is_at_the_hands() -> None:
     made = compose(one("what is the man holding?"), maps, colour)
     assert np.hypot(*(np.array(peak_at(made.map)) - (27, 36))) < 5
     assert made.map[10, 60] < 0.3  # an umbrella that nobody holds
-
-
-def test_every_frame_finds_its_words() -> None:
     for text in ("what is the man holding?", "what is the man wearing on his head?", "what is the cat sitting on?",
                  "what is the girl eating?", "what is the boy riding?", "what is on the table?"):  # fmt: skip
         phrase = one(text)

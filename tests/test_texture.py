@@ -20,17 +20,6 @@ from foveate.core.grid import resize_map, sample_linear, sample_nearest
 from foveate.core.layout import CHANNELS, FULL40, GRID13, LAYOUTS, MVP13, Layout
 
 
-def test_channels_have_their_native_sizes_and_ranges(texture: Texture) -> None:
-    sizes = {"pixel": (640, 480), "quarter": (160, 120), "cell": (64, 48), "position": (64, 48)}
-    for channel in CHANNELS:
-        plane = texture.channel(channel.name, warn=False)
-        assert plane.shape == sizes[channel.native], channel.name
-        assert plane.dtype == np.float32
-        assert np.isfinite(plane).all()
-        assert plane.min() >= channel.low
-        assert plane.max() <= channel.high
-
-
 def test_unbuilt_channels_are_neutral_and_warn_where_they_are_named(texture: Texture) -> None:
     unbuilt = [channel for channel in CHANNELS if not texture.has(channel.name)]
     for channel in unbuilt:
@@ -54,11 +43,19 @@ def test_unbuilt_channels_are_neutral_and_warn_where_they_are_named(texture: Tex
         texture.with_channel("text", np.ones((160, 120))).channel("text")
 
 
-def test_which_channels_a_default_texture_has(texture: Texture) -> None:
+def test_which_channels_a_texture_has_and_their_sizes_and_ranges(texture: Texture) -> None:
     assert {"red", "edge_on", "saliency", "x", "embedding_0", "embedding_15", "edge_distance"} <= set(texture.built)
     assert {"cluster_id", "boundary"} <= set(texture.built)
     assert {"motion", "text", "gaze"}.isdisjoint(texture.built)
     assert texture.made_by["cluster_id"].startswith("kmeans")
+    sizes = {"pixel": (640, 480), "quarter": (160, 120), "cell": (64, 48), "position": (64, 48)}
+    for channel in CHANNELS:
+        plane = texture.channel(channel.name, warn=False)
+        assert plane.shape == sizes[channel.native], channel.name
+        assert plane.dtype == np.float32
+        assert np.isfinite(plane).all()
+        assert plane.min() >= channel.low
+        assert plane.max() <= channel.high
 
 
 def test_convention_y_before_x(texture: Texture) -> None:
@@ -142,13 +139,6 @@ def test_scores_of_compressed_cells_are_within_their_bound(texture: Texture, bro
     assert (np.abs(small.scores(q) - full.scores(q)) <= small.error_bound(q) + full.error_bound(q) + 1e-4).all()
 
 
-def test_the_footprint_is_the_longer_side_of_a_sample() -> None:
-    noise = np.random.default_rng(0).integers(0, 256, (1, 4000, 3), np.uint8)
-    strip = foveate.encode(noise, long_side=512)  # cells of 1 x 62 pixels
-    at = [[0.5, 1000.0]]
-    assert strip.sample(at, ["embedding_0"], level=6) == strip.sample(at, ["embedding_0"], level=0)
-
-
 WRONG: list[tuple[type[Exception], str, Callable[[Texture], Any]]] = [
     (OptionError, "positions", lambda t: t.sample([[1.0, 2.0, 3.0]])),
     (OptionError, "positions", lambda t: t.sample([1.0, 2.0])),
@@ -221,7 +211,7 @@ def test_boundaries_against_one_reading_at_a_time(h: int, w: int, y: float, x: f
     assert sample_nearest(plane, *at, boundary)[0] == expected  # type: ignore[arg-type]
 
 
-def test_between_two_levels_lies_their_mix(texture: Texture) -> None:
+def test_between_two_levels_lies_their_mix_and_each_position_may_have_its_own(texture: Texture) -> None:
     at = np.random.default_rng(0).uniform(0, 480, (50, 2))
     near = [texture.sample(at, ["saliency"], level=level) for level in (4.0, 5.0)]
     mixed = texture.sample(at, ["saliency"], level=4.25, filter_mode="linear-mipmap-linear")
@@ -231,9 +221,6 @@ def test_between_two_levels_lies_their_mix(texture: Texture) -> None:
     assert np.allclose(mixed, (1 - part) * steps[0] + part * steps[1], atol=1e-5)
     assert np.array_equal(near[0], steps[1])  # the nearest level
     assert np.array_equal(texture.sample(at, ["saliency"], level=9, filter_mode="linear"), steps[0])
-
-
-def test_each_position_may_have_its_level(texture: Texture) -> None:
     at = np.random.default_rng(1).uniform(0, 480, (6, 2))
     levels = np.array([0, 2, 3.4, 5, 7, 16])
     together = texture.sample(at, ["red", "edge_on", "saliency"], level=levels)
@@ -251,6 +238,10 @@ def test_a_footprint_becomes_a_level(texture: Texture) -> None:
     assert np.array_equal(texture.sample(at, ["low_pass"], footprint=np.stack([turned] * 5)), expected)
     assert np.array_equal(texture.sample(at, ["low_pass"], footprint=[turned.tolist()] * 5), expected)
     assert np.array_equal(texture.sample(at, ["low_pass"], footprint=np.full(5, 8.0), level=1), expected)
+    noise = np.random.default_rng(0).integers(0, 256, (1, 4000, 3), np.uint8)
+    strip = foveate.encode(noise, long_side=512)  # cells of 1 x 62 pixels
+    fine, coarse = (strip.sample([[0.5, 1000.0]], ["embedding_0"], level=level) for level in (0, 6))
+    assert fine == coarse
 
 
 def test_ids_are_never_blended(texture: Texture) -> None:
@@ -363,7 +354,7 @@ def test_rope56_has_the_angles_of_positions_behind_full40(texture: Texture) -> N
         texture.channel("rope_sin_x_9")
 
 
-def test_tables_of_halves_are_those_of_floats_rounded(texture: Texture) -> None:
+def test_tables_of_halves_are_those_of_floats_rounded_and_end_where_float16_ends(texture: Texture) -> None:
     whole, half = texture.tokens(), texture.tokens(dtype=np.float16)
     assert half.dtype == np.float16
     assert (half.shape, half.nbytes) == (whole.shape, whole.nbytes // 2)
@@ -376,9 +367,6 @@ def test_tables_of_halves_are_those_of_floats_rounded(texture: Texture) -> None:
     assert texture.tokens().dtype == np.float32
     dense = texture.dense("grid13", dtype=np.float16)
     assert np.array_equal(dense, texture.dense("grid13").astype(np.float16))
-
-
-def test_halves_end_where_float16_ends(texture: Texture) -> None:
     high = np.full(texture.grid.shape, 6e4)
     moved = texture.with_channel("flow_y", high).with_channel("flow_x", high)
     table = moved.tokens(layout=Layout("mine", ("flow_y", "flow_magnitude")), dtype=np.float16)

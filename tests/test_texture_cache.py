@@ -43,13 +43,24 @@ def test_the_least_recently_used_goes_first() -> None:
     assert (cache.statistics.entries, cache.statistics.nbytes) == (0, 0)
 
 
-def test_a_value_that_grows_is_counted_again() -> None:
+def test_what_grows_is_counted_again_and_what_is_dropped_meanwhile_is_not_kept() -> None:
     cache: TextureCache[list[int]] = TextureCache(10, len)
     value = cache.get("a", lambda: [1])
     cache.get("b", lambda: [2])
     value += [0] * 9
     assert cache.get("a", list) is value
     assert (cache.statistics.entries, cache.statistics.nbytes) == (1, 10)
+    cache.clear()
+
+    def dropped() -> list[int]:
+        cache.drop("a")
+        return [0]
+
+    assert cache.get("a", dropped) == [0]
+    assert cache.statistics.entries == 0
+    for size in [-1, 1.5, True, "1 MB"]:
+        with pytest.raises(OptionError):
+            TextureCache(size)  # type: ignore[arg-type]
 
 
 def test_single_flight_and_failures() -> None:
@@ -74,23 +85,6 @@ def test_single_flight_and_failures() -> None:
     with pytest.raises(OSError, match="once"):
         cache.get("b", fails)
     assert cache.get("b", lambda: b"fine") == b"fine"
-
-
-def test_what_is_dropped_while_it_is_made_is_not_kept() -> None:
-    cache = sized(100)
-
-    def dropped() -> bytes:
-        cache.drop("a")
-        return b"old"
-
-    assert cache.get("a", dropped) == b"old"
-    assert cache.statistics.entries == 0
-
-
-@pytest.mark.parametrize("size", [-1, 1.5, True, "1 MB"])
-def test_a_budget_that_is_none(size: object) -> None:
-    with pytest.raises(OptionError):
-        TextureCache(size)  # type: ignore[arg-type]
 
 
 def test_many_threads_lose_nothing(tmp_path: Path) -> None:

@@ -131,6 +131,14 @@ def test_no_file_and_other_files(saved: Path, tmp_path: Path) -> None:
         save_file(load_file(saved), other, {"foveate": text})
         with pytest.raises(TextureFileError):
             Texture.load(other)
+    for dtype, size in (("BF16", 2), ("F8_E4M3", 1)):
+        tensors = {"pixel": {"dtype": dtype, "shape": [2], "data_offsets": [0, 2 * size]}}
+        ours = {"format": "foveate-texture", "version": 1, "layout": "full40", "channels": []}
+        header = json.dumps({"__metadata__": {"foveate": json.dumps(ours)}, **tensors}).encode()
+        path = tmp_path / f"{dtype}.safetensors"
+        path.write_bytes(len(header).to_bytes(8, "little") + header + b"\0" * 2 * size)
+        with pytest.raises(TextureFileError):
+            Texture.load(path)
 
 
 def test_another_version_and_another_encoder_say_what_to_do(saved: Path, tmp_path: Path) -> None:
@@ -233,17 +241,6 @@ def test_damage_is_refused(change: Any, written: Path, tmp_path: Path) -> None:
     assert "\x1b" not in str(caught.value)
 
 
-def test_dtypes_that_numpy_does_not_have(tmp_path: Path) -> None:
-    for dtype, size in (("BF16", 2), ("F8_E4M3", 1)):
-        tensors = {"pixel": {"dtype": dtype, "shape": [2], "data_offsets": [0, 2 * size]}}
-        ours = {"format": "foveate-texture", "version": 1, "layout": "full40", "channels": []}
-        header = json.dumps({"__metadata__": {"foveate": json.dumps(ours)}, **tensors}).encode()
-        path = tmp_path / f"{dtype}.safetensors"
-        path.write_bytes(len(header).to_bytes(8, "little") + header + b"\0" * 2 * size)
-        with pytest.raises(TextureFileError):
-            Texture.load(path)
-
-
 @given(st.data())
 def test_mutated_files_are_read_or_refused(data: st.DataObject) -> None:
     import tempfile
@@ -276,7 +273,9 @@ def test_values_that_no_reader_accepts_are_not_written(texture: Texture, tmp_pat
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_unwritable_place(texture: Texture, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_and_what_is_never_replaced(
+    texture: Texture, tmp_path: Path, broccoli: Path
+) -> None:
     with pytest.raises(OutputError, match="could not be written"):
         texture.save(tmp_path / "no" / "such" / "folder.safetensors")
     (tmp_path / "folder").mkdir()
@@ -284,6 +283,16 @@ def test_an_unwritable_place(texture: Texture, tmp_path: Path) -> None:
         with pytest.raises(OutputError):
             texture.save(impossible)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["folder"]
+    victim, weights = tmp_path / "victim", tmp_path / "weights.safetensors"
+    victim.write_bytes(broccoli.read_bytes())
+    save_file({"a": np.zeros(3)}, weights)
+    for file in (victim, weights):
+        before = file.read_bytes()
+        with pytest.raises(OutputError, match="no texture"):
+            texture.save(file)
+        assert file.read_bytes() == before
+    texture.save(tmp_path / "t.safetensors")
+    texture.save(tmp_path / "t.safetensors")  # a texture is
 
 
 FULL_DISK = """
@@ -328,19 +337,6 @@ def test_a_killed_writer_leaves_a_whole_file(saved: Path, tmp_path: Path) -> Non
         if target.exists():
             Texture.load(target)
     assert target.exists()
-
-
-def test_a_file_that_is_no_texture_is_never_replaced(texture: Texture, tmp_path: Path, broccoli: Path) -> None:
-    victim, weights = tmp_path / "victim", tmp_path / "weights.safetensors"
-    victim.write_bytes(broccoli.read_bytes())
-    save_file({"a": np.zeros(3)}, weights)
-    for file in (victim, weights):
-        before = file.read_bytes()
-        with pytest.raises(OutputError, match="no texture"):
-            texture.save(file)
-        assert file.read_bytes() == before
-    texture.save(tmp_path / "t.safetensors")
-    texture.save(tmp_path / "t.safetensors")  # a texture is
 
 
 def test_another_suffix_is_refused(texture: Texture, tmp_path: Path) -> None:

@@ -84,13 +84,11 @@ def test_tensors_are_their_own(one: Relevance, several: Relevances, kept: Alloca
 
 
 @needs_torch
-@pytest.mark.parametrize("device", ["nowhere", "cuda:99", object()])
-def test_a_device_that_is_not_there(one: Relevance, device: str) -> None:
-    with pytest.raises(OptionError, match="leave it out for the CPU"):
-        one.torch(device)
-
-
-def test_without_torch(one: Relevance, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_is_not_there_and_torch_that_is_missing(one: Relevance, monkeypatch: pytest.MonkeyPatch) -> None:
+    devices: tuple[Any, ...] = ("nowhere", "cuda:99", object())
+    for device in devices:
+        with pytest.raises(OptionError, match="leave it out for the CPU"):
+            one.torch(device)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtraError, match=r"foveate\[torch\]"):
         one.torch()
@@ -337,7 +335,7 @@ def test_what_has_a_relevance_shows_it(broccoli: Path, tmp_path: Path) -> None:
 # --- one line in a terminal -------------------------------------------------------------------------------------------
 
 
-def test_the_main_job(texture: Texture, broccoli: Path) -> None:
+def test_the_main_job_and_a_long_question_cut(texture: Texture, broccoli: Path) -> None:
     relevance = foveate.score(texture, "a child")
     text = repr(relevance)
     assert text.startswith(f"Relevance('a child', {texture.grid.h} x {texture.grid.w} cells, confidence ")
@@ -350,9 +348,6 @@ def test_the_main_job(texture: Texture, broccoli: Path) -> None:
     cut = regions(relevance.map, relevance.grid, 256)
     assert repr(cut) == f"Regions(of {' + '.join(map(str, cut.tokens.tolist()))} tokens)"
     assert repr(foveate.load_image(broccoli)) == "Picture('child_with_broccoli.jpg', 640 x 480 px)"
-
-
-def test_a_long_question_is_cut_and_stays_in_one_line(texture: Texture) -> None:
     text = repr(foveate.score(texture, "the child\n" + "and the broccoli " * 20))
     assert len(text) < 140
     assert "\n" not in text
