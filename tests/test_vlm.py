@@ -280,7 +280,7 @@ def test_encoding_only_kept_tokens_is_the_dense_encoder_with_the_others_hidden(n
     assert sparse.features is None
     count = sparse.tokens[0]
     rows = np.sort(np.random.default_rng(0).choice(count, count // 3, replace=False))
-    features = vlm.family.encode_kept(vlm.model, sparse.inputs, [rows])
+    features = vlm.family.encode_kept(vlm.model, sparse.inputs, [rows], sparse.layouts)
     reference = dense_encoder_with_hidden_tokens(vlm, image, rows)
     ours = [features.rows[0], *(level[0] for level in features.levels)]
     assert len(ours) == len(reference) == (4 if name == "qwen3_vl" else 1)

@@ -7,6 +7,7 @@ import pickle
 import threading
 import warnings
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -205,9 +206,10 @@ def test_a_processor_whose_settings_changed() -> None:
 
 def test_another_thread_sees_the_whole_encoder() -> None:
     vlm, image = attached("llava"), encoded("llava", 1, mode="sparse")
-    model, lengths = vlm.model, []
+    model, lengths = vlm.model.model, []
     stock = model.get_image_features
 
+    @wraps(stock)
     def between(*args: Any, **keywords: Any) -> Any:
         thread = threading.Thread(target=lambda: lengths.append(len(stock(*args, **keywords).pooler_output[0])))
         thread.start()
@@ -416,7 +418,7 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: llava(seen="sparse", mode="sparse", budget=5, method="downsample"), SceneError, "downsample"),
     (lambda: llava(mode="sparse"), SceneError, "sparse"),
     (
-        lambda: attached("internvl").ask(encoded("internvl", mode="sparse"), QUESTION, mode="sparse"),
+        lambda: attached("llava_onevision").ask(encoded("llava_onevision", mode="sparse"), QUESTION, mode="sparse"),
         ModelError,
         "sparse",
     ),

@@ -262,7 +262,7 @@ def make_features(
     rows = [choice.rows for choice in chosen]
     if mode == "sparse":
         with torch.no_grad():
-            return vlm.family.encode_kept(vlm.model, encoded.inputs, rows)
+            return vlm.family.encode_kept(vlm.model, encoded.inputs, rows, encoded.layouts)
     assert encoded.features is not None
     if mode == "weight":
         if weights is None:

@@ -210,7 +210,7 @@ def measure_places(vlm: VLM, picture: NDArray[np.uint8]) -> float | None:
 
     Not whether they change at all: the convolutions of a tower reach over the border.
     """
-    with _local_encoder(vlm.model) as silenced:
+    with local_encoder(vlm.model) as silenced:
         before, layout = _rows(vlm, picture)
         right: list[bool] = []
         for axis in (0, 1):
@@ -250,7 +250,7 @@ def _rows(vlm: VLM, picture: NDArray[np.uint8]) -> tuple[NDArray[np.float32], An
 
 
 @contextmanager
-def _local_encoder(model: Any) -> Iterator[list[Any]]:
+def local_encoder(model: Any) -> Iterator[list[Any]]:
     """For a while, every attention of the encoder of images adds nothing. Yields those that were called."""
     import torch
 

@@ -77,9 +77,11 @@ class Family:
         """What the processor makes of the text of a prompt, apart from the images in it."""
         return processed_text(processor, text)
 
-    def encode_kept(self, model: Any, inputs: Inputs, kept: Sequence[Indices]) -> VisualFeatures:
+    def encode_kept(
+        self, model: Any, inputs: Inputs, kept: Sequence[Indices], layouts: Sequence[TokenLayout]
+    ) -> VisualFeatures:
         """Features of only these rows of each image, without encoding the others. Raises ModelError."""
-        return sparse.encode_kept(model, inputs, kept)
+        return sparse.encode_kept(model, inputs, kept, layouts, self.encode)
 
     def video(self, model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], fps: float) -> video.VideoInputs:
         """Frames uint8 [H, W, 3] of one size, `fps` a second. Raises ModelError."""

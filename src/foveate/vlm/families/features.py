@@ -67,10 +67,13 @@ class VisualFeatures:
 
 def find_method(model: Any, name: str) -> Callable[..., Any] | None:
     """A method of a model, or of the body that it wraps, as `generate` finds it: the body's before the model's."""
-    for owner in (getattr(model, "base_model", None), getattr(model, "model", None), model):
-        if callable(found := getattr(owner, name, None)):
-            return found
-    return None
+    return getattr(find_owner(model, name), name, None)
+
+
+def find_owner(model: Any, name: str) -> Any:
+    """Whose method it is: the body that a model wraps, the model itself, or None."""
+    owners = (getattr(model, "base_model", None), getattr(model, "model", None), model)
+    return next((owner for owner in owners if callable(getattr(owner, name, None))), None)
 
 
 def taken_by(function: Callable[..., Any], inputs: Inputs) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foveate.core.errors import ImageArrayError, ModelError
 from foveate.vlm.families.features import find_method, taken_by, token_of
@@ -152,7 +153,27 @@ def _runs(mask: Any) -> list[int]:
 
 
 def packed_layout(model: Any, size: tuple[int, int], count: int | None = None) -> TokenLayout:
-    """LLaVA-NeXT's layout of an image of (height, width) pixels.
+    """LLaVA-NeXT's layout of an image of (height, width) pixels. model, count: as of `pack_numbers`."""
+    side, _, order = pack_numbers(model, size, count)
+    overview = TokenGrid(side, side, whole_box(size))
+    ends = np.flatnonzero(order == NEWLINE)
+    if len(order) == side**2 + 1:  # one of several images, or a small one: one newline behind everything
+        return TokenLayout((overview,), len(order), always=tuple(ends.tolist()))
+    w = int(ends[0]) - side**2 if len(ends) else 0
+    if w < 1:
+        raise ImageArrayError(
+            f"an image of {size[0]} x {size[1]} pixels",
+            expected="one of which LLaVA-NeXT's tiles keep something when their padding is cut off",
+            fix="pad it, or cut it: it is too thin",
+        )
+    joined = TokenGrid(len(ends), w, whole_box(size), first=side**2, line=w + 1)
+    return TokenLayout((overview, joined), len(order))
+
+
+def pack_numbers(model: Any, size: tuple[int, int], count: int | None = None) -> tuple[int, int, NDArray[np.float64]]:
+    """Side of a tile in tokens, tiles, and the number of every token of an image of (height, width) pixels, in order.
+
+    Tokens are numbered along the rows of a tile, tile after tile; an end of a line is NEWLINE.
 
     model: its `config`, and `pack_image_features`, which is given the numbers of the features instead of the features.
     count: visual tokens of the image; None: as many as there are if patches are not merged.
@@ -171,34 +192,20 @@ def packed_layout(model: Any, size: tuple[int, int], count: int | None = None) -
         "vision_aspect_ratio": getattr(config, "vision_aspect_ratio", None),
         "image_newline": torch.full((1,), NEWLINE, dtype=torch.float64),
     }
-    for side in range(patches, 0, -1):  # of a tile in tokens: as in patches, if they are not merged
-        overview = TokenGrid(side, side, whole_box(size))
-        if count == side**2 + 1:  # one of several images: one newline behind everything
-            return TokenLayout((overview,), count, always=(count - 1,))
+    for side in range(patches, 0, -1):  # as in patches, if they are not merged
+        if count == side**2 + 1:  # one of several images is not cut into tiles
+            tiles = 1
         numbers = torch.arange(tiles * side**2, dtype=torch.float64).reshape(tiles, side**2, 1)
         with suppress(ValueError, RuntimeError):  # features of another number
             packed = pack([numbers], **taken_by(pack, given))
             order = (packed[0] if isinstance(packed, tuple) else packed)[0][:, 0].numpy()
             if count in (None, len(order)):
-                break
-    else:
-        raise ModelError(
-            f"{count} visual tokens for an image of {size[0]} x {size[1]} pixels in {tiles} tiles",
-            expected="an overview, and joined tiles with an end to each line",
-            fix="check that model and processor belong together; " + WRITE_ONE,
-        )
-    ends = np.flatnonzero(order == NEWLINE)
-    if tiles == 1:
-        return TokenLayout((overview,), len(order), always=tuple(ends.tolist()))
-    w = int(ends[0]) - side**2 if len(ends) else 0
-    if w < 1:
-        raise ImageArrayError(
-            f"an image of {size[0]} x {size[1]} pixels",
-            expected="one of which LLaVA-NeXT's tiles keep something when their padding is cut off",
-            fix="pad it, or cut it: it is too thin",
-        )
-    joined = TokenGrid(len(ends), w, whole_box(size), first=side**2, line=w + 1)
-    return TokenLayout((overview, joined), len(order))
+                return side, tiles, order
+    raise ModelError(
+        f"{count} visual tokens for an image of {size[0]} x {size[1]} pixels in {tiles} tiles",
+        expected="an overview, and joined tiles with an end to each line",
+        fix="check that model and processor belong together; " + WRITE_ONE,
+    )
 
 
 def tiled_layout(side: tuple[int, int], tiles: tuple[int, int], size: tuple[int, int]) -> TokenLayout:

@@ -1,33 +1,37 @@
 """The encoder over the patches of kept tokens alone (mode "sparse"), where patches are independent before it.
 
 * Towers that are told positions and the borders of attention beside the patches (the Qwens) take any subset of tokens.
-* CLIP adds positions before its first block: a hook for one call drops the other patches behind the embedding.
+* Towers of pictures (CLIP, SigLIP, Pixtral) are narrowed for one call (narrow.py): positions are added, or told, before
+  their layers.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from foveate.core.checks import keyword
-from foveate.core.errors import ModelError
-from foveate.vlm.families.features import Inputs, VisualFeatures, unwrap
-from foveate.vlm.families.token_layout import Indices
+from foveate.vlm.families.features import Inputs, VisualFeatures, find_method, find_owner, unwrap
+from foveate.vlm.families.layouts import pack_numbers
+from foveate.vlm.families.narrow import Part, narrowed, unfit
+from foveate.vlm.families.token_layout import Indices, TokenLayout
 
-if TYPE_CHECKING:
-    import torch
+Encode = Callable[[Any, Inputs, Sequence[int]], VisualFeatures]
 
 
-def encode_kept(model: Any, inputs: Inputs, kept: Sequence[Indices]) -> VisualFeatures:
-    """Features of only these rows of each image, without encoding the others. Raises ModelError."""
+def encode_kept(
+    model: Any, inputs: Inputs, kept: Sequence[Indices], layouts: Sequence[TokenLayout], encode: Encode
+) -> VisualFeatures:
+    """Features of only these rows of each image, without encoding the others. Raises ModelError.
+
+    encode: (model, inputs, counts) -> features of all rows.
+    """
     body = getattr(model, "model", model)
     if hasattr(getattr(body, "visual", None), "spatial_merge_size"):
         return _encode_kept_grid(model, inputs, kept)
-    return _encode_kept_square(model, inputs, kept)
+    return _encode_kept_pictures(model, inputs, kept, layouts, encode)
 
 
 def _encode_kept_grid(model: Any, inputs: Inputs, kept: Sequence[Indices]) -> VisualFeatures:
@@ -82,34 +86,33 @@ def _encode_kept_grid(model: Any, inputs: Inputs, kept: Sequence[Indices]) -> Vi
     return replace(features, wrapping=replace(features.wrapping, listed=True))  # as `get_image_features` splits them
 
 
-def _encode_kept_square(model: Any, inputs: Inputs, kept: Sequence[Indices]) -> VisualFeatures:
-    """CLIP over the class token and these patches alone, one image at a time."""
-    import torch
+def _encode_kept_pictures(
+    model: Any, inputs: Inputs, kept: Sequence[Indices], layouts: Sequence[TokenLayout], encode: Encode
+) -> VisualFeatures:
+    """The tower of pictures over the patches of these tokens alone. Every picture attends to itself."""
+    body = find_owner(model, "get_image_features")
+    with narrowed(model, body, parts_of(model, inputs, kept, layouts)):
+        features = encode(model, inputs, [layout.count for layout in layouts])
+    return features.take(kept)
 
-    embeddings = _embeddings(getattr(model.model, "vision_tower", None))
+
+def parts_of(model: Any, inputs: Inputs, kept: Sequence[Indices], layouts: Sequence[TokenLayout]) -> list[Part]:
+    """What is kept of every picture, in the order of the tower."""
     found = []
-    for pixels, rows in zip(inputs["pixel_values"], kept, strict=True):
-        keep = torch.from_numpy(np.concatenate([[0], rows + 1])).to(pixels.device)
-        here = threading.get_ident()  # other threads may use the encoder at the same time
-
-        def only(module: Any, args: Any, out: Any, keep: Any = keep, here: int = here) -> Any:
-            return out[:, keep] if threading.get_ident() == here else out
-
-        hook = embeddings.register_forward_hook(only)
-        try:
-            found.append(unwrap(model.get_image_features(pixels[None], return_dict=True), [len(rows)]))
-        finally:
-            hook.remove()
-    return VisualFeatures(tuple(one.rows[0] for one in found), wrapping=found[0].wrapping)
-
-
-def _embeddings(tower: torch.nn.Module | None) -> torch.nn.Module:
-    """The module behind which a CLIP encoder's tokens carry their positions."""
-    module = getattr(getattr(tower, "vision_model", tower), "embeddings", None)
-    if module is None or not hasattr(module, "class_embedding"):
-        raise ModelError(
-            f"{keyword('mode', 'sparse')} with a vision tower of type {type(tower).__name__}",
-            expected="a tower that takes single tokens: a Qwen-VL's or CLIP's",
-            fix="use mode='drop', which encodes the image once and drops tokens for every question",
-        )
-    return module
+    packed = "image_sizes" in inputs and find_method(model, "pack_image_features") is not None
+    for number, (layout, rows) in enumerate(zip(layouts, kept, strict=True)):
+        if packed:
+            height, width = (int(pixels) for pixels in inputs["image_sizes"][number])
+            side, tiles, order = pack_numbers(model, (height, width), layout.count)
+            vision, numbers = model.config.vision_config, order[rows]
+            if (numbers % 1).any() or side * vision.patch_size != vision.image_size:
+                raise unfit(model, "whose tokens are mixed of several patches")
+            tile, place = np.divmod(numbers[numbers >= 0].astype(np.int64), side**2)  # without the ends of lines
+            found += [Part(side, side, np.sort(place[tile == n])) for n in range(tiles)]
+            continue
+        if layout.always or any(grid.line not in (0, grid.w) for grid in layout.grids):
+            raise unfit(model, "whose lines of tokens have ends")
+        for grid in layout.grids:
+            at = rows[(rows >= grid.first) & (rows < grid.first + grid.count)] - grid.first
+            found.append(Part(grid.h, grid.w, at))
+    return found

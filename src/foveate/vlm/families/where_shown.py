@@ -53,7 +53,7 @@ def pads(processor: Any) -> bool:
 
 def _settings(processor: Any) -> str:
     """Of the image processor, which a caller may change."""
-    images = getattr(processor, "image_processor", None)
+    images: Any = getattr(processor, "image_processor", None)
     return repr(images.to_dict()) if hasattr(images, "to_dict") else ""
 
 
@@ -70,7 +70,7 @@ def _find_boxes(
     pictures = _pictures(shown, type(processor).__name__)
     boxes = tuple(_box(picture, size) for picture in pictures)
     if len(boxes) == 1 and patches_of(shown) is None:
-        images = getattr(processor, "image_processor", None)
+        images: Any = getattr(processor, "image_processor", None)
         by_settings = visible_box(images, size) if hasattr(images, "size") else OUTSIDE  # exact, where they tell all
         if np.allclose(by_settings, boxes[0], atol=NEAR * max(size)):
             boxes = (by_settings,)

@@ -1,0 +1,127 @@
+"""Mode "sparse" for towers of pictures: only the patches of kept tokens go through them, and these see one another."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from foveate.core.errors import ModelError
+from foveate.vlm import VLM, EncodedImage
+from foveate.vlm.families.narrow import Part
+from foveate.vlm.families.sparse import parts_of
+from foveate.vlm.self_check import local_encoder
+from tests.vlm_models import attached, photo
+
+EXACT = 1e-5
+TORCHVISION = importlib.util.find_spec("torchvision") is not None  # or what stands in for it
+STOCK = (
+    "llava", "llava_next", "llava_onevision_whole", "llava_next_video", "idefics3", "internvl", "aya_vision", "ovis2",
+    "qianfan_ocr", "lighton_ocr", "granite_docling", "granite_docling_fine", "gemma3", "paligemma",
+)  # fmt: skip
+NAMES = ("mistral3", "llava_pixtral", "perception_lm", "cohere2_vision") if TORCHVISION else STOCK
+pytestmark = [
+    pytest.mark.vlm,
+    pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"),
+]
+
+
+def some_rows(encoded: EncodedImage) -> list[np.ndarray]:
+    """A third of the tokens of each image, and none of the first grid of the first image, if it has several."""
+    rng, found = np.random.default_rng(0), []
+    for number, layout in enumerate(encoded.layouts):
+        kept = [rng.permutation(grid.count)[: grid.count // 3 + n % 2] for n, grid in enumerate(layout.grids)]
+        if number == 0 and len(kept) > 1:
+            kept[0] = kept[0][:0]
+        found.append(layout.rows([np.sort(each) for each in kept]))
+    return found
+
+
+def alone(vlm: VLM, rows: list[np.ndarray], encoded: EncodedImage) -> torch.Tensor:
+    """Features of the kept tokens of all images, encoded without the others."""
+    assert encoded.features is None
+    with torch.no_grad():
+        found = vlm.family.encode_kept(vlm.model, encoded.inputs, rows, encoded.layouts)
+    assert [len(each) for each in found.rows] == [len(each) for each in rows]
+    return torch.cat([*found.rows, *(each for level in found.levels for each in level)])
+
+
+def dense(vlm: VLM, rows: list[np.ndarray], encoded: EncodedImage) -> torch.Tensor:
+    """The same, taken from the features of all tokens."""
+    with torch.no_grad():
+        found = vlm.family.encode(vlm.model, encoded.inputs, [layout.count for layout in encoded.layouts]).take(rows)
+    return torch.cat([*found.rows, *(each for level in found.levels for each in level)])
+
+
+def hide(parts: list[Part]) -> Any:
+    """An attention in which nothing sees what is not kept."""
+
+    def hiding(module: Any, q: Any, k: Any, v: Any, mask: Any = None, *args: Any, scaling: float, **rest: Any) -> Any:
+        joined = len(k) != len(parts)
+        length = k.shape[2] if not joined else k.shape[2] * len(k)
+        tokens = sum(part.h * part.w for part in (parts if joined else parts[:1]))
+        lead = next(n for n in (0, 1) if ((length - n) / tokens) ** 0.5 % 1 == 0)
+        side = round(((length - lead) / tokens) ** 0.5)
+        seen = [torch.zeros(part.h * part.w * side**2, dtype=torch.bool) for part in parts]
+        for each, part in zip(seen, parts, strict=True):
+            each[torch.from_numpy(part.patches(side))] = True
+        visible = torch.cat(seen)[None] if joined else torch.stack(seen)
+        visible = torch.cat([torch.ones(len(visible), lead, dtype=torch.bool), visible], 1)
+        scores = q @ k.transpose(2, 3) * scaling
+        scores = scores if mask is None else scores + mask
+        scores = scores.masked_fill(~visible[:, None, None], -torch.inf)
+        return (scores.softmax(-1).nan_to_num() @ v).transpose(1, 2).contiguous(), None
+
+    return hiding
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kept_patches_see_one_another_alone(name: str) -> None:
+    from transformers import AttentionInterface
+
+    second = (150, 200) if name == "perception_lm" else (90, 60)  # its processor takes images of one number of tiles
+    vlm, images = attached(name), [photo(150, 200, seed=1), photo(*second, seed=2)]
+    encoded = vlm.see(images, mode="sparse")
+    rows = some_rows(encoded)
+    parts = parts_of(vlm.model, encoded.inputs, rows, encoded.layouts)
+    ours, stock = alone(vlm, rows, encoded), dense(vlm, rows, encoded)
+    AttentionInterface.register("hiding", hide(parts))
+    config = vlm.model.config.vision_config
+    before = config._attn_implementation
+    config._attn_implementation = "hiding"
+    try:
+        hidden = dense(vlm, rows, encoded)
+    finally:
+        config._attn_implementation = before
+    assert (ours - hidden).abs().max() <= EXACT * hidden.abs().max()
+    assert (ours - stock).abs().max() > EXACT * stock.abs().max()  # hiding does change something
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_token_is_made_of_its_own_patches(name: str) -> None:
+    vlm = attached(name)
+    encoded = vlm.see(photo(150, 200, seed=1), mode="sparse")
+    rows = some_rows(encoded)
+    with local_encoder(vlm.model) as silenced:
+        ours, stock = alone(vlm, rows, encoded), dense(vlm, rows, encoded)
+    assert silenced
+    assert (ours - stock).abs().max() <= EXACT * stock.abs().max()
+
+
+@pytest.mark.skipif(TORCHVISION, reason="with stock processors")
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("llava_onevision", "mixed of several patches"),
+        ("granite4_vision", "mixed of several patches"),
+        ("minicpmv4_6", "1 pictures for 5"),
+    ],
+)
+def test_towers_that_take_no_single_patches(name: str, why: str) -> None:
+    vlm = attached(name)
+    encoded = vlm.see(photo(), mode="sparse")
+    with pytest.raises(ModelError, match=why):
+        vlm.prepare(encoded, "what is this?", mode="sparse", budget=5)
