@@ -9,7 +9,8 @@ import runpy
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,9 @@ import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 
 MADE = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent.parent / "examples" / "serve_cluster.py")))
 SERVERS = [f"http://s{number}:8001" for number in range(4)]
@@ -229,21 +233,18 @@ def test_large_requests_and_other_routes_are_refused() -> None:
 # --- over sockets -----------------------------------------------------------------------------------------------------
 
 
-def start(app: Any) -> tuple[str, Callable[[], None]]:
-    """(address, stop) of an application that is served."""
+@contextmanager
+def served(app: Any) -> Iterator[str]:
+    """The address of an application."""
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="on"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-
-    def stop() -> None:
-        server.should_exit = True
-        thread.join(10)
-        assert not thread.is_alive()
-
-    return f"http://127.0.0.1:{port}", stop
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join(10)
+    assert not thread.is_alive()
 
 
 @pytest.mark.slow
@@ -251,53 +252,48 @@ def start(app: Any) -> tuple[str, Callable[[], None]]:
 def test_a_client_that_leaves_ends_its_request_at_the_server(begun: bool) -> None:
     reached, ended = threading.Event(), threading.Event()
 
-    async def endless(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            await receive()
-            await send({"type": "lifespan.startup.complete"})
-            await receive()
-            await send({"type": "lifespan.shutdown.complete"})
-            return
-        while (await receive())["type"] == "http.request":
-            reached.set()
-            if begun:
-                await send({"type": "http.response.start", "status": 200, "headers": []})
-                await send({"type": "http.response.body", "body": b"data: la\n\n", "more_body": True})
-        ended.set()
+    async def endless(request: Request) -> Response:
+        reached.set()
+        try:
+            while not begun:
+                if await request.is_disconnected():
+                    return Response()
+                await asyncio.sleep(0.01)
+            return StreamingResponse(words())
+        finally:
+            if not begun:
+                ended.set()
 
-    address, stop = start(endless)
-    app = MADE.make_app([address])
-    router, close = start(app)
+    async def words() -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield b"data: la\n\n"
+                await asyncio.sleep(0.01)
+        finally:
+            ended.set()
 
-    async def leave() -> None:
-        async with httpx.AsyncClient(timeout=30) as client:
-            path = f"{router}/v1/chat/completions"
-            async with client.stream("POST", path, json=chat("http://a")) as answer:
-                async for part in read(answer):
-                    assert part == b"data: la\n\n"
-                    return
+    async def leave(router: str) -> None:
+        async with (
+            httpx.AsyncClient(timeout=30) as client,
+            client.stream("POST", f"{router}/v1/chat/completions", json=chat("http://a")) as answer,
+        ):
+            async for part in answer.aiter_raw():
+                assert part.startswith(b"data: la\n\n")
+                return
 
-    async def read(answer: httpx.Response) -> AsyncIterator[bytes]:
-        async for part in answer.aiter_raw():
-            yield part
-
-    async def give_up() -> None:
-        asking = asyncio.create_task(leave())
+    async def give_up(router: str) -> None:
+        asking = asyncio.create_task(leave(router))
         assert await asyncio.to_thread(reached.wait, 10)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
 
-    try:
-        if begun:
-            asyncio.run(leave())
-        else:
-            asyncio.run(give_up())
-        assert ended.wait(10)
-        deadline = time.monotonic() + 10
-        while app.state.router.busy.total() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert app.state.router.busy.total() == 0
-    finally:
-        close()
-        stop()
+    with served(Starlette(routes=[Route("/v1/chat/completions", endless, methods=["POST"])])) as address:
+        app = MADE.make_app([address])
+        with served(app) as router:
+            asyncio.run(leave(router) if begun else give_up(router))
+            assert ended.wait(10)
+            deadline = time.monotonic() + 10
+            while app.state.router.busy.total() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert app.state.router.busy.total() == 0

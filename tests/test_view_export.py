@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from collections.abc import Iterator
@@ -12,7 +11,6 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from PIL import Image
 from playwright.sync_api import Browser, Page
 
 import foveate
@@ -138,29 +136,6 @@ def test_vectors_are_the_kept_cells(asked: Page) -> None:
     bare = ElementTree.fromstring(downloaded(asked, "Save SVG")[1])
     assert bare.find(f"{SVG}image") is None
     assert len(bare.findall(f".//{SVG}rect")) == 64
-
-
-def test_a_picture_is_what_is_seen_at_full_size(asked: Page) -> None:
-    asked.evaluate("foveate.set({budget: 64, view: 'kept'})")
-    asked.wait_for_function("foveate.kept()?.length === 64")
-    asked.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    asked.get_by_role("button", name="Export").click()
-    asked.get_by_label("with a legend").uncheck()
-    name, content = downloaded(asked, "Save PNG")
-    with Image.open(io.BytesIO(content)) as bare:
-        assert (name, bare.size, bare.format) == ("yellow_bus-the_bus.png", (640, 427), "PNG")
-        seen = np.asarray(bare.convert("RGB")).astype(int)
-    photograph = np.asarray(Image.open(PHOTOS / "yellow_bus.jpg").convert("RGB")).astype(int)
-    texture = foveate.encode(PHOTOS / "yellow_bus.jpg", channels="standard")
-    mask = foveate.allocate(foveate.score(texture, "the bus"), 64).mask
-    changed = np.abs(seen - photograph).mean(-1)
-    rows, columns = (np.arange(640) * 64 // 640), (np.arange(427) * 43 / 427).astype(int)
-    bright = mask[columns][:, rows]
-    assert changed[bright].mean() < 20 < changed[~bright].mean()
-    asked.get_by_label("with a legend").check()
-    with Image.open(io.BytesIO(downloaded(asked, "Save PNG")[1])) as page:
-        assert page.width > 640
-        assert page.height > 427
 
 
 def test_nothing_of_a_question_becomes_markup(asked: Page) -> None:

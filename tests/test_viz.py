@@ -19,7 +19,7 @@ from foveate.core.layout import FULL40, channel_named
 from foveate.viz import paper
 from foveate.viz.charts import Series, draw_chart
 from foveate.viz.colours import HEAT, QUESTIONS, lightness
-from foveate.viz.layers import FINER, colour_heat, enlarge, lay_boxes, lay_heat, lay_kept, outline, veil
+from foveate.viz.layers import FINER, colour_heat, enlarge, lay_heat, lay_kept, outline, veil
 from foveate.viz.pages import cover
 from foveate.viz.pictures import (
     Tile,
@@ -160,15 +160,6 @@ def test_dropped_cells_are_grey_and_dim(wide: Texture) -> None:
     assert drawn[~shown].max() < 90
 
 
-def test_frames_are_where_boxes_are() -> None:
-    photograph = np.full((100, 200, 3), 90, np.uint8)
-    drawn = lay_boxes(photograph, np.array([[20, 40, 60, 120]]))
-    changed = np.argwhere((drawn != photograph).any(-1))
-    assert np.abs(changed.min(0) - [20, 40]).max() <= 2
-    assert np.abs(changed.max(0) - [59, 119]).max() <= 2
-    assert np.array_equal(drawn[30:50, 50:110], photograph[30:50, 50:110])
-
-
 # --- pages ------------------------------------------------------------------------------------------------------------
 
 
@@ -281,6 +272,7 @@ def test_a_picture_by_itself_has_the_photographs_shape(wide: Texture) -> None:
         (lambda t: viz.compare(t, [1]), OptionError, "dictionary"),  # type: ignore[arg-type]
         (lambda t: viz.compare(t, {"a": np.zeros((3, 3))}, columns=5), OptionError, "columns"),
         (lambda t: viz.channel_sheet("photo.jpg"), OptionError, "encode"),  # type: ignore[arg-type]
+        (lambda t: foveate.score(t, ["a child"])[:0].picture(), OptionError, "no questions"),
     ],
 )
 def test_errors_say_what_came_and_what_to_do(call: Any, error: type[FoveateError], says: str, texture: Texture) -> None:
@@ -440,9 +432,3 @@ def test_boxes_are_framed_over_heat_of_a_relevance_and_of_a_map() -> None:
     scale = max(plain.size) / max(texture.pixel.shape[:2])
     assert np.abs(np.r_[changed.min(0), changed.max(0)] - boxes[0] * scale).max() < 8
     assert np.array_equal(np.asarray(framed), np.asarray(of_map))
-
-
-def test_a_picture_of_no_questions_is_refused() -> None:
-    relevances = foveate.score(foveate.encode(PHOTOS / "yellow_bus.jpg"), ["a bus"])
-    with pytest.raises(OptionError, match="no questions"):
-        relevances[:0].picture()
