@@ -107,8 +107,12 @@ def parts_of(model: Any, inputs: Inputs, kept: Sequence[Indices], layouts: Seque
             vision, numbers = model.config.vision_config, order[rows]
             if (numbers % 1).any() or side * vision.patch_size != vision.image_size:
                 raise unfit(model, "whose tokens are mixed of several patches")
-            tile, place = np.divmod(numbers[numbers >= 0].astype(np.int64), side**2)  # without the ends of lines
-            found += [Part(side, side, np.sort(place[tile == n])) for n in range(tiles)]
+            seen = np.zeros((tiles, side**2), bool)
+            seen.flat[numbers[numbers >= 0].astype(np.int64)] = True  # without the ends of lines
+            cut = np.ones((tiles, side**2), bool)  # padding: no token, but all others of its tile see it
+            cut.flat[order[order >= 0].astype(np.int64)] = False
+            seen |= cut & seen.any(1, keepdims=True)
+            found += [Part(side, side, np.flatnonzero(tile)) for tile in seen]
             continue
         if layout.always or any(grid.line not in (0, grid.w) for grid in layout.grids):
             raise unfit(model, "whose lines of tokens have ends")
