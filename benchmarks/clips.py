@@ -13,7 +13,6 @@ hand, written as H.264 and read again. It is easier than any real clip, and show
 from __future__ import annotations
 
 import io
-import json
 import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ import typer
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from benchmarks.common import PHOTO
+from benchmarks.common import PHOTO, read_json
 from foveate.core.errors import OptionError
 from foveate.core.image import load_image
 from foveate.video.decode import import_pyav, open_clip
@@ -70,14 +69,12 @@ class Labelled:
 def names_in(folder: Path) -> dict[str, str]:
     """Name -> question of the clips of a folder. Raises OptionError, which names what is missing."""
     index = folder / "davis.json"
-    try:
-        clips = {name: clip["text"] for name, clip in json.loads(index.read_text("utf-8"))["clips"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
-        raise OptionError(
-            f"'{index}' cannot be used ({type(cause).__name__}: {str(cause)[:100]})",
-            expected='a file davis.json with {"clips": {NAME: {"text": "dog"}}}',
-            fix="see benchmarks/clips.py, or leave --clips out for a made clip",
-        ) from None
+    clips = read_json(
+        index,
+        lambda found: {name: clip["text"] for name, clip in found["clips"].items()},
+        expected='a file davis.json with {"clips": {NAME: {"text": "dog"}}}',
+        fix="see benchmarks/clips.py, or leave --clips out for a made clip",
+    )
     if not clips or not all(isinstance(text, str) and text.strip() for text in clips.values()):
         raise OptionError(f"'{index}' names no clips", expected='at least one, each with a "text"', fix="add it")
     for name in clips:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import cv2
 import numpy as np
@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike
 from foveate.cli.evaluate.coco import Folder, Labelled
 from foveate.cli.evaluate.command import CocoData, Limit
 from foveate.cli.terminal import PHOTOS, EncoderName, counting, print_table
+from foveate.core.errors import OptionError
 from foveate.core.image import load_image
 from foveate.language.negatives import nouns
 
@@ -34,6 +35,7 @@ KEPT = 273  # cells that most benchmarks keep: of 64 x 64 one in fifteen, 6.7 %
 Image = Annotated[Path, typer.Argument(help="An image.", show_default="a bundled photograph")]
 Half = Annotated[str | None, typer.Option(help="Only the photographs of one half, A or B.")]
 Repeats = Annotated[int, typer.Option(help="Measurements of each row.")]
+T = TypeVar("T")
 WHAT = ("what", "measured", "target")
 FACTORS = {"s": 1, "ms": 1e3, "µs": 1e6}
 DRAWS, AT_ONCE, SEED = 1000, 100, 0  # of a bootstrap
@@ -87,6 +89,15 @@ def each_of(folder: Folder, limit: int) -> Iterator[tuple[int, Labelled]]:
         for number, item in enumerate(folder.labelled(limit)):
             yield number, item
             progress(number + 1)
+
+
+def read_json(file: Path, read: Callable[[Any], T], expected: str, fix: str) -> T:
+    """What `read` makes of a JSON file. Raises OptionError that says what is wrong with it."""
+    try:
+        return read(json.loads(file.read_text("utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
+        what = f"'{file}': {type(cause).__name__}: {str(cause)[:100]}"
+        raise OptionError(what, expected=expected, fix=fix) from None
 
 
 def parse_numbers(option: str, text: str) -> list[int]:
@@ -230,11 +241,6 @@ def _spread(samples: np.ndarray, bounds: tuple[float, float]) -> dict[str, Any]:
 def _short(number: float) -> float:
     """Four digits: more are noise, and files of results stay small."""
     return float(f"{number:.4g}")
-
-
-def format_signed(estimate: Any) -> str:
-    """A difference with its interval."""
-    return f"{estimate.mean:+.3f} ({estimate.low:+.3f} to {estimate.high:+.3f})"
 
 
 # --- versions and machine ---------------------------------------------------------------------------------------------

@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 from benchmarks.baselines import cascade, colour_contrast, raise_within
 from benchmarks.clips import names_in, read_clip
 from benchmarks.common import KEPT, CocoData, EncoderName, Limit, each_of
-from benchmarks.common import format_signed as signed
 from benchmarks.questions import read_questions
 from foveate.allocation.policies import top_cells
-from foveate.cli.evaluate.agreement import Agreement, agreement, mean_estimate
+from foveate.cli.evaluate.agreement import Agreement, Estimate, agreement, mean_estimate
 from foveate.cli.evaluate.coco import read_folder
 from foveate.cli.evaluate.relevance import question
 from foveate.core.grid import resize_map
@@ -81,6 +80,11 @@ class Compared:
             known = {"what": title, "way": way, "kind": kind, "pairs": len(values), "cells": cells}
             rows.append(known | means | {"difference": differences[0].record()})
         return rows
+
+
+def signed(estimate: Estimate) -> str:
+    """A difference with its interval."""
+    return f"{estimate.mean:+.3f} ({estimate.low:+.3f} to {estimate.high:+.3f})"
 
 
 # --- fusion -----------------------------------------------------------------------------------------------------------

@@ -19,9 +19,11 @@ import typer
 from numpy.typing import NDArray
 
 from benchmarks.baselines import cascade
-from benchmarks.common import KEPT, PHOTOS, Limit, each_of, format_signed, interval, time_once
+from benchmarks.common import KEPT, PHOTOS, Limit, each_of, interval, time_once
+from benchmarks.maps import COLUMNS as COMPARED
+from benchmarks.maps import Compared
 from foveate.allocation.policies import top_cells
-from foveate.cli.evaluate.agreement import Agreement, agreement, mean_estimate
+from foveate.cli.evaluate.agreement import mean_estimate
 from foveate.cli.evaluate.coco import read_folder
 from foveate.cli.evaluate.relevance import question
 from foveate.core.grid import Grid, resize_map
@@ -43,6 +45,7 @@ ENCODING: Mapping[str, Mapping[str, Any]] = {
 }
 CASCADE, UNSMOOTHED = "a cascade in the place of scoring all", "score(smoothing=0)"
 COLUMNS = ("way", "takes", "same cells", "peak on the thing", "precision", "difference in precision")
+AGREEMENT = ("pointing", "precision", "difference in precision")  # columns of maps.py
 NAMES = {
     "child_with_broccoli": ("a child", "broccoli"),
     "cake_and_coffee": ("a cake", "a cup"),
@@ -59,11 +62,11 @@ class Example(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Of one way to one question: time beside the default's, share of the same cells, agreement with the mask."""
+    """Of one way to one question: time beside the default's, share of the same cells, and its map."""
 
     ratio: float
     same: float
-    found: Agreement | None
+    plane: Floats | None
 
 
 def examples(data: Path | None, limit: int) -> Iterator[Example]:
@@ -82,14 +85,17 @@ def measure(
 ) -> dict[str, Any]:
     """What do quicker ways cost in quality? Time, kept cells, and with --data agreement with masks."""
     found: dict[str, list[Answer]] = {}
-    images: list[int] = []
+    compared, images = Compared(), list[int]()
     for number, example in enumerate(examples(data, limit)):
         textures, ratios = encode_in_turn(example.rgb)
         for asked, mask in example.asked.items():
             images.append(number)
-            for way, told in ask(textures, ratios, asked, mask).items():
+            for way, told in ask(textures, ratios, asked).items():
                 found.setdefault(way, []).append(told)
-    rows = [summarise(way, answers, found[DEFAULT], images) for way, answers in found.items()]
+                if mask is not None and told.plane is not None:
+                    compared.add(way, told.plane, mask, number)
+    of = {row["way"]: row for row in compared.rows()}
+    rows = [summarise(way, answers, of.get(way), images) for way, answers in found.items()]
     title = f"{len(set(images))} images, {len(images)} things: means; times are medians of ratios"
     return {"title": title, "columns": COLUMNS, "rows": rows, "data": str(data) if data else None}
 
@@ -102,19 +108,16 @@ def encode_in_turn(rgb: NDArray[np.uint8]) -> tuple[dict[str, Texture], dict[str
     return textures, {way: took / seconds[DEFAULT] for way, took in seconds.items()}
 
 
-def ask(textures: Mapping[str, Texture], ratios: Mapping[str, float], asked: str, mask: Mask) -> dict[str, Answer]:
+def ask(textures: Mapping[str, Texture], ratios: Mapping[str, float], asked: str) -> dict[str, Answer]:
     """way -> its answer to a question."""
     texture = textures[DEFAULT]
     grid, query = texture.grid, prepare(load_encoder("nano"), asked)
     maps = {way: score(some, asked).map for way, some in textures.items()}
     best = best_cells(maps[DEFAULT], grid)
-    told = {
-        way: Answer(ratios[way], share(best_cells(plane, grid), best), agree(plane, mask))
-        for way, plane in maps.items()
-    }
+    told = {way: Answer(ratios[way], share(best_cells(plane, grid), best), plane) for way, plane in maps.items()}
     plain = score(texture, asked, smoothing=0).map
     ratio = time_once(lambda: score(texture, asked, smoothing=0)) / time_once(lambda: score(texture, asked))
-    told[UNSMOOTHED] = Answer(ratio, share(best_cells(plain, grid), best), agree(plain, mask))
+    told[UNSMOOTHED] = Answer(ratio, share(best_cells(plain, grid), best), plain)
 
     def everything() -> NDArray[np.int64]:
         return top_cells(texture.scores(query.vectors).max(0).ravel(), KEPT)
@@ -135,33 +138,22 @@ def share(some: NDArray[np.int64], of: NDArray[np.int64]) -> float:
     return float(np.isin(of, some).mean())
 
 
-def agree(plane: Floats, mask: Mask) -> Agreement | None:
-    """With a mask, on the mask's raster; nothing without one."""
-    return None if mask is None else agreement(resize_map(plane, mask.shape), mask)
-
-
 def ratio_of_images(ratios: list[float], images: list[int]) -> NDArray[np.float64]:
     """One of each image, the median of its things: an image is encoded once for all that is asked of it."""
     each = np.asarray(images)
     return np.array([np.median(np.asarray(ratios)[each == number]) for number in np.unique(each)])
 
 
-def summarise(way: str, answers: list[Answer], usual: list[Answer], images: list[int]) -> dict[str, Any]:
-    """The row of a way."""
+def summarise(way: str, answers: list[Answer], beside: Mapping[str, Any] | None, images: list[int]) -> dict[str, Any]:
+    """The row of a way; `beside`: its row among those of agreement with masks."""
     ratios = ratio_of_images([told.ratio for told in answers], images)
     same = mean_estimate([told.same for told in answers], images)
     low, high = interval(ratios)
     takes = f"{np.median(ratios):.2f} x" + (f" ({low:.2f}-{high:.2f})" if np.isfinite(high) else "")
     row: dict[str, Any] = {"what": way, "median": float(np.median(ratios)), "unit": "x"}
     row |= {"better": "low", "same_cells": same.mean}
-    found = [(told.found, other.found) for told, other in zip(answers, usual, strict=True)]
-    pairs = [(mine, its) for mine, its in found if mine is not None and its is not None]
     cells = ["", "", ""]
-    if pairs:
-        pointing, precision = (
-            mean_estimate([getattr(mine, name) for mine, _ in pairs], images) for name in ("pointing", "precision")
-        )
-        apart = mean_estimate([mine.precision - its.precision for mine, its in pairs], images)
-        cells = [f"{pointing.mean:.3f}", f"{precision.mean:.3f}", "" if way == DEFAULT else format_signed(apart)]
-        row |= {"pointing": pointing.mean, "precision": precision.mean}
+    if beside is not None:
+        cells = [beside["cells"][COMPARED.index(name)] for name in AGREEMENT]
+        row |= {"pointing": beside["pointing"], "precision": beside["precision"]}
     return row | {"cells": [way, "1" if way == DEFAULT else takes, f"{same.mean:.3f}", *cells]}

@@ -23,7 +23,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import time_calls
+from benchmarks.common import read_json, time_calls
 from foveate.answers.match import ReadWords, WordCells, place_words, prepare_words, read_question, score_words
 from foveate.cli.evaluate.coco import open_images
 from foveate.cli.terminal import counting
@@ -180,29 +180,26 @@ def _rows_of_score(
 
 def read_questions(data: Path) -> list[Question]:
     """Questions of queries.json. Raises OptionError that says what is wrong."""
-    file = data / "queries.json"
-    try:
-        entries = json.loads(file.read_text("utf-8"))
+
+    def places_of(entry: Any) -> tuple[tuple[tuple[float, ...], ...], ...]:
+        every = (entry["regions"], *entry.get("alternatives", ()))
+        return tuple(tuple(tuple(map(float, box)) for box in place) for place in every)
+
+    def questions_of(entries: Any) -> list[Question]:
         found = [
-            Question(
-                str(entry["file"]), str(entry["query"]), str(entry["kind"]),
-                tuple(
-                    tuple(tuple(map(float, box)) for box in place)
-                    for place in (entry["regions"], *entry.get("alternatives", ()))
-                ),
-                str(entry.get("answer") or ""),
-            )
-            for entry in entries
-        ]  # fmt: skip
+            Question(str(e["file"]), str(e["query"]), str(e["kind"]), places_of(e), str(e.get("answer") or ""))
+            for e in entries
+        ]
         if not found or any(len(box) != 4 for q in found for place in q.places for box in place):
             raise ValueError("no questions, or a box without four numbers")
-    except (OSError, ValueError, KeyError, TypeError) as cause:
-        raise OptionError(
-            f"'{file}': {type(cause).__name__}: {str(cause)[:100]}",
-            expected='a list of {"file", "query", "kind", "regions": [[x0, y0, x1, y1], ...]}',
-            fix="pass a folder with queries.json and the pages beside it",
-        ) from None
-    return found
+        return found
+
+    return read_json(
+        data / "queries.json",
+        questions_of,
+        expected='a list of {"file", "query", "kind", "regions": [[x0, y0, x1, y1], ...]}',
+        fix="pass a folder with queries.json and the pages beside it",
+    )
 
 
 def read_pages(data: Path, files: list[str], kept: Path | None) -> dict[str, tuple[tuple[int, int], Words]]:

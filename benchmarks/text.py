@@ -10,7 +10,6 @@ many cells as really are text, which no detector knows.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -22,11 +21,10 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import PHOTOS
+from benchmarks.common import PHOTOS, read_json
 from foveate.channels.text import fill_quads, find_text_regions
 from foveate.channels.visual import compute_visual_planes
 from foveate.cli.evaluate.coco import open_images
-from foveate.core.errors import OptionError
 from foveate.core.grid import resize_map
 from foveate.core.image import load_image
 from foveate.core.threads import once
@@ -146,18 +144,21 @@ def _largest(values: NDArray[np.floating], number: int) -> Bools:
 
 def read_annotated(folder: Path) -> Iterator[tuple[NDArray[np.uint8], Floats, Floats, str]]:
     """Images with the masks [H, W] of their writing and of what is marked to be ignored, and their source."""
-    file = folder / "annotations.json"
-    try:
-        images = json.loads(file.read_text("utf-8"))["images"]
-        entries = [(str(i["file"]), str(i.get("source", ALL)), [_outline(o) for o in i["instances"]]) for i in images]
-        if not entries or not all(np.isfinite(p).all() and len(p) > 2 for *_, each in entries for p, _ in each):
+
+    def entries_of(found: Any) -> list[tuple[str, str, list[tuple[NDArray[np.float64], bool]]]]:
+        read = [
+            (str(i["file"]), str(i.get("source", ALL)), list(map(_outline, i["instances"]))) for i in found["images"]
+        ]
+        if not read or not all(np.isfinite(p).all() and len(p) > 2 for *_, each in read for p, _ in each):
             raise ValueError("no images, or a polygon that is none")
-    except (OSError, ValueError, KeyError, TypeError) as cause:
-        raise OptionError(
-            f"'{file}': {type(cause).__name__}: {str(cause)[:100]}",
-            expected='JSON with "images", each with "file" and "instances" of "polygon" and "ignore"',
-            fix="pass a folder with annotations.json and the images beside it",
-        ) from None
+        return read
+
+    entries = read_json(
+        folder / "annotations.json",
+        entries_of,
+        expected='JSON with "images", each with "file" and "instances" of "polygon" and "ignore"',
+        fix="pass a folder with annotations.json and the images beside it",
+    )
     with open_images(folder) as read:
         for name, source, instances in entries:
             rgb = read(name)

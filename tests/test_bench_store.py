@@ -19,7 +19,7 @@ from foveate.pipeline import score
 from foveate.store import Store
 from tests.conftest import PHOTOS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("seen_once")]
 
 counted = pytest.mark.skipif(not store.READ_BYTES.exists(), reason="the system does not count what is read")
 

@@ -409,10 +409,6 @@ def test_quicker_ways_are_beside_the_default(monkeypatch: pytest.MonkeyPatch) ->
     assert (default["median"], default["same_cells"], default["cells"][1:3]) == (1, 1, ["1", "1.000"])
     assert {row["what"] for row in others} == {*quality.ENCODING, quality.CASCADE, quality.UNSMOOTHED}
     assert all(0 < row["same_cells"] <= 1 for row in others)
-    mask = np.zeros((4, 4), bool)
-    mask[1, 2] = True
-    assert quality.agree(mask.astype(np.float32), mask).precision == 1  # type: ignore[union-attr]
-    assert quality.agree(1 - mask.astype(np.float32), mask).precision < 0.2  # type: ignore[union-attr]
     assert quality.share(np.array([1, 2]), np.array([2, 3])) == 0.5
 
 

@@ -17,7 +17,7 @@ pytest.importorskip("transformers", minversion="5.18")
 from training.judges import llava  # noqa: E402
 from training.judges.micro_doc import evaluate, pages, train, words  # noqa: E402
 
-pytestmark = pytest.mark.vlm
+pytestmark = [pytest.mark.vlm, pytest.mark.usefixtures("seen_once")]
 
 KINDS = [False, True]
 MANY = {kind: [pages.page_of(7, index, held_back=kind, plain=True) for index in range(30)] for kind in KINDS}
