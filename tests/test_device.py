@@ -6,10 +6,10 @@ import copy
 import pickle
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -25,7 +25,6 @@ from foveate.core.grid import Grid
 from foveate.core.layout import Layout
 from foveate.core.threads import map_in_order
 from foveate.encoders import load
-from foveate.encoders.clip import ClipEncoder
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Calibration
 from foveate.encoders.siglip import SiglipEncoder
@@ -53,45 +52,47 @@ def names(checkpoints: Callable[[str], Path]) -> list[str]:
     return [f"clip:{checkpoints('clip')}", f"siglip:{checkpoints('siglip')}"]
 
 
-def test_a_device_is_passed_on_and_remembered(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str | None] = []
-    real = ClipEncoder.from_pretrained
+class Made:
+    """A family of encoders that take a while to load, and record it: (source, device)."""
 
-    def from_pretrained(checkpoint: str = "", *, dense: str = "", device: str | None = None) -> ClipEncoder:
-        asked.append(device)
-        return real(checkpoint, dense=dense, device="cpu")
+    loaded: ClassVar[list[tuple[str, str | None]]] = []
 
-    monkeypatch.setattr(ClipEncoder, "from_pretrained", from_pretrained)
-    monkeypatch.setattr(load, "choose_device", lambda device, kind: device or "cuda:0")
-    here = load_encoder(names[0], "cpu")
-    assert load_encoder(names[0]) is here  # where it was loaded last
-    there = load_encoder(names[0], "cuda:1")
-    assert load_encoder(names[0]) is there
-    assert load_encoder(names[0], "cpu") is here
-    assert load_encoder(names[0]) is here
-    forget()
-    load_encoder(names[0])
-    assert asked == ["cpu", "cuda:1", "cuda:0"]
+    @staticmethod
+    def model_kind() -> None: ...
+
+    @classmethod
+    def from_pretrained(cls, source: str, *, dense: str, device: str | None) -> Made:
+        cls.loaded.append((source, device))
+        time.sleep(0.02)
+        return cls()
 
 
-def test_threads_that_ask_together_load_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str | None] = []
-
-    class Slow:
-        @staticmethod
-        def model_kind() -> None: ...
-
-        @classmethod
-        def from_pretrained(cls, source: str, *, dense: str, device: str | None) -> Slow:
-            made.append(device)
-            time.sleep(0.05)
-            return cls()
-
-    monkeypatch.setitem(load.FAMILIES, "clip", Slow)
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str | None]]]:
+    monkeypatch.setitem(load.FAMILIES, "clip", Made)
     monkeypatch.setattr(load, "choose_device", lambda device, kind: device or "cuda:0")
     forget()
-    found = list(map_in_order(load_encoder, ["clip:x"] * 8, 4))
-    assert (len(set(map(id, found))), made) == (1, ["cuda:0"])
+    Made.loaded.clear()
+    yield Made.loaded
+    forget()
+
+
+def test_a_device_is_passed_on_and_remembered_and_few_stay_loaded(loaded: list[tuple[str, str | None]]) -> None:
+    here = load_encoder("clip:x", "cpu")
+    assert load_encoder("clip:x") is here  # where it was loaded last
+    there = load_encoder("clip:x", "cuda:1")
+    assert load_encoder("clip:x") is there
+    assert load_encoder("clip:x", "cpu") is load_encoder("clip:x") is here
+    forget()
+    load_encoder("clip:x")
+    assert loaded == [("x", "cpu"), ("x", "cuda:1"), ("x", "cuda:0")]
+    for source in (*"abcd", "a", "e", "b"):
+        load_encoder(f"clip:{source}", "cpu")
+    assert [source for source, _ in loaded[3:]] == [*"abcd", "e", "b"]  # the last four used stay
+
+
+def test_threads_that_ask_together_load_once(loaded: list[tuple[str, str | None]]) -> None:
+    assert len({id(each) for each in map_in_order(load_encoder, ["clip:x"] * 8, 4)}) == 1
     here = load_encoder("clip:x", "cpu")
     switch = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -99,17 +100,7 @@ def test_threads_that_ask_together_load_once(monkeypatch: pytest.MonkeyPatch) ->
         assert {id(each) for each in map_in_order(load_encoder, ["clip:x"] * 2000, 4)} == {id(here)}
     finally:
         sys.setswitchinterval(switch)
-        forget()
-    assert made == ["cuda:0", "cpu"]
-
-
-def test_few_stay_loaded(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
-    monkeypatch.setattr(ClipEncoder, "from_pretrained", lambda source, **how: made.append(source))
-    for source in (*"abcd", "a", "e", "b"):
-        load_encoder(f"clip:{source}", "cpu")
-    assert made == [*"abcd", "e", "b"]  # the last four used stay
-    forget()
+    assert loaded == [("x", "cuda:0"), ("x", "cpu")]
 
 
 def test_a_texture_is_asked_where_it_was_encoded_and_what_has_a_device_of_its_own_takes_none(names: list[str]) -> None:
