@@ -1,13 +1,20 @@
-"""Every link of every page leads somewhere: files, headings, images; addresses outside are well formed."""
+"""What pages and code point at is there: links, files, headings, images, modules, commands of benchmarks."""
 
 from __future__ import annotations
 
+import doctest
 import re
+import subprocess
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from benchmarks.__main__ import app
 from docs.build import FROM_NET, anchors, lay_out, links
+from foveate.core.gone import NAMES
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -62,3 +69,62 @@ def test_what_is_loaded_from_the_net_is_found() -> None:
     assert FROM_NET.search('<script async src="https://a.org/b.js"></script>')
     assert FROM_NET.search('<link rel="stylesheet" href="//a.org/b.css">')
     assert not FROM_NET.search('<a href="https://a.org"><img src="../a.png">')
+
+
+# --- what code and docs point at --------------------------------------------------------------------------------------
+
+CODE = [path for folder in ("src", "benchmarks", "training", "examples") for path in (ROOT / folder).rglob("*.py")]
+OLD = {"log.md", "gone.py"}  # they name code of earlier days
+TEXTS = [path for path in (*PAGES, *CODE) if path.name not in OLD and path.parent.name != "api"]
+FILE = re.compile(r"(?<![\w./*])((?:[\w-]+/)*\w+\.py)\b")
+MODULE = re.compile(r"\bfoveate(?:\.\w+)+")
+NOT_OURS = {"setup.py"}
+
+
+@cache
+def known_files() -> set[str]:
+    """Every way to name a Python file of the project: its name, or the end of its path."""
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    paths = [Path(line) for line in listed.stdout.splitlines()] or [p.relative_to(ROOT) for p in ROOT.rglob("*.py")]
+    return {"/".join(path.parts[i:]) for path in paths if (ROOT / path).exists() for i in range(len(path.parts))}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_modules_exist(path: Path) -> None:
+    text = path.read_text("utf-8")
+    files = set(FILE.findall(text)) - NOT_OURS
+    assert files - known_files() == set()
+    for name in set(MODULE.findall(text)):
+        assert exists(name) or name in NAMES, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "path", [path for path in CODE if "    >>> " in path.read_text("utf-8")], ids=lambda path: path.stem
+)
+def test_examples_in_docstrings_run(path: Path) -> None:
+    module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+    assert doctest.testmod(import_module(module)).failed == 0
+
+
+@cache
+def exists(name: str) -> bool:
+    """Whether a dotted name begins with a module of ours that has the attribute that follows."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        module = ".".join(parts[:end])
+        try:
+            found = find_spec(module) is not None
+        except ModuleNotFoundError:
+            continue
+        if found:
+            rest = parts[end:]
+            return not rest or rest[0] in Path(str(find_spec(module).origin)).read_text("utf-8")  # type: ignore[union-attr]
+    return False
+
+
+def test_commands_of_benchmarks_exist() -> None:
+    commands = {command.name for command in app.registered_commands}
+    named = {name for path in TEXTS for name in re.findall(r"python -m benchmarks (\w+)", path.read_text("utf-8"))}
+    assert named - commands - {"NAME"} == set()
