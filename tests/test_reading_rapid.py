@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections import Counter
 from importlib.metadata import version
@@ -59,6 +57,7 @@ def as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- pages ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("as_it_is")
 def test_words_stand_where_they_are_written() -> None:
     upright = RapidReader().read(PAGE)
     assert upright.text.split("\n") == list(LINES)
@@ -224,7 +223,9 @@ def test_boxes_that_are_none(engines: SimpleNamespace) -> None:
         read_words(np.full((50, 60, 3), 1, np.uint8), "rapidocr")
 
 
-def test_models_that_cannot_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_that_cannot_be_loaded_and_those_that_can_in_silence_without_a_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     package = Path(str(rapidocr.__file__)).parent
     damaged = tmp_path / "models"
     damaged.mkdir()
@@ -239,19 +240,10 @@ def test_models_that_cannot_be_loaded(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(ModelFilesError):  # half a file
         foveate.encode(image, read=True, long_side=64)
     monkeypatch.undo()
-    assert len(rapid.engines()) == 2  # and again when it is mended
-
-
-def test_it_is_silent_and_asks_no_network() -> None:
-    code = (
-        "import socket, numpy as np\n"
-        "def refuse(*a, **k): raise OSError('network')\n"
-        "socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse\n"
-        "from foveate.reading.readers import read_words\n"
-        "read_words(np.full((64, 64, 3), 255, np.uint8), 'rapidocr')\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    for name in ("socket.connect", "create_connection", "getaddrinfo"):
+        monkeypatch.setattr(f"socket.{name}", lambda *a, **k: pytest.fail("it asks a network"))
+    assert not read_words(np.full((64, 64, 3), 254, np.uint8), "rapidocr")  # and again when it is mended
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.usefixtures("as_it_is")
