@@ -34,7 +34,7 @@ from foveate.store.format import parse_record
 from foveate.store.ingest import EncodeBatch
 from foveate.store.sources import encode_bytes
 from tests.conftest import PHOTOS
-from tests.store_toys import AMONG, Rivalling, Toy, picture, pictures
+from tests.store_toys import AMONG, Rivalling, Toy, forget_index, picture, pictures
 
 
 @pytest.fixture(scope="module")
@@ -264,8 +264,7 @@ def test_remove_compact_and_the_index_made_again(toys: Store, quick: Path) -> No
     fresh = Store(toys.path, encoder=Toy(), cache=0)
     assert {name: fresh[name].embedding.tobytes() for name in fresh} == before
     assert {name: other[name].embedding.tobytes() for name in other} == before  # a reader from before
-    for file in toys.path.glob("index.sqlite*"):
-        file.unlink()
+    forget_index(toys.path)
     assert {name: Store(toys.path, encoder=Toy())[name].embedding.tobytes() for name in before} == before
     toys.add(quick / "photos")
     assert len(toys) == 8
@@ -279,8 +278,7 @@ def test_an_index_made_again_is_not_taken_for_the_old_one(toys: Store, quick: Pa
     reader = old._reader()
     assert reader is not None
     changes = reader.index.changes
-    for file in toys.path.glob("index.sqlite*"):
-        file.unlink()
+    forget_index(toys.path)
     for first in range(30, 40):  # fewer changes make a new index; with some more there were as many as before
         new = Store(toys.path, encoder=Toy())
         new.add(pictures(quick / f"more{first}", 1, first))

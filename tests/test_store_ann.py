@@ -37,7 +37,7 @@ from foveate.store.format import ANN_FILE, list_shards
 from foveate.store.hits import short_list
 from tests.conftest import PHOTOS
 from tests.store_crash import CRASHED, forked
-from tests.store_toys import Rivalling, Toy, pictures, quick_folder
+from tests.store_toys import Rivalling, Toy, forget_index, pictures, quick_folder
 
 IMAGES = 40
 QUERIES = ("a dog", "a cat and a table", "a red car next to a tree on a hill", "a beach")
@@ -225,8 +225,7 @@ def test_rows_and_shards_may_change_their_numbers(store: Store, quick: Path) -> 
     for each in (reader, store, fresh(store)):
         assert used(each)
         same(each, 10, 10)
-    for file in store.path.glob("index.sqlite*"):
-        file.unlink()
+    forget_index(store.path)
     same(fresh(store), 10, 10)
     other = Store(quick / "other.fov", encoder=Toy())
     other.merge(store.path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import hashlib
 import io
 import json
 import os
@@ -13,7 +12,6 @@ import shutil
 import sqlite3
 import struct
 import tracemalloc
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,7 @@ from foveate.store import index as index_module
 from foveate.store import ingest
 from foveate.store.format import list_shards, read_shard
 from foveate.store.index import SCHEMA
-from tests.store_toys import Toy, pictures, quick_folder
+from tests.store_toys import Toy, forget_index, pictures, put_together, quick_folder, rewrite, taken_apart
 
 MOST = 64 * 2**20  # bytes that a store of four small pictures may take
 NUMBERS = (-1, 2**62, 1.5, float("nan"), "x", b"\xff")
@@ -212,23 +210,6 @@ def test_a_field_of_format_json(path: Path, folder: Path, right: dict[str, bytes
 # --- shards -----------------------------------------------------------------------------------------------------------
 
 
-def taken_apart(file: Path) -> tuple[dict[str, Any], dict[str, Any], bytearray]:
-    content = file.read_bytes()
-    (length,) = struct.unpack("<Q", content[:8])
-    header = json.loads(content[8 : 8 + length])
-    return header, json.loads(header.pop("__metadata__")["foveate"]), bytearray(content[8 + length :])
-
-
-def put_together(file: Path, header: dict[str, Any], said: Any, body: bytes) -> Path:
-    """The shard as its author would write it: checksum and name are right."""
-    text = json.dumps({"__metadata__": {"foveate": json.dumps(said)}, **header}).encode()
-    content = struct.pack("<Q", len(text)) + text + body
-    file.unlink()
-    made = file.with_name(f"{file.name[:8]}-{hashlib.sha256(content).hexdigest()[:16]}.safetensors")
-    made.write_bytes(content)
-    return made
-
-
 def test_a_field_of_a_shards_header(path: Path) -> None:
     file = list_shards(path)[0]
     header, said, body = taken_apart(file)
@@ -243,8 +224,7 @@ def test_a_field_of_a_shards_header(path: Path) -> None:
                     taken += 1
                     if value not in (0, True):
                         continue
-                    for index in path.glob("index.sqlite*"):
-                        index.unlink()
+                    forget_index(path)
                     use(path, repair=False)
     assert taken < 200
 
@@ -272,22 +252,8 @@ def bomb() -> bytes:
 def test_numbers_of_an_image_with_the_right_checksum(
     tensor: str, value: bytes, path: Path, right: dict[str, bytes]
 ) -> None:
-    file = list_shards(path)[0]
-    header, said, body = taken_apart(file)
-    start, end = header[f"0.{tensor}"]["data_offsets"]
-    body[start:end] = (
-        (value * (end - start))[: end - start]
-        if tensor != "thumbnail"
-        else value.ljust(end - start, b"\0")[: end - start]
-    )
-    first = header["0.basis.mean"]["data_offsets"][0]
-    said["images"][0]["crc"] = zlib.crc32(
-        body[first:end] if tensor == "thumbnail" else body[first : header["0.thumbnail"]["data_offsets"][1]]
-    )
-    put_together(file, header, said, bytes(body))
-    for index in path.glob("index.sqlite*"):
-        index.unlink()
-    store, bad = opened(path), said["images"][0]["key"]
+    bad = rewrite(path, f"0.{tensor}", lambda old: value if tensor == "thumbnail" else value * len(old))
+    store = opened(path)
     with pytest.raises(StoreDamagedError):
         store[bad].channel("edge_on")
     use(path, repair=False)
@@ -295,14 +261,7 @@ def test_numbers_of_an_image_with_the_right_checksum(
 
 
 def test_vectors_that_are_no_numbers_hide_no_other_image(path: Path) -> None:
-    file = list_shards(path)[0]
-    header, said, body = taken_apart(file)
-    start, end = header["vectors"]["data_offsets"]
-    body[start:end] = b"\xff\x7f" * ((end - start) // 2)
-    said["vectors"] = zlib.crc32(body[start:end])
-    put_together(file, header, said, bytes(body))
-    for index in path.glob("index.sqlite*"):
-        index.unlink()
+    rewrite(path, "vectors", lambda old: b"\xff\x7f" * (len(old) // 2))
     assert len(opened(path).search("a dog", 9)) == 2
 
 

@@ -34,7 +34,7 @@ from foveate.encoders.protocol import DenseFeatures
 from foveate.store import ingest
 from foveate.store.disk import Disk, only_writer
 from foveate.store.format import VERSION, list_shards, read_shard
-from tests.store_toys import Planes, Toy, picture, pictures
+from tests.store_toys import Planes, Toy, forget_index, picture, pictures
 
 HERE = Path(__file__).parent
 GOLDEN: dict[str, Toy] = {"store-v1.fov": Toy(), "store-v3.fov": Planes()}
@@ -274,8 +274,7 @@ def test_a_reader_that_opens_while_a_store_is_made_sees_what_is_added(quick: Pat
 def test_a_shard_that_cannot_be_opened_is_not_put_aside(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     right, real = numbers(store), Path.open
     store._reader().close()  # type: ignore[union-attr]
-    for file in store.path.glob("index.sqlite*"):
-        file.unlink()
+    forget_index(store.path)
 
     def failing(path: Path, *rest: Any, **named: Any) -> Any:
         if path.parent.name == "shards":
@@ -297,8 +296,7 @@ def test_an_old_index_that_was_put_back_loses_nothing(store: Store, quick: Path)
     right = numbers(store)
     fresh(store)
     store._reader().close()  # type: ignore[union-attr]
-    for rest in store.path.glob("index.sqlite*"):
-        rest.unlink()
+    forget_index(store.path)
     (store.path / "index.sqlite").write_bytes(old)
     assert numbers(fresh(store)) == right
 

@@ -8,7 +8,6 @@ import shutil
 import sqlite3
 import struct
 import warnings
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,13 +37,11 @@ from foveate.store import format as store_format
 from foveate.store import index as index_module
 from foveate.store import ingest
 from foveate.store.engine import Local
-from foveate.store.format import list_shards
 from foveate.store.words import pack_words, text_of, tokens_of, unpack_words
 from foveate.store.writing import align
 from foveate.viz import search_sheet
 from foveate.viz.pages import PART
-from tests.store_toys import ALONE, Toy, quick_folder
-from tests.test_store_hostile import put_together, taken_apart
+from tests.store_toys import ALONE, Toy, quick_folder, rewrite
 
 PAGES = {
     "a.png": "KEDAI TAN WOON YANN TOTAL 9.00 DATE11/4/93",
@@ -342,20 +339,6 @@ def test_merging(store: Store, folder: Path, tmp_path: Path) -> None:
 # --- hostile ----------------------------------------------------------------------------------------------------------
 
 
-def with_words(path: Path, change: Callable[[bytes], bytes]) -> str:
-    """The first image's words, changed with the right checksums. -> its key."""
-    file = list_shards(path)[0]
-    header, said, body = taken_apart(file)
-    start, end = header["0.words"]["data_offsets"]
-    body[start:end] = change(bytes(body[start:end])).ljust(end - start, b" ")[: end - start]
-    first = header["0.basis.mean"]["data_offsets"][0]
-    said["images"][0]["crc"] = zlib.crc32(body[first:end])
-    put_together(file, header, said, bytes(body))
-    for index in path.glob("index.sqlite*"):
-        index.unlink()
-    return str(said["images"][0]["key"])
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -369,7 +352,7 @@ def with_words(path: Path, change: Callable[[bytes], bytes]) -> str:
     ],
 )
 def test_words_that_somebody_made_up(change: Callable[[bytes], bytes], path: Path) -> None:
-    key = with_words(path, change)
+    key = rewrite(path, "0.words", change, b" ")
     store = Store(path, encoder=TOY)
     with pytest.raises(StoreDamagedError, match="words"):
         _ = store[key].words
