@@ -31,7 +31,7 @@ from foveate.core.errors import MissingExtraError, OptionError, OutputError, Sto
 from foveate.language.negatives import nouns
 from foveate.language.query import prepare
 from foveate.store import ann, ingest, maintenance
-from foveate.store.ann import KEY, MAGIC, PREFIX, Ann, Best, Lists, probes_for, read_head
+from foveate.store.ann import KEY, MAGIC, PREFIX, Ann, Best, Lists, read_head
 from foveate.store.disk import Disk, only_writer
 from foveate.store.format import ANN_FILE, list_shards
 from foveate.store.hits import short_list
@@ -93,14 +93,6 @@ def replaced(file: Path, content: bytes) -> None:
 
 
 # --- the parts --------------------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.integers(0, 50), min_size=1, max_size=40), st.integers(1, 50))
-def test_the_fewest_lists_with_the_wanted_recall(gains: list[int], wanted: int) -> None:
-    recall = np.cumsum(gains) / max(1, sum(gains))
-    enough = np.flatnonzero(recall >= wanted / 50)
-    right = enough[0] + 1 if len(enough) else len(recall)
-    assert probes_for(lambda n: float(recall[n - 1]), len(recall), wanted / 50) == right
 
 
 @given(st.integers(0, 2**32), st.integers(1, 30), st.integers(1, 9))

@@ -23,9 +23,8 @@ from foveate.store import ingest
 from foveate.store.engine import Local
 from foveate.store.format import list_shards, parse_identity, read_shard
 from foveate.store.hits import short_list
-from foveate.store.reader import Reader, Vectors
+from foveate.store.reader import Reader
 from foveate.store.record import plane_peaks
-from foveate.store.shared_basis import plane_space
 from foveate.texture.basis import Basis
 from tests.store_toys import WIDTH, Planes, Toy, picture, pictures
 
@@ -146,23 +145,6 @@ def test_a_question_of_one_plane_is_ranked_as_all_cells_rank_it(quick: Path) -> 
         exact = np.array([float(peak_confidences(t, query, PLANES.calibration, None)[0]) for t in textures])
         (places,) = short_list(vectors, reader.space, [query], PLANES.calibration, 10)
         assert (np.sort(exact[places])[::-1] >= np.sort(exact)[::-1][:10] - 0.002).all()
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(1, 40), st.integers(1, 3), st.integers(1, 4), st.integers(0, 99))
-def test_planes_that_no_phrase_asks_for_are_left_out_of_the_product(n: int, k: int, asked: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    width = 40
-    table = rng.random((n * k, width), np.float32)
-    query = np.zeros((2, width), np.float32)
-    query[:, rng.choice(width, asked, replace=False)] = rng.standard_normal((2, asked), np.float32)
-    vectors = Vectors(np.arange(n), table, k, 0)
-    each = [Query("", ("",), row[None]) for row in query]
-    found = short_list(vectors, plane_space(width), each, PLANES.calibration, n)
-    for row, places in zip(query, found, strict=True):
-        scores = (table.astype(np.float64) @ row.astype(np.float64)).reshape(n, k).max(1)
-        assert sorted(places.tolist()) == list(range(n))
-        assert (np.diff(scores[places]) <= 1e-5).all()
 
 
 @dataclass(frozen=True)

@@ -92,27 +92,6 @@ def test_what_making_an_item_raises_comes_in_its_place() -> None:
 # --- calls that are made behind ---------------------------------------------------------------------------------------
 
 
-def test_calls_are_made_in_order_by_one_thread_and_not_too_far_behind() -> None:
-    made: list[tuple[int, str]] = []
-    gate = threading.Semaphore(0)
-
-    def note(number: int) -> None:
-        assert gate.acquire(timeout=20)
-        made.append((number, threading.current_thread().name))
-
-    with Behind(2) as behind:
-        behind.call(note, 0)
-        behind.call(note, 1)
-        assert made == []  # the caller goes on
-        gate.release()
-        behind.call(note, 2)  # waits for the first of two
-        assert [number for number, _ in made] == [0]
-        gate.release(2)
-    assert [number for number, _ in made] == [0, 1, 2]
-    assert {name.startswith("foveate-behind") for _, name in made} == {True}
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("foveate-behind")]
-
-
 def test_what_a_call_raises_is_not_lost_and_a_failed_block_makes_no_more_calls() -> None:
     def fail() -> None:
         raise VideoError("no room", expected="some", fix="make it")

@@ -36,7 +36,6 @@ from foveate.view.questions import NamedGrid, grids_of
 from foveate.view.service import REFUSALS, Operation, describe_service
 from foveate.view.session import Target
 from foveate.view.wire import pack, unpack
-from foveate.vlm import context
 from tests.conftest import PHOTOS
 from tests.view_client import Service, check_refusal, message
 from tests.view_page import serving
@@ -144,19 +143,6 @@ def test_a_dialogue_is_a_prior_of_questions_that_go_back(service: Service, textu
     assert [(r["goes_back"], r["added"]) for r in two[0]["rounds"]] == [("not", True), ("wholly", False)]
     header, _ = service.send("priors", queries=queries[:3], earlier=["a bus"], gaze=GAZE)  # only who names nothing
     assert [q["prior"] for q in header["questions"]] == ["history", "gaze", "gaze"]
-
-
-def test_a_dialogue_is_followed_once_for_all_questions(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds = list[str]()
-
-    def counted(texture: Texture, relevance: foveate.Relevance) -> Texture:
-        rounds.append(relevance.query)
-        return add_dialogue(texture, relevance)
-
-    monkeypatch.setattr(context, "add_dialogue", counted)
-    header, _ = service.send("priors", queries=["is it open?"] * 6, earlier=["a bus"])
-    assert [q["prior"] for q in header["questions"]] == ["history"] * 6
-    assert rounds == ["a bus"]
 
 
 def test_a_context_needs_no_server() -> None:
