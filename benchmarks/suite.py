@@ -22,7 +22,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from benchmarks.common import PHOTOS, circumstances, print_json
+from benchmarks.common import PHOTOS, circumstances, print_json, read_json
 from foveate.core.checks import check_int
 from foveate.core.errors import OptionError
 from foveate.core.files import make_folder, write_whole
@@ -216,23 +216,20 @@ def read_before(path: Path, now: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_result(path: Path) -> dict[str, Any]:
     """A file of results. Raises OptionError for what is none."""
-    try:
-        problem, found = "", json.loads(path.read_bytes())
+
+    def checked(found: Any) -> dict[str, Any]:
         if found.get("format", FORMAT) != FORMAT:
-            problem = f"its format is {found['format']}"
-        elif wrong := [name for name, table in found["tables"].items() if not has_rows(table)]:
-            problem = f"no rows in {', '.join(wrong)}"
-    except (AttributeError, KeyError):
-        problem = "it has no tables"
-    except (OSError, ValueError, RecursionError) as error:  # ValueError: no JSON, no text
-        problem = getattr(error, "strerror", None) or "it is no JSON"
-    if problem:
-        raise OptionError(
-            f"'{path}' cannot be read as results: {problem}",
-            expected=f"a file that `python -m benchmarks all` wrote, format {FORMAT}",
-            fix="`python -m benchmarks all --out FILE` writes one",
-        )
-    return dict(found)
+            raise ValueError(f"its format is {found['format']}")
+        for table in found["tables"].values():
+            list(rows_of(table))
+        return dict(found)
+
+    return read_json(
+        path,
+        checked,
+        expected=f"a file that `python -m benchmarks all` wrote, format {FORMAT}",
+        fix="`python -m benchmarks all --out FILE` writes one",
+    )
 
 
 def rows_of(table: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -241,15 +238,6 @@ def rows_of(table: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for part in (report, *report.get("tables", ())):
         for row in part.get("rows", ()):
             yield str(part.get("title", "")), dict(row)
-
-
-def has_rows(table: Any) -> bool:
-    """Whether it can be read by `rows_of`."""
-    try:
-        list(rows_of(table))
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return False
-    return True
 
 
 def run_alone(words: list[str], limit: float) -> tuple[int, str, str]:
