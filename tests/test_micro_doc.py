@@ -120,15 +120,21 @@ def test_a_slot_computes_what_the_question_alone_computes() -> None:
         assert row == len(logits)
 
 
-def test_a_few_steps_lower_the_losses() -> None:
+def test_a_few_steps_lower_the_losses(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    trainee = train.Trainee(train.model(**TINY))
-    optimizer, batch = llava.optimiser(trainee), train.batch_of(7, 0, 2, 4, plain=True)
-    steps = []
-    for _ in range(12):
+    trainee, steps, saved = train.Trainee(train.model(**TINY)), [], list[int]()
+
+    def step(number: int, batch: Any) -> tuple[Any, dict[str, float]]:
         loss, said = train.loss_of(trainee, batch, train.stages(1, 1, 1)[1])
-        llava.one_step(trainee, optimizer, loss, 3e-3)
         steps.append(said)
+        return loss, said
+
+    batch = train.batch_of(7, 0, 2, 4, plain=True)
+    llava.train(
+        trainee, step, lambda done: iter([batch] * (12 - done)), [3e-3] * 12, tmp_path / "state.pt",
+        lambda: saved.append(1), lambda: "nothing", every=5,
+    )  # fmt: skip
+    assert len(saved) == 3  # after 5, 10 and 12 steps
     for name in ("loss", "dense", "looks"):
         assert steps[-1][name] < 0.9 * steps[0][name]
 

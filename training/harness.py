@@ -141,11 +141,13 @@ def fit(
     rate: Callable[[int], float],
     every: int = 100,
     clip: float | None = None,
+    kept: Callable[[int], None] = lambda step: None,
     **parts: Any,
 ) -> None:
     """Steps of an optimiser; a step's loss depends on its number alone. `file` is written whole every `every` steps.
 
-    parts: modules, whose states the file holds beside the optimiser's. A parameter group's "of" scales its rate.
+    parts: modules, whose states the file holds beside the optimiser's. A parameter group's "of" scales its rate. kept:
+    called with the number of steps when the file was written.
 
     Raises FloatingPointError where a loss is no number; the state before it stays. ValueError: the file is of another
     model.
@@ -154,13 +156,13 @@ def fit(
 
     done, began, parts = 0, time.monotonic(), {**parts, "optimiser": optimiser}
     if file.exists():
-        kept = torch.load(file, weights_only=True)
+        before = torch.load(file, weights_only=True)
         try:
             for name, part in parts.items():
-                part.load_state_dict(kept[name])
+                part.load_state_dict(before[name])
         except (RuntimeError, KeyError) as cause:
             raise ValueError(f"{file} is of another model; delete it with all that was learned from it") from cause
-        done = int(kept["step"])
+        done = int(before["step"])
     for step in range(done, steps):
         for group in optimiser.param_groups:
             group["lr"] = rate(step) * group.get("of", 1.0)
@@ -178,6 +180,7 @@ def fit(
             minutes = (steps - step - 1) * (time.monotonic() - began) / (step + 1 - done) / 60
             shown = f"loss {float(value.detach()):.4f}, {minutes:.0f} min left"
             print(f"{file.stem}: step {step + 1} of {steps}, {shown}", flush=True)
+            kept(step + 1)
 
 
 # --- photographs ------------------------------------------------------------------------------------------------------

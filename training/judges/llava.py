@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from transformers import (
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.llama.modeling_llama import rotate_half
 
-from training.harness import write
+from training.harness import fit
 
 CELLS, TOKENS = 16, 256  # of a picture: a side, and in all
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>", "<image>", "<|user|>", "<|assistant|>")
@@ -282,16 +281,6 @@ def compiled(model: Any) -> None:
         part.compile(dynamic=False)
 
 
-def one_step(trainee: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor, rate: float) -> None:
-    """A step of the optimiser down a loss, its gradient clipped."""
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    optimizer.zero_grad(set_to_none=True)
-    torch.autograd.backward(loss)
-    nn.utils.clip_grad_norm_(trainee.parameters(), 1.0)
-    optimizer.step()
-
-
 Step = Callable[[int, Any], tuple[Tensor, dict[str, float]]]  # number, batch -> the loss, and what is shown
 
 
@@ -306,33 +295,34 @@ def train(
     *,
     every: int = 100,
 ) -> None:
-    """As many steps as there are rates. `state` and what `save` writes are kept every `every` steps.
+    """As many steps as there are rates (`harness.fit`); what `save` writes is kept with `state`.
 
     batches: of all steps from a number on. check: what is printed every five hundred steps, and at the end.
     """
-    optimizer, done, mean = optimiser(trainee), 0, dict[str, float]()
-    if state.exists():
-        kept = torch.load(state, weights_only=True)
-        trainee.load_state_dict(kept["trainee"])
-        optimizer.load_state_dict(kept["optimizer"])
-        done = kept["step"]
-    print(f"{sum(p.numel() for p in trainee.parameters()) / 1e6:.1f} M parameters, from step {done}", flush=True)
-    began = time.monotonic()
-    for number, batch in enumerate(batches(done), done):
-        loss, now = step(number, batch)
-        one_step(trainee, optimizer, loss, rates[number])
+    coming: Iterator[Any] = iter(())
+    mean = dict[str, float]()
+    print(f"{sum(p.numel() for p in trainee.parameters()) / 1e6:.1f} M parameters", flush=True)
+
+    def loss(number: int) -> Tensor:
+        nonlocal coming, mean
+        if (batch := next(coming, None)) is None:
+            coming = batches(number)
+            batch = next(coming)
+        found, now = step(number, batch)
         mean = {name: value if name not in mean else 0.95 * mean[name] + 0.05 * value for name, value in now.items()}
-        last = number + 1 == len(rates)
         if (number + 1) % 10 == 0:
-            left = (len(rates) - number - 1) * (time.monotonic() - began) / (number + 1 - done) / 60
-            shown = {"step": number + 1, **{k: round(v, 3) for k, v in mean.items()}}
-            print(json.dumps(shown), f"{left:.0f} min left", flush=True)
-        if (number + 1) % every == 0 or last:
-            whole = {"trainee": trainee.state_dict(), "optimizer": optimizer.state_dict(), "step": number + 1}
-            write(state, partial(torch.save, whole))
-            save()
-        if (number + 1) % 500 == 0 or last:
+            print(json.dumps({"step": number + 1, **{k: round(v, 3) for k, v in mean.items()}}), flush=True)
+        return found
+
+    def kept(done: int) -> None:
+        save()
+        if done % 500 == 0 or done == len(rates):
             print(f"held out {check()}", flush=True)
+
+    fit(
+        loss, len(rates), state, optimiser(trainee), rate=rates.__getitem__, every=every, clip=1.0, kept=kept,
+        trainee=trainee,
+    )  # fmt: skip
 
 
 # --- judging ----------------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ from foveate.vlm import attach
 from training.harness import falling, fit
 from training.judges.projector.lessons import lay_out
 from training.judges.projector.model import TextureProjector, TextureRows, rows_for
-from training.judges.projector.train import accuracy, measure_loss, train
+from training.judges.projector.train import Stage, accuracy, measure_loss, train
 
 SHAPE, STEP = (8, 4), 24  # the language model's grid of cells, and the pixels of each
 THINGS = {  # in photographs of the package: boxes (y0, x0, y1, x1) in pixels
@@ -268,7 +268,9 @@ def main() -> None:
         rows = TextureRows.fit(textures, rank=row.rank, side=SHAPE[0])
         projector = TextureProjector.for_model(mine, rows, row.hidden)
         cells = []
-        for stage, steps, rate in (("projector", chosen.steps, 1e-2), ("adapters", chosen.steps // 2, 2e-3)):
+        plan: tuple[tuple[Stage, int, float], ...]
+        plan = ("projector", chosen.steps, 1e-2), ("adapters", chosen.steps // 2, 2e-3)
+        for stage, steps, rate in plan:
             with tempfile.TemporaryDirectory() as folder:
                 train(seen, mine, processor, projector, stage, folder=folder, steps=steps, rate=rate, budget=row.budget)
             cells.append("{:.3f}, {:.3f}".format(*measured(mine, processor, projector, held, row.budget)))
