@@ -9,13 +9,18 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 from benchmarks.families import BEGIN, END, Facts, measure_family
 from examples.tiny_vlms import FAMILIES, NEED_TORCHVISION, REFUSED, first, tiny
 from foveate.core.errors import ModelError
 from foveate.vlm import attach
 from foveate.vlm.families import known
+from foveate.vlm.self_check import local_encoder
+from tests.vlm_models import pair, photo
 
 ROOT = Path(__file__).parent.parent
 EXACT = 1e-5  # of the largest logit
@@ -53,6 +58,39 @@ def test_a_family_is_refused(name: str) -> None:
     model, processor = tiny(name)
     with pytest.raises(ModelError, match=known.REFUSED[type(model).__name__]):
         attach(model, processor)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kept_tokens_are_encoded_at_their_places(name: str) -> None:
+    """Without attention in the encoder, which mixes them, they are the same whether the others are there or not."""
+    if isinstance(facts(name).sparse, str):
+        return
+    vlm, picture = attach(*tiny(name)), photo(168, 224)
+    layouts, inputs = vlm.see(picture, read=False).layouts, vlm.see(picture, mode="sparse", read=False).inputs
+    rows = np.sort(np.random.default_rng(0).permutation(layouts[0].count)[: layouts[0].count // 3])
+    with torch.no_grad(), local_encoder(vlm.model):
+        ours = vlm.family.encode_kept(vlm.model, inputs, [rows], layouts).rows[0]
+        theirs = vlm.family.encode(vlm.model, inputs, [layouts[0].count]).rows[0][rows]
+    assert float((ours - theirs).abs().max()) <= EXACT * float(theirs.abs().max())
+
+
+@pytest.mark.skipif(TORCHVISION or OLDEST, reason="runs once")
+def test_processors_that_write_prompts_of_their_own() -> None:
+    picture, question = Image.fromarray(photo()), "is this so?"
+    message = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": question}]}
+
+    def ours(name: str) -> torch.Tensor:
+        vlm = attach(*pair(name))
+        return vlm.prepare(vlm.see(picture, read=False), question, budget=None).text["input_ids"]
+
+    charts = pair("pp_chart2table")[1]  # its template writes every image token
+    text = charts.apply_chat_template([message], add_generation_prompt=True, tokenize=False)
+    stock = charts(images=[picture], text=text, return_tensors="pt")["input_ids"]
+    assert torch.equal(ours("pp_chart2table"), stock)
+    policies = {"mine": question}  # it asks policies, and no text
+    shield = pair("shieldgemma2")[1]
+    stock = shield(images=[picture], custom_policies=policies, policies=["mine"], return_tensors="pt")["input_ids"]
+    assert torch.equal(ours("shieldgemma2")[:, : stock.shape[1]], stock)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -18,8 +18,8 @@ from examples.tiny_vlms.parts import WIDTH
 
 FAMILIES = {**first.FAMILIES, **rope_grids.FAMILIES, **grids.FAMILIES, **squares.FAMILIES, **tiles.FAMILIES}
 # or what stands in for it: tests/stand_in
-NEED_TORCHVISION = {**grids.NEED_TORCHVISION, **squares.NEED_TORCHVISION, **tiles.NEED_TORCHVISION}
-REFUSED = {**tiles.REFUSED}  # their visual tokens cannot be chosen: foveate says why
+NEED_TORCHVISION = {**grids.NEED_TORCHVISION, **tiles.NEED_TORCHVISION}
+REFUSED = {**squares.REFUSED, **tiles.REFUSED}  # their visual tokens cannot be chosen: foveate says why
 
 
 def tiny(name: str, width: int = WIDTH) -> tuple[Any, Any]:

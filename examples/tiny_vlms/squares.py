@@ -277,7 +277,7 @@ def fuyu(width: int) -> tuple[Any, Any]:
     text = {"model_type": "persimmon", **TEXT, "hidden_size": width}
     text.pop("num_key_value_heads")
     config = hf.FuyuConfig(text_config=text, patch_size=patch, image_token_id=ids_of(*names)["|SPEAKER|"])
-    images = hf.FuyuImageProcessor(size={"height": 180, "width": 240}, patch_size=_square(patch))
+    images = hf.FuyuImageProcessorPil(size={"height": 180, "width": 240}, patch_size=_square(patch))
     processor = hf.FuyuProcessor(images, words)
     processor.chat_template = template("")
     return hf.FuyuForCausalLM(config), processor
@@ -290,4 +290,4 @@ FAMILIES = {
         deepseek_vl, deepseek_vl_hybrid, video_llava, chameleon, emu3,
     )
 }  # fmt: skip
-NEED_TORCHVISION = {f.__name__: f for f in (fuyu,)}
+REFUSED = {f.__name__: f for f in (fuyu,)}

@@ -31,6 +31,7 @@ from foveate.encoders.protocol import Encoder
 from foveate.vlm.families.family import Family
 from foveate.vlm.families.features import find_method, token_of
 from foveate.vlm.families.known import FAMILIES, REFUSED, family_of
+from foveate.vlm.families.processors import fitting_processor
 from foveate.vlm.families.written import bordered_mark
 from foveate.vlm.model import VLM
 from foveate.vlm.self_check import Exactness, check_attached
@@ -104,6 +105,7 @@ def _attach(model: Any, processor: Any, encoder: str | Encoder, family: Family |
     _check_version(model)
     if family is None:
         check_class(model)
+    processor = fitting_processor(model, processor)
     _check_processor(model, processor)
     resolve_encoder(encoder)
     return VLM(model, processor, family or family_of(model), encoder)

@@ -88,6 +88,7 @@ REFUSED = {
     "DiffusionGemmaForBlockDiffusion": "it fills a canvas of tokens by diffusion: it writes no token after the other",
     "EvollaForProteinText2Text": "it reads proteins, not images",
     "Florence2ForConditionalGeneration": NUMBERED,
+    "FuyuForCausalLM": "its processor writes the prompt around one image, in parts: foveate cannot lay out another",
     "GitForCausalLM": BY_ITSELF,
     "Idefics2ForConditionalGeneration": RESAMPLED,
     "IdeficsForVisionText2Text": CROSSED,

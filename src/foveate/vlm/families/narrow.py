@@ -49,7 +49,7 @@ def narrowed(model: Any, body: Any, parts: Sequence[Part]) -> Iterator[None]:
     stacks = [
         (path.split(".")[0], module)
         for path, module in body.named_modules()
-        if isinstance(module, ModuleList) and id(module) not in text and re.search(r"\.layers?$", path)
+        if isinstance(module, ModuleList) and id(module) not in text and re.search(r"^(?!video).*\.layers?$", path)
     ]
     if len(stacks) != 1:
         raise unfit(model, f"whose encoder of images has {len(stacks)} stacks of layers")
