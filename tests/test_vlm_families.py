@@ -108,7 +108,7 @@ def test_the_page_says_what_is_true_of_a_family(name: str) -> None:
 def test_families_whose_processors_need_torchvision() -> None:
     """In a process of its own, where tests/stand_in is torchvision."""
     path = os.pathsep.join([str(ROOT / "tests" / "stand_in"), str(ROOT), *sys.path])
-    files = [str(Path(__file__).with_name(f"test_vlm_{part}.py")) for part in ("families", "sparse")]
+    files = [str(Path(__file__).with_name(f"test_vlm_{part}.py")) for part in ("families", "sparse", "clips")]
     command = [sys.executable, "-m", "pytest", "-n", "0", "-q", *files]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:]

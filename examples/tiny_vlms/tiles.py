@@ -86,15 +86,16 @@ def lighton_ocr(width: int) -> tuple[Any, Any]:
 # --- an overview, and joined tiles with an end to each line -----------------------------------------------------------
 
 
-def _onevision(width: int, pinpoints: list[list[int]], ratio: str) -> tuple[Any, Any]:
+def _onevision(width: int, pinpoints: list[list[int]], ratio: str, videos: Any = None) -> tuple[Any, Any]:
     config = hf.LlavaOnevisionConfig(
         vision_config={"model_type": "siglip_vision_model", **SIGLIP_TOWER, "image_size": 32},
         text_config=_text("qwen2", width), image_token_index=IDS["<image>"], video_token_index=IDS["<video>"],
         image_grid_pinpoints=pinpoints, vision_aspect_ratio=ratio,
     )  # fmt: skip
     images = hf.LlavaOnevisionImageProcessorPil(size={"height": 32, "width": 32}, image_grid_pinpoints=pinpoints)
-    processor = without_video_processor(hf.LlavaOnevisionProcessor)(
-        images, tokenizer(), None, num_image_tokens=16, vision_feature_select_strategy="full",
+    kind = without_video_processor(hf.LlavaOnevisionProcessor) if videos is None else hf.LlavaOnevisionProcessor
+    processor = kind(
+        images, tokenizer(), videos, num_image_tokens=16, vision_feature_select_strategy="full",
         chat_template=template(), vision_aspect_ratio=ratio,
     )  # fmt: skip
     return hf.LlavaOnevisionForConditionalGeneration(config), processor
@@ -109,7 +110,23 @@ def llava_onevision_whole(width: int) -> tuple[Any, Any]:
     return _onevision(width, [[32, 64], [64, 32], [64, 64]], "anyres_max_9")
 
 
+def llava_onevision_clips(width: int) -> tuple[Any, Any]:
+    """With its video processor."""
+    videos = hf.LlavaOnevisionVideoProcessor(size={"height": 32, "width": 32})
+    return _onevision(width, [[32, 64], [64, 32], [64, 64]], "anyres_max_9", videos)
+
+
+def llava_next_video_clips(width: int) -> tuple[Any, Any]:
+    """With its video processor."""
+    videos = hf.LlavaNextVideoVideoProcessor(size={"shortest_edge": 56}, crop_size={"height": 56, "width": 56})
+    return _next_video(width, videos)
+
+
 def llava_next_video(width: int) -> tuple[Any, Any]:
+    return _next_video(width)
+
+
+def _next_video(width: int, videos: Any = None) -> tuple[Any, Any]:
     pinpoints = [[56, 112], [112, 56], [112, 112]]
     config = hf.LlavaNextVideoConfig(
         vision_config={"model_type": "clip_vision_model", **CLIP_TOWER}, text_config=_text("llama", width),
@@ -119,8 +136,9 @@ def llava_next_video(width: int) -> tuple[Any, Any]:
     images = hf.LlavaNextImageProcessorPil(
         size={"shortest_edge": 56}, crop_size={"height": 56, "width": 56}, image_grid_pinpoints=pinpoints
     )
-    processor = without_video_processor(hf.LlavaNextVideoProcessor)(
-        None, images, tokenizer(), patch_size=14, vision_feature_select_strategy="default", chat_template=template(),
+    kind = without_video_processor(hf.LlavaNextVideoProcessor) if videos is None else hf.LlavaNextVideoProcessor
+    processor = kind(
+        videos, images, tokenizer(), patch_size=14, vision_feature_select_strategy="default", chat_template=template(),
         num_additional_image_tokens=1,
     )  # fmt: skip
     return hf.LlavaNextVideoForConditionalGeneration(config), processor
@@ -244,9 +262,9 @@ def perception_lm(width: int) -> tuple[Any, Any]:
         image_token_id=IDS["<image>"], video_token_id=IDS["<video>"],
     )  # fmt: skip
     images = hf.PerceptionLMImageProcessor(tile_size=48, max_num_tiles=6, size=TILE)
-    processor = without_video_processor(hf.PerceptionLMProcessor)(
-        None, images, tokenizer(image_token="<image>", video_token="<video>"), patch_size=8, pooling_ratio=2,
-        chat_template=template(),
+    processor = hf.PerceptionLMProcessor(
+        hf.PerceptionLMVideoProcessor(size=TILE), images, tokenizer(image_token="<image>", video_token="<video>"),
+        patch_size=8, pooling_ratio=2, chat_template=template(),
     )  # fmt: skip
     return hf.PerceptionLMForConditionalGeneration(config), processor
 
@@ -402,8 +420,8 @@ FAMILIES = {
 NEED_TORCHVISION = {
     f.__name__: f
     for f in (
-        mistral3, mistral_large4, llava_pixtral, cohere2_vision, llama4, perception_lm, step3p7, minicpm_ocr,
-        unlimited_ocr,
+        mistral3, mistral_large4, llava_pixtral, llava_onevision_clips, llava_next_video_clips, cohere2_vision, llama4,
+        perception_lm, step3p7, minicpm_ocr, unlimited_ocr,
     )
 }  # fmt: skip
 REFUSED = {"deepseek_ocr2": deepseek_ocr2}

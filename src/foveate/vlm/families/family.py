@@ -43,6 +43,8 @@ class Family:
         """Features of all images, `counts` of each, equal bit for bit to the stock model's."""
         kind = "video" if "pixel_values_videos" in inputs else "image"
         encoder = find_method(model, f"get_{kind}_features")
+        if encoder is None and kind == "video":  # PerceptionLM takes frames as it takes tiles
+            encoder, inputs = find_method(model, "get_image_features"), {"pixel_values": inputs["pixel_values_videos"]}
         if encoder is None:
             raise ModelError(
                 f"a {type(model).__name__}, which has no get_{kind}_features",

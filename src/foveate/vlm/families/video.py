@@ -1,7 +1,12 @@
-"""Frames of a video as a Qwen-VL takes them: two frames make one picture, and all pictures share a budget."""
+"""Frames of a video as a model takes them, whose pictures share a budget.
+
+* The Qwen-VLs join two frames to one picture: their image processor makes it.
+* Others take frames as pictures of one size, from their own video processor.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +16,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from foveate.core.errors import ModelError
-from foveate.vlm.families.features import Inputs
+from foveate.vlm.families.features import Inputs, token_of
 from foveate.vlm.families.token_layout import Indices, TokenGrid, TokenLayout, whole_box
+from foveate.vlm.families.where_shown import visible_box
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +36,44 @@ class VideoInputs:
 
 
 def lay_out_video(model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], fps: float) -> VideoInputs:
+    """Frames of one size, `fps` a second. Raises ModelError for a model, or a processor, that takes no videos."""
+    images = processor.image_processor
+    if hasattr(images, "temporal_patch_size") and hasattr(model.config, "vision_end_token_id"):
+        return _lay_out_pairs(model, processor, frames, fps)
+    token, taken = token_of(model, "video"), inspect.signature(model.forward).parameters
+    videos = getattr(processor, "video_processor", None)
+    if token is None or "pixel_values_videos" not in taken or not callable(getattr(videos, "preprocess", None)):
+        raise ModelError(
+            f"video for {type(model).__name__} with a {type(processor).__name__}",
+            expected="a Qwen-VL, or a model whose processor has a video processor",
+            fix="pass the frames to vlm.see(frames): several images in one prompt, each with its own budget",
+        )
+    return _lay_out_pictures(model, processor, frames, token)
+
+
+def _lay_out_pictures(model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], token: int) -> VideoInputs:
+    """Every frame is a picture; a feature behind all of them may belong to none."""
+    mark = processor.video_token
+    made = processor(videos=[np.stack(frames)], text=mark, return_tensors="pt", add_special_tokens=False)
+    ids = made["input_ids"][0].numpy()
+    pixels = made.get("pixel_values_videos")
+    count = int((ids == token).sum())
+    each, rest = divmod(count, len(frames))
+    h = max(1, round((each * pixels.shape[-2] / pixels.shape[-1]) ** 0.5)) if getattr(pixels, "ndim", 0) == 5 else 0
+    if not h or each % h or rest > 1 or pixels.shape[1] != len(frames):
+        raise ModelError(
+            f"{count} visual tokens from a {type(processor).__name__} for {len(frames)} frames",
+            expected="as many for each frame, in rows of one length",
+            fix="pass the frames to vlm.see(frames): several images in one prompt, each with its own budget",
+        )
+    box = visible_box(processor.video_processor, (frames[0].shape[0], frames[0].shape[1]))
+    grids = tuple(TokenGrid(h, each // h, box, first=n * each, frame=n) for n in range(len(frames)))
+    inputs = {name: value for name, value in made.items() if name not in ("input_ids", "attention_mask")}
+    layout = TokenLayout(grids, count, always=(count - 1,) * rest)
+    return VideoInputs(inputs, ids, mark, layout, tuple(range(len(frames))))
+
+
+def _lay_out_pairs(model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], fps: float) -> VideoInputs:
     """Two frames make one picture; the last one is doubled where their number is odd.
 
     The image processor takes them, not a video processor: it makes two equal frames of an image; half is kept.
@@ -37,12 +81,6 @@ def lay_out_video(model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]
     import torch
 
     images = processor.image_processor
-    if not hasattr(images, "temporal_patch_size") or not hasattr(model.config, "vision_end_token_id"):
-        raise ModelError(
-            f"video for {type(model).__name__}",
-            expected="Qwen2-VL, Qwen2.5-VL or Qwen3-VL",
-            fix="pass the frames to vlm.see(frames): several images in one prompt, each with its own budget",
-        )
     depth = int(images.temporal_patch_size)
     padded = [*frames, *[frames[-1]] * (-len(frames) % depth)]
     made = [images(Image.fromarray(frame), return_tensors="pt") for frame in padded]
