@@ -188,9 +188,6 @@ def test_proportional_gives_each_window_its_share() -> None:
     assert allocate_map(plane, grid_of(plane), 16, policy=Proportional(8)).mask[:, 8:].sum() == 16
 
 
-# --- all together -----------------------------------------------------------------------------------------------------
-
-
 @given(maps, policies, st.data(), st.sampled_from([0.0, 0.3, 1.0]), st.booleans(), st.booleans())
 def test_everything_composes_to_exactly_k(
     plane: np.ndarray, policy: Policy, data: st.DataObject, floor: float, with_windows: bool, with_masks: bool

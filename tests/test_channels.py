@@ -37,7 +37,7 @@ def bar() -> np.ndarray:
     return rgb
 
 
-def test_edges_sit_on_the_border_bright_side_on_dark_side_off() -> None:
+def test_edges_sit_on_their_border_and_distance_grows_away_from_it() -> None:
     planes = compute_visual_planes(bar())
     on, off = planes["edge_on"], planes["edge_off"]
     assert on.shape == (20, 30)
@@ -45,6 +45,10 @@ def test_edges_sit_on_the_border_bright_side_on_dark_side_off() -> None:
     assert off[10, 9] == pytest.approx(1)  # pixels 36-39: outside
     assert on[:, 20:].max() == 0
     assert off[:, 20:].max() == 0
+    distance = compute_visual_planes(bar())["edge_distance"]
+    assert distance[10, 10] == 0
+    assert (np.diff(distance[10, 15:]) > 0).all()
+    assert distance[10, 25] == pytest.approx((25 - 15) / np.hypot(20, 30), abs=0.01)
 
 
 def plain(rgb: np.ndarray) -> dict[str, np.ndarray]:
@@ -89,13 +93,6 @@ def test_planes_of_a_large_image_are_those_of_the_functions_by_themselves() -> N
     assert np.array_equal(planes["object_id"], find_objects(rgb, z, parts.ids))
 
 
-def test_edge_distance_grows_away_from_the_edge() -> None:
-    distance = compute_visual_planes(bar())["edge_distance"]
-    assert distance[10, 10] == 0
-    assert (np.diff(distance[10, 15:]) > 0).all()
-    assert distance[10, 25] == pytest.approx((25 - 15) / np.hypot(20, 30), abs=0.01)
-
-
 @pytest.mark.parametrize("shape", [(1, 1), (1, 37), (37, 1), (5, 3), (8, 8)])
 @pytest.mark.parametrize("value", [0, 128, 255])
 def test_constant_images_have_no_edges_and_nothing_salient(shape: tuple[int, int], value: int) -> None:
@@ -137,9 +134,6 @@ def two_planes(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 SCENES = st.composite(two_planes)()
 
 
-# --- normals ----------------------------------------------------------------------------------------------------------
-
-
 @given(st.integers(2, 9), st.integers(2, 9), st.floats(-3, 3), st.floats(-3, 3), st.floats(0.1, 4))
 def test_normals_of_planes_are_exact(h: int, w: int, slope_y: float, slope_x: float, relief: float) -> None:
     y, x = np.mgrid[:h, :w] / max(h, w)  # in long sides
@@ -164,9 +158,6 @@ def test_normals_are_the_cross_product_of_the_tangents(depth: np.ndarray) -> Non
         along_y = [0, (down - up) * step or 1, float(depth[down, x]) - float(depth[up, x])]
         n = np.cross(along_x, along_y)
         assert np.allclose(out[y, x], (n / np.linalg.norm(n))[[1, 0, 2]], atol=1e-5)
-
-
-# --- occlusion --------------------------------------------------------------------------------------------------------
 
 
 def step(depth: np.ndarray, y: int, x: int, axis: int) -> tuple[float, float]:
@@ -293,11 +284,15 @@ def test_alike_neighbours_stay_apart_where_depth_jumps() -> None:
     assert not find_objects(rgb, features, ids, depth).any()
 
 
-def test_a_sky_that_pales_is_one_object_and_a_step_of_the_same_height_is_two() -> None:
+def test_a_sky_that_pales_is_one_object_and_noise_has_few_enough_to_number() -> None:
     ids, features = np.arange(8).repeat(3)[None].repeat(6, 0), np.zeros((6, 24, 0), np.float32)
     for row, count in ((np.linspace(10, 165, 24), 1), (np.repeat([10, 165], 12), 2)):
         rgb = np.broadcast_to(np.round(row)[None, :, None], (6, 24, 3)).astype(np.uint8)
         assert find_objects(rgb, features, ids).max() + 1 == count
+    rng = np.random.default_rng(0)
+    rgb = rng.integers(0, 256, (150, 150, 3), np.uint8)
+    out = find_objects(rgb, np.zeros((150, 150, 0), np.float32), rng.integers(0, 50, (150, 150)))
+    assert out.max() < MOST_PARTS
 
 
 def literal(points: np.ndarray, parts: np.ndarray, alike: float) -> np.ndarray:
@@ -350,20 +345,18 @@ def test_any_image_has_objects(height: int, width: int, h: int, w: int, r: int, 
     assert np.array_equal(out, find_objects(rgb, features, ids + 7))
 
 
-def test_noise_on_a_fine_grid_has_few_enough_to_number() -> None:
-    rng = np.random.default_rng(0)
-    rgb = rng.integers(0, 256, (150, 150, 3), np.uint8)
-    out = find_objects(rgb, np.zeros((150, 150, 0), np.float32), rng.integers(0, 50, (150, 150)))
-    assert out.max() < MOST_PARTS
-
-
-def test_a_texture_has_objects_with_fewer_borders_than_its_segments(texture: Texture) -> None:
+def test_a_texture_has_objects_and_their_boundary_alone_can_be_asked_for(
+    texture: Texture, cake: Path, wide: Texture
+) -> None:
     objects = texture.channel("object_id")
     segments = texture.channel("cluster_id")
     assert 1 < len(np.unique(objects)) < len(np.unique(segments))
     assert 0.01 < texture.channel("boundary").mean() < 0.16
     assert texture.made_by["boundary"] == texture.made_by["object_id"] == "kmeans, merged"
     assert texture.made_by["cluster_id"] == "kmeans"
+    few = foveate.encode(cake, channels=["boundary"])
+    assert set(few.planes) == {"boundary", "saliency"}
+    assert np.array_equal(few.channel("boundary"), wide.channel("boundary"))
 
 
 class Masks:
@@ -388,12 +381,6 @@ def test_masks_are_objects_as_they_are() -> None:
     assert set(made.values()) == {"mine"}
     assert Sam.masks
     assert not getattr(KMeans(), "masks", False)
-
-
-def test_the_boundary_alone_can_be_asked_for(cake: Path, wide: Texture) -> None:
-    few = foveate.encode(cake, channels=["boundary"])
-    assert set(few.planes) == {"boundary", "saliency"}
-    assert np.array_equal(few.channel("boundary"), wide.channel("boundary"))
 
 
 @pytest.mark.parametrize(

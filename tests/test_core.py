@@ -113,9 +113,6 @@ def test_mode_equals_its_definition(plane: np.ndarray, h: int, w: int, coarser: 
     assert found.dtype == np.float32
 
 
-# --- reading planes ---------------------------------------------------------------------------------------------------
-
-
 # --- channel names ----------------------------------------------------------------------------------------------------
 
 

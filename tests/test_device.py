@@ -322,7 +322,7 @@ def test_ties_saliency_and_spread_are_numpys(texture: Texture, seed: int, h: int
     assert_kept_alike(kept, foveate.allocate(there, budget, floor=floor, **guarded))
 
 
-def test_equal_textures_have_equal_tensors(texture: Texture) -> None:
+def test_equal_textures_have_equal_tensors_and_travel(texture: Texture) -> None:
     there, again = texture.to("cpu"), replace(texture).to(torch.device("cpu"))
     for one, other in zip(there._tensors().values(), again._tensors().values(), strict=True):
         assert torch.equal(one, other)
@@ -340,6 +340,15 @@ def test_equal_textures_have_equal_tensors(texture: Texture) -> None:
     np.testing.assert_array_equal(kept.rows.numpy(), texture.tokens(dtype=np.float16)[kept.indices.numpy()])
     assert "cpu" in repr(there)
     assert "on cpu" in repr(kept)
+    with torch.inference_mode():
+        there = texture.to("cpu")
+        kept = foveate.allocate(foveate.score(there, "the red plate"), 50)
+    assert_kept_alike(foveate.allocate(foveate.score(texture, "the red plate"), 50), kept)
+    there = texture.to("cpu")
+    again = pickle.loads(pickle.dumps(there))
+    assert torch.equal(again.table, there.table)
+    assert foveate.score(again, "broccoli").detected
+    assert copy.deepcopy(there) is there
 
 
 def test_to_numpy_an_answer_is_its_map(texture: Texture) -> None:
@@ -356,18 +365,6 @@ def test_to_numpy_an_answer_is_its_map(texture: Texture) -> None:
     before = here.map.copy()
     relevance.map.zero_()
     np.testing.assert_array_equal(here.map, before)
-
-
-def test_it_travels_and_works_in_inference_mode(texture: Texture) -> None:
-    with torch.inference_mode():
-        there = texture.to("cpu")
-        kept = foveate.allocate(foveate.score(there, "the red plate"), 50)
-    assert_kept_alike(foveate.allocate(foveate.score(texture, "the red plate"), 50), kept)
-    there = texture.to("cpu")
-    again = pickle.loads(pickle.dumps(there))
-    assert torch.equal(again.table, there.table)
-    assert foveate.score(again, "broccoli").detected
-    assert copy.deepcopy(there) is there
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

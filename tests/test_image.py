@@ -71,7 +71,7 @@ def test_orientation_is_applied_and_every_mode_becomes_rgb(noise: np.ndarray) ->
         assert picture.rgb.dtype == np.uint8
 
 
-def test_alpha_is_laid_over_white_and_kept(noise: np.ndarray) -> None:
+def test_alpha_is_laid_over_white_and_kept_also_of_a_palette(noise: np.ndarray) -> None:
     alpha = np.zeros((30, 50, 1), np.uint8)
     alpha[:, 25:] = 255
     alpha[:, 20:25] = 51
@@ -85,9 +85,6 @@ def test_alpha_is_laid_over_white_and_kept(noise: np.ndarray) -> None:
         assert picture.valid is not None
         assert np.array_equal(picture.valid, alpha[..., 0])
     assert load_image(np.concatenate([noise, np.full((30, 50, 1), 255, np.uint8)], 2)).valid is None
-
-
-def test_a_palette_with_transparency(noise: np.ndarray) -> None:
     palette = Image.new("P", (4, 2))
     palette.putpalette([200, 0, 0, 0, 90, 0])
     palette.putpixel((3, 1), 1)

@@ -39,7 +39,7 @@ def leads_somewhere(page: Path, link: str) -> bool:
     return not anchor or (path.suffix == ".md" and anchor in anchors(path.read_text("utf-8")))
 
 
-def test_what_is_a_link(tmp_path: Path) -> None:
+def test_what_is_a_link_and_what_is_loaded_from_the_net(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     text = "# A `b`: c, d\n[x](#a-b-c-d) ![y](y.png) <img src='no' src=\"z.png\"> `[no](no)`\n```\n[no](no)\n```\n"
     assert links(text) == ["#a-b-c-d", "y.png", "z.png"]
@@ -54,6 +54,9 @@ def test_what_is_a_link(tmp_path: Path) -> None:
         "ftp://a.org": False,
     }.items():
         assert leads_somewhere(page, address) is good
+    assert FROM_NET.search('<script async src="https://a.org/b.js"></script>')
+    assert FROM_NET.search('<link rel="stylesheet" href="//a.org/b.css">')
+    assert not FROM_NET.search('<a href="https://a.org"><img src="../a.png">')
 
 
 def test_a_site_has_whatever_its_pages_lead_to(tmp_path: Path) -> None:
@@ -63,12 +66,6 @@ def test_a_site_has_whatever_its_pages_lead_to(tmp_path: Path) -> None:
             path = page.parent / link.partition("#")[0]
             assert "://" in link or path.exists(), f"{page}: {link}"
     assert (tmp_path / "pages" / "docs" / "vlm.md").read_bytes() == (ROOT / "docs" / "vlm.md").read_bytes()
-
-
-def test_what_is_loaded_from_the_net_is_found() -> None:
-    assert FROM_NET.search('<script async src="https://a.org/b.js"></script>')
-    assert FROM_NET.search('<link rel="stylesheet" href="//a.org/b.css">')
-    assert not FROM_NET.search('<a href="https://a.org"><img src="../a.png">')
 
 
 # --- what code and docs point at --------------------------------------------------------------------------------------

@@ -166,9 +166,6 @@ def test_a_long_strip_is_one_line_and_takes_little_memory() -> None:
     assert Counter(words.texts)["Monday"] == 2
 
 
-# --- parts ------------------------------------------------------------------------------------------------------------
-
-
 def quad(x0: float, y0: float, x1: float, y1: float) -> np.ndarray:
     return np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1]], np.float32)
 

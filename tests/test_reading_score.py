@@ -56,7 +56,7 @@ def test_answers_are_covered_whole() -> None:
     assert np.mean(shares) > 0.97
 
 
-def test_any_text_is_a_question() -> None:
+def test_any_text_is_a_question_and_fields_are_wellformed() -> None:
     odd = ("", " ", "?", '""', "the", "who?", "#", "\x00", "犬", "a" * 5000, '"' * 99, "on on on", "the word")
     for text in (*odd, *(asked.question for asked in ASKED[::7])):
         found = score_words(PREPARED["menu"], read_question(text))
@@ -64,9 +64,6 @@ def test_any_text_is_a_question() -> None:
         assert found.scores.dtype == np.float32
         assert 0 <= found.scores.min() <= found.scores.max() <= 1
         assert 0 <= found.confidence <= 1
-
-
-def test_fields_are_wellformed() -> None:
     for row in FIELDS:
         assert row.names
         for phrase in (*row.names, *row.asked):
@@ -171,9 +168,6 @@ def test_prepared_words_are_immutable_and_pickle() -> None:
     assert np.array_equal(score_words(again, question).scores, score_words(page, question).scores)
 
 
-# --- cells -------------------------------------------------------------------------------------------------------
-
-
 def test_cells_under_words_are_painted() -> None:
     words = Words.of([Word("a", (10, 10, 20, 30), 1.0, 0), Word("b", (10, 40, 20, 60), 1.0, 0)], "x")
     grid = Grid(8, 8, 80, 80)
@@ -252,13 +246,22 @@ def test_the_map_points_at_the_answer(page: Texture, question: str, answer: str)
         assert foveate.allocate(relevance, 40).mask[int(y0) : -int(-y1 // 1), int(x0) : -int(-x1 // 1)].all()
 
 
-def test_a_question_without_a_noun_asks_for_what_is_written(blank: Texture, page: Texture) -> None:
+def test_a_question_without_a_noun_asks_for_what_is_written_unless_it_is_left_out(
+    blank: Texture, page: Texture
+) -> None:
     with pytest.raises(QueryError):
         foveate.score(blank, "who is it from?")
     relevance = foveate.score(page, "who is it from?")
     assert {word.text for word in relevance.words[:2]} == {"Ann", "Lee"}
     with pytest.raises(QueryError):
         foveate.score(page, "")
+    plain = foveate.score(blank, "the total", cues=False)  # "total" is a cue for writing, too
+    without = foveate.score(page, "the total", reading=False, cues=False)
+    np.testing.assert_array_equal(plain.map, without.map)
+    assert "reading" not in without.reasons
+    assert without.words == ()
+    with pytest.raises(OptionError):
+        foveate.score(page, "the total", reading="yes")  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("question", ["where is the dog?", "a bicycle", "the red car"])
@@ -277,16 +280,6 @@ def test_quotes_alone_may_name_a_thing(page: Texture, street: Texture) -> None:
     assert foveate.score(page, 'the sign that says "STOP"').confidence < 0.3
     assert foveate.score(read, 'the word "SCHOQL"').detected  # misread
     assert not foveate.score(read, '"preschooling"').detected
-
-
-def test_left_out_when_asked(blank: Texture, page: Texture) -> None:
-    plain = foveate.score(blank, "the total", cues=False)  # "total" is a cue for writing, too
-    without = foveate.score(page, "the total", reading=False, cues=False)
-    np.testing.assert_array_equal(plain.map, without.map)
-    assert "reading" not in without.reasons
-    assert without.words == ()
-    with pytest.raises(OptionError):
-        foveate.score(page, "the total", reading="yes")  # type: ignore[call-overload]
 
 
 def test_writing_on_a_thing(page: Texture) -> None:

@@ -421,7 +421,7 @@ def test_words_of_a_transparent_part_are_nowhere() -> None:
     assert red[:, :4].max() == red[4:].max() == kept.channel("word_car")[:, :4].max() == 0
 
 
-def test_a_dialogue_fades_and_readmits(texture: Texture) -> None:
+def test_a_dialogue_fades_and_readmits_what_phrases_share(texture: Texture) -> None:
     child, broccoli = foveate.score(texture, "a child"), foveate.score(texture, "broccoli")
     once = add_dialogue(texture, child, decay=0.6)
     twice = add_dialogue(once, broccoli, decay=0.6)
@@ -431,9 +431,6 @@ def test_a_dialogue_fades_and_readmits(texture: Texture) -> None:
     assert set(foveate.allocate(later, 273).indices) & set(foveate.allocate(child, 273).indices)
     with pytest.raises(OptionError, match="decay"):
         add_dialogue(texture, child, decay=1.5)
-
-
-def test_history_is_what_the_phrases_share(texture: Texture) -> None:
     one = foveate.score(texture, "a child")
     assert shared_map(one) is one.map
     both = foveate.score(texture, "a child, broccoli")

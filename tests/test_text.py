@@ -105,7 +105,7 @@ def test_what_the_network_sees_is_bounded(size: tuple[int, int], monkeypatch: py
     assert rows * columns <= PIXELS + 32 * (rows + columns)
 
 
-def test_quadrilaterals_are_the_cores_grown_on_all_sides() -> None:
+def test_quadrilaterals_are_the_cores_grown_on_all_sides_and_cover_what_they_touch() -> None:
     """A core of 11 x 61 pixel centres grows by 1.6 x area / perimeter: 10 x 60 x 1.6 / 140 pixels."""
     chances = np.zeros((100, 200), np.uint8)
     chances[40:51, 100:161] = 255
@@ -116,6 +116,12 @@ def test_quadrilaterals_are_the_cores_grown_on_all_sides() -> None:
     assert quad.min(0) == pytest.approx([40 - more, 100 - more], abs=0.01)
     assert quad.max(0) == pytest.approx([50 + more, 160 + more], abs=0.01)
     assert find_quads(chances[:30]).shape == (0, 4, 2)
+    quad = np.array([[[8, 4], [8, 15], [19, 15], [19, 4]]], np.float32)  # rows 8-19, columns 4-15
+    plane = fill_quads(quad, (32, 24))
+    assert np.argwhere(plane).min(0).tolist() == [2, 1]
+    assert np.argwhere(plane).max(0).tolist() == [4, 3]
+    assert plane.sum() == 9
+    assert fill_quads(quad + 1000, (32, 24)).sum() <= 1
 
 
 def test_a_damaged_network_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,15 +134,6 @@ def test_a_damaged_network_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             find_text_regions(sign())
     finally:
         text._load_finder.cache_clear()
-
-
-def test_painting_covers_what_a_box_touches() -> None:
-    quad = np.array([[[8, 4], [8, 15], [19, 15], [19, 4]]], np.float32)  # rows 8-19, columns 4-15
-    plane = fill_quads(quad, (32, 24))
-    assert np.argwhere(plane).min(0).tolist() == [2, 1]
-    assert np.argwhere(plane).max(0).tolist() == [4, 3]
-    assert plane.sum() == 9
-    assert fill_quads(quad + 1000, (32, 24)).sum() <= 1
 
 
 def test_the_measurement_counts_cells_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -260,7 +260,7 @@ def test_ids_are_never_blended(texture: Texture) -> None:
 # --- planes of one's own ----------------------------------------------------------------------------------------------
 
 
-def test_a_new_plane_shares_the_rest(texture: Texture, tmp_path: Path) -> None:
+def test_a_plane_shares_the_rest_and_keeps_the_description_of_the_table(texture: Texture, tmp_path: Path) -> None:
     plane = np.linspace(-2, 2, texture.grid.count).reshape(texture.grid.shape)
     more = texture.with_channel("temperature", plane, low=-2, high=2, reduction="max", made_by="a camera", about="heat")
     assert "temperature" not in texture.built
@@ -277,9 +277,6 @@ def test_a_new_plane_shares_the_rest(texture: Texture, tmp_path: Path) -> None:
     assert dict(loaded.made_by) == dict(more.made_by)
     with pytest.raises(ChannelError, match="perhaps temperature"):
         more.channel("temprature")
-
-
-def test_a_plane_of_the_table_keeps_its_description(texture: Texture) -> None:
     gaze = np.zeros(texture.grid.shape)
     gaze[3, 4] = 1
     assert texture.with_channel("gaze", gaze).tokens()[3 * 48 + 4, FULL40.layer("gaze")] == 1
