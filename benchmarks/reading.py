@@ -24,7 +24,9 @@ import typer
 from numpy.typing import NDArray
 
 from benchmarks.common import read_json, time_calls
-from foveate.answers.match import ReadWords, WordCells, place_words, prepare_words, read_question, score_words
+from foveate.answers.match import WordCells, place_words, score_words
+from foveate.answers.page import ReadWords, prepare_words
+from foveate.answers.question import read_question
 from foveate.cli.evaluate.coco import open_images
 from foveate.cli.terminal import counting
 from foveate.core.errors import OptionError

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import foveate
-from foveate.answers.match import WordScores, paint_words, prepare_words, read_question, score_words
-from foveate.answers.question import FIELDS
+from foveate.answers.match import WordScores, place_words, score_words
+from foveate.answers.page import prepare_words
+from foveate.answers.question import FIELDS, read_question
 from foveate.answers.types import find_types
 from foveate.core.errors import OptionError, QueryError
 from foveate.core.grid import Grid
@@ -49,7 +50,7 @@ def test_answers_are_covered_whole() -> None:
         words, (height, width) = PAGES[asked.page]
         longer = max(height, width)
         grid = Grid(max(1, round(64 * height / longer)), max(1, round(64 * width / longer)), height, width)
-        plane = paint_words(words, score_words(PREPARED[asked.page], read_question(asked.question)).scores, grid)
+        plane = place_words(words, grid).paint(score_words(PREPARED[asked.page], read_question(asked.question)).scores)
         least = np.sort(plane.ravel())[-grid.count // 4]
         cells = grid.index_at(words.boxes[:, :2] / 2 + words.boxes[:, 2:] / 2)
         shares.append(np.mean([plane.ravel()[cells[i]] >= least for i in places(words, asked.answer)]))
@@ -146,7 +147,7 @@ def test_nothing_read_one_word_and_words_hardly_read() -> None:
     found = score_words(prepare_words(empty), read_question("what is the total?"))
     assert found.scores.shape == (0,)
     assert found.confidence == 0.0
-    assert not paint_words(empty, found.scores, Grid(4, 4, 64, 64)).any()
+    assert not place_words(empty, Grid(4, 4, 64, 64)).paint(found.scores).any()
     assert best("STOP", "the word stop") == "STOP"
 
     def page(confidence: float) -> float:
@@ -171,13 +172,13 @@ def test_prepared_words_are_immutable_and_pickle() -> None:
 def test_cells_under_words_are_painted() -> None:
     words = Words.of([Word("a", (10, 10, 20, 30), 1.0, 0), Word("b", (10, 40, 20, 60), 1.0, 0)], "x")
     grid = Grid(8, 8, 80, 80)
-    plane = paint_words(words, np.array([1.0, 0.5], np.float32), grid)
+    plane = place_words(words, grid).paint(np.array([1.0, 0.5], np.float32))
     assert plane.shape == (8, 8)
     assert plane[1, 1] == plane[1, 2] == 1.0
     assert 0.35 < plane[1, 4] <= 0.5
     assert plane[4:].max() == 0
     words = Words.of([Word("far", (500, 500, 520, 560), 1.0, 0)], "x")
-    assert not paint_words(words, np.ones(1, np.float32), Grid(4, 4, 64, 64)).any()
+    assert not place_words(words, Grid(4, 4, 64, 64)).paint(np.ones(1, np.float32)).any()
 
 
 # --- in a map ---------------------------------------------------------------------------------------------------------

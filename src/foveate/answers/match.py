@@ -24,18 +24,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from foveate.answers.page import BELOW_OF, LEFT_OF, Floats, Ints, ReadWords, prepare_words
-from foveate.answers.question import ReadingQuestion, Term, read_question
+from foveate.answers.page import BELOW_OF, LEFT_OF, Floats, Ints, ReadWords
+from foveate.answers.question import ReadingQuestion, Term
 from foveate.core.grid import Grid
 from foveate.core.readonly import Frozen
 from foveate.language.lists import read_set
 from foveate.language.spelling import RATIO, alike, fold, forms, near, skeleton, split_words
 from foveate.reading.words import Words
-
-__all__ = [
-    "ReadWords", "ReadingQuestion", "WordCells", "WordScores", "paint_words", "place_words", "prepare_words",
-    "read_question", "score_words",
-]  # fmt: skip
 
 MATCHED = 0.6  # from which on a word counts as a part of a label
 PURE = 0.45  # share of a label's evidence that depends on how much of the piece matches
@@ -56,6 +51,8 @@ PHOTOGRAPH = {"what": 0.8, "label": 0.7, "where": 0.45, "plain": 0.45, "is": 0.4
 PAGE = {"what": 1.0, "label": 1.0, "where": 0.85, "plain": 0.85, "is": 0.7}
 HEADING = 0.8  # floor of a heading where the name of a house is asked for
 MASK = 0.03  # everything written, where nothing else is known
+MOST_LINES = 12  # of a value that goes on
+BEST, GROWN = 0.8, 0.1  # share of the best word in a cell; heights by which a word's box is grown
 LOOSE = 0.6  # least ratio of equal letters, where the very text is asked for
 _OF_TYPE = {"org": "company", "shop": "company", "place": "address"}
 _SHORT_ANSWERS = frozenset(("date", "time", "amount", "count", "number", "phone", "email", "url", "measure"))
@@ -306,9 +303,6 @@ def _why_value(page: ReadWords, labels: _Labels, own: Floats, near: Floats, i: i
     return ""
 
 
-MOST_LINES = 12
-
-
 @dataclass(frozen=True, eq=False)
 class WordCells(Frozen):
     """Which cells of a grid each word covers: cells, sorted; a word that touches each; its share of the cell."""
@@ -328,9 +322,6 @@ class WordCells(Frozen):
             mean = np.add.reduceat(each * self.share, self.starts)
             out[self.cell[self.starts]] = BEST * best + (1 - BEST) * np.minimum(mean, best)
         return out.reshape(self.grid.shape)
-
-
-BEST, GROWN = 0.8, 0.1  # share of the best word; heights by which a word's box is grown
 
 
 def place_words(words: Words, grid: Grid) -> WordCells:
@@ -359,8 +350,3 @@ def place_words(words: Words, grid: Grid) -> WordCells:
         grid, cell, np.concatenate(owners)[order].astype(np.int64),
         np.concatenate(shares)[order].astype(np.float32), np.flatnonzero(np.diff(cell, prepend=-1)).astype(np.int64),
     )  # fmt: skip
-
-
-def paint_words(words: Words, scores: Floats, grid: Grid) -> Floats:
-    """float32 [h, w] in [0, 1]."""
-    return place_words(words, grid).paint(np.asarray(scores, np.float32))

@@ -139,7 +139,7 @@ def _looked_for(record: dict[str, Any]) -> str:
 
 
 def _unread(texture: Texture, queries: Sequence[str], image: Path) -> list[str]:
-    from foveate.answers.match import read_question
+    from foveate.answers.question import read_question
 
     asked = next((query for query in queries if read_question(query).writing), None)
     if asked is None or texture.words is not None:

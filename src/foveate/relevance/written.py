@@ -13,7 +13,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.answers.match import place_words, prepare_words, read_question, score_words
+from foveate.answers.match import place_words, score_words
+from foveate.answers.page import prepare_words
+from foveate.answers.question import read_question
 from foveate.core.errors import QueryError
 from foveate.core.grid import resize_map
 from foveate.encoders.protocol import Encoder

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from foveate.allocation.allocation import auto_budget
 from foveate.allocation.policies import to_typical_distance
-from foveate.answers.match import read_question
+from foveate.answers.question import read_question
 from foveate.channels.attention import make_gaze_plane
 from foveate.core.checks import check_choice
 from foveate.core.errors import QueryError
