@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from transformers import CLIPConfig, CLIPModel
 
+from foveate.core.grid import Floats
 from foveate.encoders.clip import ClipEncoder
-from foveate.encoders.protocol import Floats
 
 START, END = 49406, 49407  # of OpenAI's vocabulary
 LONG = 64  # texts at once from which they are nouns, and nobody's question

@@ -45,10 +45,10 @@ from foveate.cli.evaluate.coco import Folder, read_folder
 from foveate.cli.evaluate.relevance import Pair, map_row, question
 from foveate.core.checks import check_choice, check_int
 from foveate.core.errors import OptionError
-from foveate.core.grid import Grid, resize_map
+from foveate.core.grid import Floats, Grid, resize_map
 from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder
-from foveate.encoders.protocol import LEAST_SIDE, DenseFeatures, Encoder, Floats
+from foveate.encoders.protocol import LEAST_SIDE, DenseFeatures, Encoder
 from foveate.language.negatives import query_metric_of
 from foveate.language.query import prepare
 from foveate.pipeline import allocate, encode, score

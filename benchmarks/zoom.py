@@ -20,9 +20,9 @@ import typer
 from benchmarks.common import CocoData, EncoderName
 from benchmarks.large_scenes import THINGS, LargeScene, make_scene, read_material
 from foveate.cli.terminal import counting
-from foveate.core.grid import Box
+from foveate.core.grid import Box, Floats
 from foveate.encoders.load import load_encoder
-from foveate.encoders.protocol import DenseFeatures, Encoder, Floats
+from foveate.encoders.protocol import DenseFeatures, Encoder
 from foveate.pipeline import encode, score
 from foveate.relevance.confidence import DETECTED
 from foveate.tiles.search import SHARE, look, survey

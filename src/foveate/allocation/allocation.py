@@ -24,12 +24,11 @@ from foveate.core.arrays import AsArray
 from foveate.core.checks import check_array, check_int, check_number, keyword
 from foveate.core.display import Drawable
 from foveate.core.errors import BudgetError, OptionError
-from foveate.core.grid import Grid
+from foveate.core.grid import Floats, Grid
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.relevance.value import Found, Relevance
 from foveate.texture.texture import Texture
 
-Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Budget = int | Literal["auto"]

@@ -20,9 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 from foveate.core.arrays import largest
 from foveate.core.checks import check_array, check_int, check_number
 from foveate.core.errors import BudgetError, OptionError
-from foveate.core.grid import Grid
+from foveate.core.grid import Floats, Grid
 
-Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
 ROUNDING = 1e-9  # a share this close below a whole number is that number
 SHORT = 3  # Coverage looks at this many candidates for each cell that it keeps

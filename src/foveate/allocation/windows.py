@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from foveate.core.checks import check_pair, keyword
 from foveate.core.errors import BudgetError
-from foveate.core.grid import Grid
+from foveate.core.grid import Floats, Grid
 
-Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 Choose = Callable[[Floats, int], Indices]

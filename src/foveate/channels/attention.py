@@ -15,9 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from foveate.core.checks import check_array, check_number, check_pair
 from foveate.core.errors import OptionError
 from foveate.core.gone import without
-from foveate.core.grid import Grid, resize_map
+from foveate.core.grid import Floats, Grid, resize_map
 
-Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
 DEGREE = 1 / 36  # of the image's diagonal: one degree of visual angle, see above

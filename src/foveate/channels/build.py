@@ -25,12 +25,11 @@ from foveate.channels.text import NAME, find_text_regions
 from foveate.channels.visual import compute_saliency, compute_visual_planes
 from foveate.core.checks import check_type, keyword
 from foveate.core.errors import ChannelError
-from foveate.core.grid import reduce_plane
+from foveate.core.grid import Floats, reduce_plane
 from foveate.core.image import is_one_colour
 from foveate.core.layout import EVERY_NAME, LAYOUTS, channel_named
 from foveate.core.threads import once
 
-Floats = NDArray[np.float32]
 ChannelSet = Literal["fast", "standard", "all"]
 
 VISUAL = ("edge_on", "edge_off", "high_pass", "low_pass", "edge_distance")

@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 from PIL.Image import Resampling
 
 from foveate.core.errors import ModelFilesError
-from foveate.core.grid import resize_map
+from foveate.core.grid import Floats, resize_map
 from foveate.core.image import check_rgb
 from foveate.encoders.checkpoint import ModelKind, check_finite, find_checkpoint, load_checkpoint, resize_and_normalise
-
-Floats = NDArray[np.float32]
 
 DEFAULT = "depth-anything/Depth-Anything-V2-Small-hf"
 SIDE = 518  # pixels that one side is brought to: the size it was trained at

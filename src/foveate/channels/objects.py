@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.channels.geometry import JUMP, TINY, check_depth, find_components, find_jumps, find_parts
-from foveate.channels.segments import Bytes, Cells, Doubles, Floats, Ids, add_up, measure_cells, number_by_size
+from foveate.channels.segments import Cells, Doubles, Ids, add_up, measure_cells, number_by_size
 from foveate.core.checks import check_array, check_number
-from foveate.core.grid import reduce_plane
-from foveate.core.image import check_rgb
+from foveate.core.grid import Floats, reduce_plane
+from foveate.core.image import Bytes, check_rgb
 
 ALIKE = 0.65  # chosen on half of COCO128
 COLOUR = 80.0  # CIE Lab: as much as the embedding's own spread

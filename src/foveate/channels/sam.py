@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL.Image import Resampling
 
-from foveate.channels.segments import Bytes, Floats, Ids
+from foveate.channels.segments import Ids
 from foveate.core.checks import check_int, check_number, check_type
 from foveate.core.errors import OptionError
-from foveate.core.grid import reduce_plane
+from foveate.core.grid import Floats, reduce_plane
+from foveate.core.image import Bytes
 from foveate.core.threads import once
 from foveate.encoders.checkpoint import (
     Checkpoint,

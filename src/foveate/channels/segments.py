@@ -20,12 +20,10 @@ from numpy.typing import NDArray
 
 from foveate.core.checks import check_array, check_int, check_number, check_pair, check_type
 from foveate.core.errors import OptionError
-from foveate.core.grid import Grid, resize_map
-from foveate.core.image import check_rgb
+from foveate.core.grid import Floats, Grid, resize_map
+from foveate.core.image import Bytes, check_rgb
 from foveate.core.readonly import Frozen, ReadOnly
 
-Bytes = NDArray[np.uint8]
-Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Ids = NDArray[np.int64]
 

@@ -10,11 +10,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.image import check_rgb
+from foveate.core.image import Bytes, check_rgb
 from foveate.core.threads import once
 from foveate.encoders.nano import load_network
 
-Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 NAME = "pp-ocrv3"
 

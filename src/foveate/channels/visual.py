@@ -12,10 +12,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.grid import Grid, reduce_plane, resize_map
+from foveate.core.grid import Floats, Grid, reduce_plane, resize_map
 from foveate.texture.sampling import gradients, luma, steepness
-
-Floats = NDArray[np.float32]
 
 SURROUND_SIGMA = 4.0  # pixels; splits luma into low and high frequencies, and is the surround of edge_on / edge_off
 REACH = 20  # rows, a multiple of 4: beyond what the surround reaches, 16
@@ -69,7 +67,7 @@ def edge_distance(edges: NDArray[np.bool_]) -> Floats:
     return np.minimum(distance / np.float32(np.hypot(*edges.shape)), 1).astype(np.float32)
 
 
-def compute_saliency(rgb: NDArray[np.uint8], shape: tuple[int, int]) -> NDArray[np.float32]:
+def compute_saliency(rgb: NDArray[np.uint8], shape: tuple[int, int]) -> Floats:
     """uint8 [H, W, 3] -> float32 `shape` in [0, 1]; all 0 for a constant image."""
     luma = cv2.cvtColor(cv2.resize(rgb, (SIDE, SIDE), interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2GRAY)
     luma = luma.astype(np.float32) / 255
@@ -96,7 +94,7 @@ def describe_cells(rgb: NDArray[np.uint8], grid: Grid) -> NDArray[np.uint8]:
     return np.ascontiguousarray(parts.reshape(h, w, -1))
 
 
-def measure_change(look: NDArray[np.uint8], before: NDArray[np.uint8]) -> NDArray[np.float32]:
+def measure_change(look: NDArray[np.uint8], before: NDArray[np.uint8]) -> Floats:
     difference = cv2.absdiff(look.reshape(-1, look.shape[-1]), before.reshape(-1, look.shape[-1]))
     means = cv2.reduce(difference, 1, cv2.REDUCE_AVG, dtype=cv2.CV_32F)
     return np.asarray(means.reshape(look.shape[:2]) / np.float32(255), np.float32)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from foveate.core.checks import check_choice, check_int
 from foveate.core.devices import explain_device, run_in_halves
 from foveate.core.errors import EncoderFilesError, EncoderNameError, EncoderOutputError
-from foveate.core.grid import Grid
+from foveate.core.grid import Floats, Grid
 from foveate.encoders.checkpoint import ModelKind, find_checkpoint, load_checkpoint
-from foveate.encoders.protocol import Calibration, DenseFeatures, Floats
+from foveate.encoders.protocol import Calibration, DenseFeatures
 from foveate.encoders.windows import fit_shape, join_windows
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from foveate.core.checks import check_int
 from foveate.core.errors import EncoderFilesError, QueryError
-from foveate.core.grid import Grid
+from foveate.core.grid import Floats, Grid
 from foveate.encoders.names import NameSpace, read_names
-from foveate.encoders.protocol import ASK_IN_ENGLISH, Calibration, DenseFeatures, Floats
+from foveate.encoders.protocol import ASK_IN_ENGLISH, Calibration, DenseFeatures
 
 LONG_SIDE = 512  # that its head was trained at
 MAX_LONG_SIDE = 2048  # 1.2 GB; attention at stride 32 grows with the fourth power

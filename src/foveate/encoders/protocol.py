@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.errors import EncoderOutputError
-from foveate.core.grid import Grid
+from foveate.core.grid import Floats, Grid
 
-Floats = NDArray[np.float32]
 ASK_IN_ENGLISH = (
     "ask in English; a multilingual encoder reads other languages: encoder='clip:...' in Python, --encoder clip:... "
     "of foveate look and view"

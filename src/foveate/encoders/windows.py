@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.errors import ImageTooLargeError, ResolutionHint, warn
-from foveate.core.grid import Grid, resize_map
+from foveate.core.grid import Floats, Grid, resize_map
 from foveate.core.image import shrink
-from foveate.encoders.protocol import LEAST_SIDE, PROBE, DenseFeatures, Encoder, Floats, check_features
+from foveate.encoders.protocol import LEAST_SIDE, PROBE, DenseFeatures, Encoder, check_features
 
 WINDOW = 1024  # pixels along a side of what the encoder sees at once at native resolution
 OVERLAP = 8  # there windows overlap by 1/8 of their side, at least

@@ -15,10 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from foveate.core.checks import check_array, check_number
 from foveate.core.errors import OptionError
-from foveate.core.grid import Grid, resize_map
+from foveate.core.grid import Floats, Grid, resize_map
 from foveate.relevance.confidence import DETECTED
 
-Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
 FINER = 3
 HALF = 0.5  # of a cell's area

@@ -17,6 +17,7 @@ import numpy as np
 from foveate.channels.attention import accumulate
 from foveate.core.checks import check_type
 from foveate.core.errors import ChannelError, QueryError
+from foveate.core.grid import Floats
 from foveate.core.layout import EVERY_NAME
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder
@@ -25,7 +26,7 @@ from foveate.language.phrase import Phrase
 from foveate.language.query import Query, encode_phrase, prepare
 from foveate.relevance.evidence import evidence_of
 from foveate.relevance.scoring import score_maps
-from foveate.relevance.value import Floats, Relevance
+from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 
 HISTORY = "history"

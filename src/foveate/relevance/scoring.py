@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.core.checks import check_array
-from foveate.core.grid import Grid, check_grid, resize_map
+from foveate.core.grid import Floats, Grid, check_grid, resize_map
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Calibration
 from foveate.language.cues import find_cues
@@ -35,7 +35,6 @@ from foveate.relevance.value import Relevance
 from foveate.relevance.written import asks_for_words, page_of, read_map
 from foveate.texture.texture import Texture
 
-Floats = NDArray[np.float32]
 CHUNK = 128  # nouns scored at a time
 NO_WEIGHTS: ReadOnly[str, float] = ReadOnly({})
 OF_THE_QUESTION = {"participation", "segment"}  # planes that add nothing to the phrases' maps

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from foveate.core.arrays import AsArray
 from foveate.core.errors import DeviceError
-from foveate.core.grid import Grid
+from foveate.core.grid import Floats, Grid
 from foveate.core.readonly import OwnCopy, ReadOnly
 from foveate.encoders.protocol import Calibration
 from foveate.language.negatives import Negatives
@@ -25,7 +25,7 @@ from foveate.relevance.confidence import Detectable, in_digits, peak_cells
 from foveate.relevance.evidence import evidence_of, follow, plane_of
 from foveate.relevance.fusion import Participation
 from foveate.relevance.options import CheckedScoring
-from foveate.relevance.scoring import CHUNK, OF_THE_QUESTION, Floats, join_confidences
+from foveate.relevance.scoring import CHUNK, OF_THE_QUESTION, join_confidences
 from foveate.relevance.value import Relevance, Relevances
 from foveate.relevance.written import page_of
 from foveate.texture.torch import ON_THE_CPU, DeviceTexture

@@ -7,19 +7,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, overload, runtime_checkable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from foveate.core.arrays import AsArray
 from foveate.core.checks import check_pair
 from foveate.core.display import Drawable
-from foveate.core.grid import Grid, check_grid, check_whole, resize_map
+from foveate.core.grid import Floats, Grid, check_grid, check_whole, resize_map
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.language.query import quoted
 from foveate.relevance.boxes import find_boxes, score_boxes
 from foveate.relevance.confidence import DETECTED, Detectable, in_digits
 from foveate.texture.texture import Texture
-
-Floats = NDArray[np.float32]
 
 
 class Found(NamedTuple):

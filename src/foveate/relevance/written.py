@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from foveate.answers.match import place_words, score_words
 from foveate.answers.page import prepare_words
 from foveate.answers.question import read_question
 from foveate.core.errors import QueryError
-from foveate.core.grid import resize_map
+from foveate.core.grid import Floats, resize_map
 from foveate.encoders.protocol import Encoder
 from foveate.language.query import Query, prepare, without_things
 from foveate.reading.words import Words
@@ -25,7 +24,6 @@ from foveate.relevance.confidence import DETECTED, peak
 from foveate.relevance.value import Found
 from foveate.texture.texture import Texture
 
-Floats = NDArray[np.float32]
 MOST_WORDS, LEAST_WORD = 32, 0.1  # words that a relevance names at most, and their least score
 ENTERS, CERTAIN = 0.25, 0.5  # confidences of what was read, from which on it enters the map, and alone
 PIECES, WRITING = (6, 10), (0.035, 0.05)  # of no page, of a page; by hand

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from foveate.core.checks import check_array, check_choice, check_int, check_type
 from foveate.core.display import Drawable
 from foveate.core.errors import ChannelError, OptionError, UnbuiltChannelWarning, warn
-from foveate.core.grid import Boundary, Grid, check_grid, reduce_plane, resize_map
+from foveate.core.grid import Boundary, Floats, Grid, check_grid, reduce_plane, resize_map
 from foveate.core.image import shrink
 from foveate.core.layout import (
     COLOURS,
@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 
     from foveate.texture.torch import DeviceTexture
 
-Floats = NDArray[np.float32]
-Table = NDArray[np.float32] | NDArray[np.float16]
+Table = Floats | NDArray[np.float16]
 T = TypeVar("T")
 RESOLUTIONS: tuple[Native, ...] = ("pixel", "quarter", "cell")  # an array that fits two of them is of the coarser one
 SMALL = 64  # pixels along, at which a thumbnail is compared with an image

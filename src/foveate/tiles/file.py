@@ -19,11 +19,12 @@ import numpy as np
 from foveate.core.errors import FoveateError, OptionError, OutputError, TextureFileError, TextureVersionError
 from foveate.core.files import check_target, make_folder, write_whole
 from foveate.core.grid import Box
+from foveate.core.image import Bytes
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.texture.texture import Texture
-from foveate.tiles.raster import Bytes, Raster, open_raster
+from foveate.tiles.raster import Raster, open_raster
 from foveate.tiles.scene import LARGEST_TILE, LEAST_TILE, Place, Scene, read_overviews, tile_box, tile_counts
 
 FORMAT, VERSION = "foveate-scene", 1

@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from foveate.core.errors import ImageTooLargeError, MissingExtraError
-from foveate.core.image import PILLOWS_LIMIT, Picture, check_rgb, first_bytes, fit_size, load_image, undecodable
+from foveate.core.image import PILLOWS_LIMIT, Bytes, Picture, check_rgb, first_bytes, fit_size, load_image, undecodable
 
-Bytes = NDArray[np.uint8]
 MAX_BYTES = 2**32  # of a file that is decoded whole
 MAX_TILED = 40_000_000_000  # pixels of tiled TIFF, chosen by hand
 TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # and BigTIFF

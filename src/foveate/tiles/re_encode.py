@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from foveate.core.checks import check_number, check_type
 from foveate.core.errors import OptionError, QueryError
 from foveate.core.gone import without
-from foveate.core.grid import Box, Grid
+from foveate.core.grid import Box, Floats, Grid
 from foveate.core.image import is_one_colour
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import LEAST_SIDE, Encoder, check_features
@@ -26,8 +26,6 @@ from foveate.relevance.passes import add_map
 from foveate.relevance.value import Relevance
 from foveate.texture.basis import inward, rounded_up
 from foveate.texture.texture import Texture
-
-Floats = NDArray[np.float32]
 
 FINE = 0.5  # weight of the fine features: alone they lose .04 of precision, as they miss what is around (docs/log.md)
 RAMP = 2  # cells over which a box fades into its surroundings, chosen by hand

@@ -11,11 +11,11 @@ import numpy as np
 
 from foveate.core.display import Drawable
 from foveate.core.grid import Box
-from foveate.core.image import shrink
+from foveate.core.image import Bytes, shrink
 from foveate.encoders.protocol import Encoder
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
-from foveate.tiles.raster import Bytes, Raster
+from foveate.tiles.raster import Raster
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -16,12 +16,11 @@ from typing import NamedTuple
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from foveate.core.checks import check_int, check_number, check_type
 from foveate.core.errors import QueryError
-from foveate.core.grid import Box, Grid, reduce_plane, resize_map
-from foveate.core.image import shrink
+from foveate.core.grid import Box, Floats, Grid, reduce_plane, resize_map
+from foveate.core.image import Bytes, shrink
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder
@@ -32,7 +31,7 @@ from foveate.relevance.fusion import information
 from foveate.relevance.scoring import join_confidences
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
-from foveate.tiles.raster import Bytes, open_raster
+from foveate.tiles.raster import open_raster
 from foveate.tiles.scene import (
     LARGEST_TILE,
     LEAST_TILE,
@@ -44,7 +43,6 @@ from foveate.tiles.scene import (
     tile_counts,
 )
 
-Floats = NDArray[np.float32]
 # Chosen on half A of benchmarks/large_scenes.py, and by hand.
 SHARE = 0.3
 TILE = 512  # pixels: what nano sees

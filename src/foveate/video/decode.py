@@ -19,14 +19,12 @@ from threading import RLock
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from foveate.core.checks import check_int, check_number, keyword
 from foveate.core.errors import FoveateError, OptionError, VideoError, VideoNotFoundError, needed_by
-from foveate.core.image import FORMATS, MAX_PIXELS, fit_size, load_image, shrink
+from foveate.core.image import FORMATS, MAX_PIXELS, Bytes, fit_size, load_image, shrink
 from foveate.core.readonly import Frozen
 
-Bytes = NDArray[np.uint8]
 Row: TypeAlias = "tuple[float | None, Bytes]"
 ClipSource: TypeAlias = "str | os.PathLike[str] | Iterable[object]"
 

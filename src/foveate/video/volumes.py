@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from foveate.core.checks import check_array, check_type
 from foveate.core.errors import OptionError, QueryError
-from foveate.core.grid import Grid
+from foveate.core.grid import Floats, Grid
 from foveate.core.layout import Layout
 from foveate.core.readonly import Frozen
 from foveate.encoders.load import match_encoder
@@ -20,7 +20,6 @@ from foveate.texture.basis import DEFAULT_RANK, Basis, compress, inward
 from foveate.texture.texture import Texture
 from foveate.video.state import Frame
 
-Floats = NDArray[np.float32]
 FITTED = 20_000  # cells that a shared basis is fitted to, evenly over all frames
 
 

@@ -21,10 +21,9 @@ from foveate.allocation.crops import Regions
 from foveate.core.checks import check_number, check_type
 from foveate.core.errors import ImageTooLargeError
 from foveate.core.grid import Grid
-from foveate.core.image import check_rgb
+from foveate.core.image import Bytes, check_rgb
 from foveate.core.readonly import Frozen
 
-Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float64]
 # Chosen by hand, looking at pictures.
 REST = 0.3  # of the area: spread evenly

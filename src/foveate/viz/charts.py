@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from foveate.core.errors import FoveateError, OptionError
-from foveate.core.image import load_image, shrink
+from foveate.core.image import Bytes, load_image, shrink
 from foveate.viz import paper
 from foveate.viz.colours import INK, PAPER, QUIET, RULE, Colour
 from foveate.viz.paper import GAP, TEXT, Block, Item
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from foveate.store.basis_check import Checked
     from foveate.store.shared_basis import FittedBasis
 
-Bytes = NDArray[np.uint8]
 Report = Mapping[str, Any] | str | os.PathLike[str]
 WIDE, TALL, FINER = 1000, 620, 3  # pixels of the area of curves, chosen by hand; lines are drawn so much finer
 SMALL = round(0.75 * TEXT)

@@ -66,7 +66,7 @@ def veil(rgb: Bytes) -> Bytes:
     return np.asarray(pale + (np.array(PAPER, np.float32) - pale) * VEIL, np.uint8)
 
 
-def tint(rgb: Bytes, level: Floats, colour: NDArray[np.uint8] | Colour) -> Bytes:
+def tint(rgb: Bytes, level: Floats, colour: Bytes | Colour) -> Bytes:
     """A colour, or colours [H, W, 3], over an image: most at the level [H, W] of detection, clear beyond it."""
     seen = rgb.astype(np.float32)
     rise = np.minimum(level / DETECTED, 1) ** 1.25

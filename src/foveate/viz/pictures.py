@@ -18,7 +18,7 @@ from foveate.allocation.crops import Regions
 from foveate.core.checks import check_array, check_int, check_type
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid, check_whole
-from foveate.core.image import ImageSource, load_image
+from foveate.core.image import Bytes, ImageSource, load_image
 from foveate.relevance.confidence import DETECTED, in_digits
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
@@ -39,7 +39,6 @@ from foveate.viz.layers import (
 )
 from foveate.viz.paper import GAP, TEXT, Block
 
-Bytes = NDArray[np.uint8]
 Map = Relevance | ArrayLike
 # Sizes: chosen by hand.
 SIDE = 1080  # pixels of the long side of a photograph that is a picture by itself
