@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from foveate.core.errors import ImageArrayError, ModelError
 from foveate.vlm.families.features import find_method, taken_by, token_of
 from foveate.vlm.families.token_layout import Box, Indices, Sizes, TokenGrid, TokenLayout, whole_box
-from foveate.vlm.families.where_shown import find_boxes, pads, patches_of
+from foveate.vlm.families.where_shown import find_all_boxes, find_boxes, pads, patches_of
 
 NEWLINE = -1.0
 
@@ -51,8 +51,8 @@ def find_layouts(
             for here, size, tiles in zip(visual, sizes, inputs["patches_grid"], strict=True)
         )
     found = []
-    for number, (here, size) in enumerate(zip(visual, sizes, strict=True)):
-        boxes, shapes = find_boxes(processor, size)
+    shown = find_all_boxes(processor, inputs, sizes)
+    for number, (here, size, (boxes, shapes)) in enumerate(zip(visual, sizes, shown, strict=True)):
         lengths, count = _runs(here), int(here.sum())
         if len(boxes) == 1 and len(lengths) > 1 and len(set(lengths)) == 1:
             found.append(TokenLayout((TokenGrid(len(lengths), lengths[0], boxes[0]),), count))

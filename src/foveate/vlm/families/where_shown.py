@@ -1,8 +1,9 @@
 """What part of an image each picture in `pixel_values` shows: measured, by showing the processor where things are.
 
-It is given four images: black, white, and grey that grows from left to right, or from top to bottom. So every number in
-`pixel_values` tells from what place of the image it comes; where white is not lighter than black there is padding.
-Patches, in whatever order, are put together to pictures of a point for each patch.
+It is given an image whose red grows from left to right and whose green grows from top to bottom, with one blue: where
+blue is another one there is padding. What it makes of black and white, two small images tell. Where `pixel_values` has
+no colours apart, it is given four grey images: black, white, and one that grows in each direction. Patches, in whatever
+order, are put together to pictures of a point for each patch.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from foveate.core.errors import ModelError
-from foveate.vlm.families.token_layout import Box, whole_box
+from foveate.vlm.families.token_layout import Box, Sizes, whole_box
 from foveate.vlm.families.written import bordered_mark
 
 Floats = NDArray[np.float32]
+BLUE = 200  # no colour of padding
+SMALLER = 896  # pixels; by hand
 OUTSIDE: Box = (-2.0, -2.0, -1.0, -1.0)
 NEAR = 0.01  # of the image's side: a border this near to where a border is expected is there
 PROBE = (67, 101)  # pixels of a small image whose sides no processor leaves as they are
@@ -37,13 +40,36 @@ def patches_of(inputs: Mapping[str, Any]) -> list[tuple[int, int]] | None:
     return None
 
 
-def find_boxes(processor: Any, size: tuple[int, int]) -> tuple[tuple[Box, ...], tuple[tuple[int, int], ...]]:
+def find_boxes(
+    processor: Any, size: tuple[int, int], longest: int | None = None
+) -> tuple[tuple[Box, ...], tuple[tuple[int, int], ...]]:
     """Of an image of (height, width) pixels: what each picture shows, and its height and width in points.
 
     A box may reach beyond the image, where there is padding; of a picture that is padding alone it lies outside.
-    Raises ModelError.
+    longest: side in pixels of a smaller image that may be measured in its place. Raises ModelError.
     """
-    return _find_boxes(processor, _settings(processor), size)
+    settings = _settings(processor)
+    scale = 1 if longest is None else min(1, longest / max(size))
+    shares, shapes = _measure(processor, settings, (max(1, round(size[0] * scale)), max(1, round(size[1] * scale))))
+    boxes = tuple(
+        (y0 * size[0], x0 * size[1], y1 * size[0], x1 * size[1]) if y1 > 0 else OUTSIDE for y0, x0, y1, x1 in shares
+    )
+    images: Any = getattr(processor, "image_processor", None)
+    if len(boxes) == 1 and hasattr(images, "size"):
+        by_settings = visible_box(images, size)  # exact, where they tell all
+        if np.allclose(by_settings, boxes[0], atol=NEAR * max(size)):
+            boxes = (by_settings,)
+    return boxes, shapes
+
+
+def find_all_boxes(
+    processor: Any, inputs: Mapping[str, Any], sizes: Sizes
+) -> list[tuple[tuple[Box, ...], tuple[tuple[int, int], ...]]]:
+    """`find_boxes` of every image. Smaller ones are measured, if they are cut into as many pictures as these were."""
+    pixels = [value for name, value in inputs.items() if name.startswith("pixel_values") and value.is_floating_point()]
+    count = sum(int(np.prod(value.shape[:-3])) for value in pixels if value.ndim > 3 and value.shape[-3] == 3)
+    found = [find_boxes(processor, size, SMALLER) for size in sizes]
+    return found if sum(len(boxes) for boxes, _ in found) == count else [find_boxes(processor, size) for size in sizes]
 
 
 def pads(processor: Any) -> bool:
@@ -59,39 +85,69 @@ def _settings(processor: Any) -> str:
 
 @lru_cache(maxsize=32)
 def _pads(processor: Any, settings: str) -> bool:
-    return bool((_show(processor, PROBE)["places"][2] < 0.5).any())
+    return bool((_show(processor, settings, PROBE)["places"][2] < 0.5).any())
 
 
 @lru_cache(maxsize=256)
-def _find_boxes(
+def _measure(
     processor: Any, settings: str, size: tuple[int, int]
 ) -> tuple[tuple[Box, ...], tuple[tuple[int, int], ...]]:
-    shown = _show(processor, size)
-    pictures = _pictures(shown, type(processor).__name__)
-    boxes = tuple(_box(picture, size) for picture in pictures)
-    if len(boxes) == 1 and patches_of(shown) is None:
-        images: Any = getattr(processor, "image_processor", None)
-        by_settings = visible_box(images, size) if hasattr(images, "size") else OUTSIDE  # exact, where they tell all
-        if np.allclose(by_settings, boxes[0], atol=NEAR * max(size)):
-            boxes = (by_settings,)
-    return boxes, tuple((int(each.shape[1]), int(each.shape[2])) for each in pictures)
+    """As `find_boxes`, but in shares of the image's height and width."""
+    pictures = _pictures(_show(processor, settings, size), type(processor).__name__)
+    return tuple(_box(picture, size) for picture in pictures), tuple((p.shape[1], p.shape[2]) for p in pictures)
 
 
-def _show(processor: Any, size: tuple[int, int]) -> Shown:
+def _show(processor: Any, settings: str, size: tuple[int, int]) -> Shown:
     """What a processor makes of an image of (height, width) pixels, and where everything in it comes from."""
-    across, down = (np.linspace(0, 255, side).round() for side in size[::-1])
-    found: dict[str, list[Floats]] = {}
-    for grey in (np.zeros(size), np.full(size, 255), np.tile(across, (size[0], 1)), np.tile(down, (size[1], 1)).T):
-        image = Image.fromarray(np.repeat(grey.astype(np.uint8)[..., None], 3, 2))
-        made = processor(images=[image], text=bordered_mark(processor), return_tensors="pt")
-        for name, value in made.items():
-            if name.startswith("pixel_values"):
-                found.setdefault(name, []).append(np.asarray(value.float().numpy(), np.float32))
+    across, down = (np.linspace(0, 255, side).round().astype(np.uint8) for side in size[::-1])
+    x, y = np.tile(across, (size[0], 1)), np.tile(down[:, None], size[1])
+    made = _process(processor, x, y, np.full(size, BLUE, np.uint8))
+    pixels = _pixels(made)
+    if all(value.ndim > 3 and value.shape[-3] == 3 for value in pixels.values()):
+        black, white = _ends_of_colour(processor, settings)
+        places = {name: _place_by_colour(value, black, white) for name, value in pixels.items()}
+        if all(np.abs(place).max() < 1.1 for place in places.values()):
+            return {**made, **_named(places)}
+    plain = (np.zeros(size, np.uint8), np.full(size, 255, np.uint8), x, y)
+    shown = [_pixels(_process(processor, grey, grey, grey)) for grey in plain]
+    return {**made, **_named({name: _place(*(each[name] for each in shown)) for name in pixels})}
+
+
+def _process(processor: Any, *colours: NDArray[np.uint8]) -> Mapping[str, Any]:
+    image = Image.fromarray(np.stack(colours, -1))
+    return processor(images=[image], text=bordered_mark(processor), return_tensors="pt")
+
+
+def _pixels(made: Mapping[str, Any]) -> dict[str, Floats]:
+    found = {
+        name: np.asarray(v.float().numpy(), np.float32) for name, v in made.items() if name.startswith("pixel_values")
+    }
     if not found:
-        raise _unknown(None, type(processor).__name__)
-    local = found.pop(LOCAL, None) if len(found) > 1 else None
-    places = {"places": next(iter(found.values()))} | ({} if local is None else {LOCAL: local})
-    return {**made, **{name: _place(*shown) for name, shown in places.items()}}
+        raise _unknown(None, "processor")
+    return found
+
+
+def _named(places: dict[str, Floats]) -> dict[str, Floats]:
+    """The pictures of the whole image as "places", those of parts under their own name."""
+    local = {LOCAL: places[LOCAL]} if len(places) > 1 and LOCAL in places else {}
+    return {"places": next(place for name, place in places.items() if name not in local), **local}
+
+
+@lru_cache(maxsize=32)
+def _ends_of_colour(processor: Any, settings: str) -> tuple[Floats, Floats]:
+    """What black and white become, in each colour: float32 [3, 1, 1]."""
+    grey = (np.full((64, 64), level, np.uint8) for level in (0, 255))
+    black, white = (next(iter(_pixels(_process(processor, g, g, g)).values())) for g in grey)
+    black, white = (np.moveaxis(each, -3, 0).reshape(3, -1) for each in (black, white))
+    inside = white[0] - black[0] > 0.5 * (white[0] - black[0]).max()
+    return tuple(np.median(each[:, inside], 1)[:, None, None] for each in (black, white))  # type: ignore[return-value]
+
+
+def _place_by_colour(shown: Floats, black: Floats, white: Floats) -> Floats:
+    """What the coloured image became [..., 3, h, w] -> as `_place`, the same for all three colours."""
+    x, y, blue = np.moveaxis((shown - black) / (white - black), -3, 0)
+    inside = np.abs(blue - BLUE / 255) < 0.02
+    return np.repeat((np.stack([x, y, inside]) * inside)[..., None, :, :], 3, -3).astype(np.float32)
 
 
 def _place(black: Floats, white: Floats, x: Floats, y: Floats) -> Floats:
@@ -171,7 +227,7 @@ def _unknown(shape: Any, kind: str) -> ModelError:
 
 
 def _box(picture: Floats, size: tuple[int, int]) -> Box:
-    """What a picture [3, h, w] shows of an image of (height, width) pixels."""
+    """What a picture [3, h, w] shows of an image of (height, width) pixels, in shares of them."""
     inside = picture[2] > 0.5
     if not inside.any():
         return OUTSIDE
@@ -185,17 +241,13 @@ def _box(picture: Floats, size: tuple[int, int]) -> Box:
 
 def _ends(at: NDArray[np.int64], level: Floats, pixels: int, side: int) -> tuple[float, float]:
     """Where the image lies at both ends of a tile: its columns `at`, of `pixels`, show these levels of the ramp."""
-    place = level * (side - 1) + 0.5
+    place = (level * (side - 1) + 0.5) / side
     inner = slice(1, -1) if len(at) > 4 else slice(None)  # the ends of a ramp are flat
-    step, first = np.polyfit(at[inner] + 0.5, place[inner], 1) if len(at) > 1 else (side / pixels, 0.0)
+    step, first = np.polyfit(at[inner] + 0.5, place[inner], 1) if len(at) > 1 else (1 / pixels, 0.0)
     start, stop = float(first), float(first + step * pixels)
-    parts = max(1, round(side / (stop - start)))  # so many tiles side by side, if it is one of several
-    expected = np.linspace(0, side, parts + 1)
-    found = []
-    for end in (start, stop):
-        near = float(expected[np.abs(expected - end).argmin()])
-        found.append(near if abs(near - end) <= NEAR * side else end)
-    return found[0], found[1]
+    parts = max(1, round(1 / (stop - start)))  # so many tiles side by side, if it is one of several
+    near = [round(end * parts) / parts for end in (start, stop)]
+    return tuple(n if abs(n - end) <= NEAR else end for n, end in zip(near, (start, stop), strict=True))  # type: ignore[return-value]
 
 
 def visible_box(images: Any, size: tuple[int, int]) -> Box:
