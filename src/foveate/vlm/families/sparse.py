@@ -7,12 +7,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from foveate.vlm.families.features import Inputs, VisualFeatures, find_method, find_owner
+from foveate.vlm.families.features import Inputs, VisualFeatures, find_method, find_owner, taken_by, unwrap
 from foveate.vlm.families.layouts import pack_numbers
 from foveate.vlm.families.narrow import Part, narrowed, unfit
 from foveate.vlm.families.sparse_grids import encode_kept_patches, has_grids
@@ -30,7 +32,79 @@ def encode_kept(
     """
     if has_grids(inputs):
         return encode_kept_patches(model, inputs, kept, [layout.count for layout in layouts])
+    if "image_position_ids" in inputs:
+        return _encode_kept_placed(model, inputs, kept, [layout.count for layout in layouts])
+    if len(inputs["pixel_values"]) == sum(layout.count for layout in layouts):
+        return _encode_kept_cells(model, inputs, kept, [layout.count for layout in layouts])
     return _encode_kept_pictures(model, inputs, kept, layouts, encode)
+
+
+def _encode_kept_placed(model: Any, inputs: Inputs, kept: Sequence[Indices], counts: Sequence[int]) -> VisualFeatures:
+    """Gemma 4: each patch comes with its (column, row); the patches of a token are averaged by theirs.
+
+    Where they are averaged, the tokens of an image lie in one line.
+    """
+    import torch
+
+    encoder, at = find_method(model, "get_image_features"), inputs["image_position_ids"].cpu().numpy()
+    assert encoder is not None
+    side = round((int((at[..., 0] >= 0).sum()) / sum(counts)) ** 0.5)
+    some = [number for number, rows in enumerate(kept) if len(rows)]
+    sizes = [len(kept[number]) for number in some]
+    inner, length = np.arange(side), max(sizes) * side**2
+    chosen = np.zeros((len(some), length), np.int64)
+    places, line = (np.full((len(some), length, 2), -1, np.int64) for _ in range(2))
+    for out, number in enumerate(some):
+        columns, lines = at[number, at[number, :, 0] >= 0].T
+        width = columns.max() + 1
+        y, x = np.divmod(kept[number], width // side)
+        patches = np.stack(
+            np.broadcast_arrays((x * side)[:, None, None] + inner, (y * side)[:, None, None] + inner[:, None]), -1
+        ).reshape(-1, 2)
+        n = len(patches)
+        order = np.argsort(lines * width + columns)
+        chosen[out, :n] = order[patches[:, 1] * width + patches[:, 0]]
+        places[out, :n] = patches
+        line[out, :n] = patches % side + np.repeat(np.arange(len(y)) * side, side**2)[:, None] * [1, 0]
+    device = inputs["pixel_values"].device
+    pixels = inputs["pixel_values"][some].gather(
+        1, torch.from_numpy(chosen).to(device)[..., None].expand(-1, -1, inputs["pixel_values"].shape[2])
+    )
+    given = {"pixel_values": pixels, "image_position_ids": torch.from_numpy(places).to(device)}
+    thread = threading.get_ident()
+
+    def in_line(module: Any, args: Any, keywords: dict[str, Any]) -> Any:
+        if threading.get_ident() == thread and "pixel_position_ids" in keywords:
+            return args, keywords | {"pixel_position_ids": torch.from_numpy(line).to(device)}
+        return None
+
+    modules = find_owner(model, "get_image_features").named_modules()
+    hooks = [each.register_forward_pre_hook(in_line, with_kwargs=True) for path, each in modules if ".pooler" in path]
+    try:
+        found = unwrap(encoder(**given, return_dict=True), sizes)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return _with_empty(found, some, len(kept))
+
+
+def _encode_kept_cells(model: Any, inputs: Inputs, kept: Sequence[Indices], counts: Sequence[int]) -> VisualFeatures:
+    """Cells of images that are encoded alone, a token each."""
+    import torch
+
+    encoder, starts = find_method(model, "get_image_features"), np.cumsum([0, *counts])
+    assert encoder is not None
+    rows = np.concatenate([each + start for each, start in zip(kept, starts, strict=False)])
+    cells = {**inputs, "pixel_values": inputs["pixel_values"][torch.from_numpy(rows)]}
+    return unwrap(encoder(**taken_by(encoder, cells), return_dict=True), [len(each) for each in kept])
+
+
+def _with_empty(features: VisualFeatures, at: Sequence[int], count: int) -> VisualFeatures:
+    """Features of these of so many images, none of the others."""
+    rows = [features.rows[0][:0]] * count
+    for number, each in zip(at, features.rows, strict=True):
+        rows[number] = each
+    return replace(features, rows=tuple(rows))
 
 
 def _encode_kept_pictures(
