@@ -24,6 +24,7 @@ from foveate.core.errors import (
     FoveateError,
     ImageNotFoundError,
     MissingExtraError,
+    ModelError,
     ModelFilesError,
     OptionError,
 )
@@ -84,8 +85,16 @@ def test_rows_hold_what_they_say() -> None:
     assert report["notes"] == []
 
 
-def test_a_mode_that_a_family_cannot_do_is_left_out_with_a_note() -> None:
-    report = measured("idefics3", Plan((25.0,), MODES, (1,), new=1, repeats=1))
+def test_a_mode_that_a_family_cannot_do_is_left_out_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    see = vlm._Clock.see
+
+    def without_sparse(self: Any, mode: Any) -> float:
+        if mode == "sparse":
+            raise ModelError("no sparse", expected="drop", fix="drop")
+        return see(self, mode)
+
+    monkeypatch.setattr(vlm._Clock, "see", without_sparse)
+    report = measured("llava", Plan((25.0,), MODES, (1,), new=1, repeats=1))
     assert [row["way"] for row in report["rows"]] == ["stock", "all", "drop 25 %"]
     (note,) = report["notes"]
     assert "sparse 25 %" in note
