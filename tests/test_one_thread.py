@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
 import pytest
@@ -59,27 +58,6 @@ def test_the_last_that_leaves_lifts_the_limit(steps: list[int]) -> None:
         assert threads() == (1 if within else 3)
     for entered in within.values():
         entered.__exit__(None, None, None)
-
-
-def test_many_threads_at_once() -> None:
-    meet = threading.Barrier(4)
-
-    def work(number: int) -> list[int]:
-        seen = []
-        for turn in range(100):
-            if turn % 25 == 0:
-                meet.wait()  # they enter and leave together
-            try:
-                with products_in_one_thread():
-                    seen.append(threads())
-                    if (turn + number) % 7 == 0:
-                        raise KeyError(turn)
-            except KeyError:
-                pass
-        return seen
-
-    with ThreadPoolExecutor(4) as pool:
-        assert all(each == 1 for seen in pool.map(work, range(4)) for each in seen)
 
 
 def test_a_limit_of_another_thread_does_not_stop_ours() -> None:
