@@ -43,7 +43,7 @@ def test_frames_are_pictures(name: str) -> None:
 
 
 @pytest.mark.skipif(TORCHVISION, reason="with stock processors")
-@pytest.mark.parametrize("name", ["llava_onevision", "llava", "lighton_ocr"])
+@pytest.mark.parametrize("name", ["llava", "llava_next"])
 def test_no_videos_without_a_video_processor(name: str) -> None:
     with pytest.raises(ModelError, match="video for"):
         attached(name).see_video([photo(60, 80)] * 2, read=False)

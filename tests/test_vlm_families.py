@@ -17,7 +17,7 @@ from PIL import Image
 from benchmarks.families import BEGIN, END, Facts, measure_family
 from examples.tiny_vlms import FAMILIES, NEED_TORCHVISION, REFUSED, first, tiny
 from foveate.core.errors import ModelError
-from foveate.vlm import attach
+from foveate.vlm import attach, check
 from foveate.vlm.families import known
 from foveate.vlm.self_check import local_encoder
 from tests.vlm_models import pair, photo
@@ -72,6 +72,22 @@ def test_kept_tokens_are_encoded_at_their_places(name: str) -> None:
         ours = vlm.family.encode_kept(vlm.model, inputs, [rows], layouts).rows[0]
         theirs = vlm.family.encode(vlm.model, inputs, [layouts[0].count]).rows[0][rows]
     assert float((ours - theirs).abs().max()) <= EXACT * float(theirs.abs().max())
+
+
+@pytest.mark.skipif(TORCHVISION or OLDEST, reason="runs once")
+def test_beyond_a_window_of_the_language_model_kept_tokens_are_not_exact() -> None:
+    """Dropped tokens take up no place in the window of a layer."""
+    assert check(*pair("ovis2")).window is None
+    model, processor = tiny("aya_vision")
+    assert check(model, processor).window == 2048
+    text = model.config.text_config
+    text.sliding_window = 40
+    for layer, kind in zip(model.model.language_model.layers, text.layer_types, strict=True):
+        layer.self_attn.sliding_window = 40 if kind == "sliding_attention" else None
+    report = check(model, processor)
+    assert (report.all_tokens, report.window) == (0, 40)
+    assert report.kept > 100 * EXACT
+    assert "more than 40 tokens" in str(report)
 
 
 @pytest.mark.skipif(TORCHVISION or OLDEST, reason="runs once")

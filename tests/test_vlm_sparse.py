@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ from foveate.core.errors import ModelError
 from foveate.vlm import VLM, EncodedImage
 from foveate.vlm.families.narrow import Part
 from foveate.vlm.families.sparse import parts_of
-from foveate.vlm.self_check import local_encoder
 from tests.vlm_models import attached, photo
 
 EXACT = 1e-5
@@ -22,12 +22,14 @@ STOCK = (
     "llava", "llava_next", "llava_onevision_whole", "llava_next_video", "idefics3", "internvl", "aya_vision", "ovis2",
     "qianfan_ocr", "lighton_ocr", "granite_docling", "granite_docling_fine", "gemma3", "paligemma",
 )  # fmt: skip
+OLDEST = "FOVEATE_TRANSFORMERS" in os.environ  # it has fewer families
 NAMES = ("mistral3", "llava_pixtral", "perception_lm", "cohere2_vision") if TORCHVISION else STOCK
 # towers of one sequence of patches: those that are told where patches lie, and those whose layers are narrowed
 SEQUENCES = ("qwen3_5", "dots3_note", "video_llama_3", "glm5_next", "glm4v", "paddleocr_vl", "cosmos3_edge", "gemma4")
-IN_WINDOWS = ("qwen2_5_vl", "exaone4_5", "hyperclovax_vision_v2")
 if TORCHVISION:
-    SEQUENCES, IN_WINDOWS = ("kimi_k25",), ("muse_glimmer", "muse_spark", "gemma4_unified", "inkling")
+    SEQUENCES = ("kimi_k25",)
+if OLDEST:
+    NAMES, SEQUENCES = ("llava", "llava_next", "idefics3", "internvl"), ()
 pytestmark = [
     pytest.mark.vlm,
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"),
@@ -149,18 +151,7 @@ def patches_of(vlm: VLM, encoded: EncodedImage, tokens: np.ndarray) -> torch.Ten
     return whole.reshape(h // side, side, w // side, side).transpose(1, 2).flatten()
 
 
-@pytest.mark.parametrize("name", [*NAMES, *SEQUENCES, *IN_WINDOWS])
-def test_a_token_is_made_of_its_own_patches(name: str) -> None:
-    vlm = attached(name)
-    encoded = vlm.see(photo(150, 200, seed=1), mode="sparse")
-    rows = some_rows(encoded)
-    with local_encoder(vlm.model) as silenced:
-        ours, stock = alone(vlm, rows, encoded), dense(vlm, rows, encoded)
-    assert silenced or name in ("gemma4_unified", "inkling")  # without attention
-    assert (ours - stock).abs().max() <= EXACT * stock.abs().max()
-
-
-@pytest.mark.skipif(TORCHVISION, reason="with stock processors")
+@pytest.mark.skipif(TORCHVISION or OLDEST, reason="with stock processors of today")
 @pytest.mark.parametrize(
     ("name", "why"),
     [

@@ -49,6 +49,8 @@ class Exactness:
         tolerance: of both differences, in the model's number format.
         tokens: (kept, all) visual tokens of the small image.
         recurrent: whether layers are recurrent; then dropped tokens are absent, not masked.
+        window: tokens that the narrowest layer of the language model looks back on, None if all. In a longer prompt
+            dropped tokens take up no place in it, so that such layers look further back than in the full prompt.
     """
 
     model: str
@@ -60,6 +62,7 @@ class Exactness:
     tolerance: float
     tokens: tuple[int, int]
     recurrent: bool = False
+    window: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -86,6 +89,8 @@ class Exactness:
             f"  {k} of {n} tokens, against {reference}: {said(self.kept)} (dropping them changes {self.dropped:.1e})",
             f"  places: {places}",
         ]
+        if self.window is not None:
+            lines.append(f"  in prompts of more than {self.window} tokens, layers with a window look further back")
         return "\n".join(lines)
 
 
@@ -115,6 +120,7 @@ def check_attached(vlm: VLM) -> Exactness:
         tolerance=TOLERANCES.get(dtype, TOLERANCES["bfloat16"]),
         tokens=(int(kept.sum()), total),
         recurrent=recurrent,
+        window=window_of(vlm.model),
     )
 
 
@@ -200,6 +206,20 @@ def is_recurrent(model: Any) -> bool:
     config = model.config.get_text_config()
     kinds = [*(getattr(config, "layer_types", None) or ()), *(getattr(config, "layers_block_type", None) or ())]
     return any(re.search("linear|mamba|recurrent|conv|hybrid", str(kind)) for kind in kinds)
+
+
+WINDOWS = {"sliding": "sliding_window", "chunked": "attention_chunk_size", "indexed": "index_topk"}
+
+
+def window_of(model: Any) -> int | None:
+    """Tokens that the narrowest layer of the language model looks back on; None: all."""
+    config = model.config.get_text_config()
+    kinds = getattr(config, "layer_types", None)
+    if kinds is None:  # older ones have a window in every layer, or none
+        kinds = ["sliding"] if getattr(config, "use_sliding_window", True) else []
+    # Unlimited-OCR's windows begin behind the prompt
+    found = [name for word, name in WINDOWS.items() if any(word in kind and "reference" not in kind for kind in kinds)]
+    return min((int(getattr(config, name)) for name in found if getattr(config, name, None)), default=None)
 
 
 # --- places -----------------------------------------------------------------------------------------------------------
