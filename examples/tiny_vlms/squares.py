@@ -283,6 +283,39 @@ def fuyu(width: int) -> tuple[Any, Any]:
     return hf.FuyuForCausalLM(config), processor
 
 
+def aria(width: int) -> tuple[Any, Any]:
+    """As many queries of a resampler as the size of the picture allows; its smallest is 490 pixels."""
+    vision = {
+        "model_type": "idefics3_vision", "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "image_size": 490, "patch_size": 70,
+    }  # fmt: skip
+    text = {**TEXT, "hidden_size": width, "moe_num_experts": 4, "moe_topk": 2, "moe_num_shared_experts": 1}
+    config = hf.AriaConfig(
+        vision_config=vision, text_config=text, projector_patch_to_query_dict={49: 16}, image_token_index=IDS["<image>"]
+    )
+    processor = hf.AriaProcessor(
+        hf.AriaImageProcessorPil(max_image_size=490), tokenizer(image_token="<image>"), chat_template=template(),
+        size_conversion={490: 16},
+    )  # fmt: skip
+    processor.images_kwargs = {**processor.images_kwargs, "max_image_size": 490}
+    return hf.AriaForConditionalGeneration(config), processor
+
+
+def t5gemma2(width: int) -> tuple[Any, Any]:
+    ids, pixels = ids_of(*GEMMA.values()), 96
+    encoder = {
+        "text_config": _gemma_text(width), "vision_config": _siglip(pixels), "mm_tokens_per_image": ROWS**2,
+        "boi_token_index": ids["<start_of_image>"], "eoi_token_index": ids["<end_of_image>"],
+    }  # fmt: skip
+    image = ids["<image_soft_token>"]
+    config = hf.T5Gemma2Config(encoder=encoder, decoder=_gemma_text(width), image_token_index=image)
+    processor = hf.Gemma3Processor(
+        hf.Gemma3ImageProcessorPil(size=_square(pixels)), tokenizer(*GEMMA.values(), **GEMMA),
+        chat_template=template("<start_of_image>"), image_seq_length=ROWS**2,
+    )  # fmt: skip
+    return hf.T5Gemma2ForConditionalGeneration(config), processor
+
+
 FAMILIES = {
     f.__name__: f
     for f in (
@@ -290,4 +323,4 @@ FAMILIES = {
         deepseek_vl, deepseek_vl_hybrid, video_llava, chameleon, emu3,
     )
 }  # fmt: skip
-REFUSED = {f.__name__: f for f in (fuyu,)}
+REFUSED = {f.__name__: f for f in (aria, t5gemma2, fuyu)}

@@ -142,6 +142,8 @@ def _check_version(model: Any) -> None:
     forward = getattr(model, "forward", None)
     if forward is None or "mm_encoder_outputs" in inspect.signature(forward).parameters:
         return
+    if any(kind.__name__ in REFUSED for kind in type(model).__mro__):  # of any version
+        return
     if find_method(model, "get_image_features") is not None and any(
         kind.__module__.startswith("transformers.") for kind in type(model).__mro__
     ):
