@@ -86,14 +86,14 @@ def test_rows_hold_what_they_say() -> None:
 
 
 def test_a_mode_that_a_family_cannot_do_is_left_out_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    see = vlm._Clock.see
+    prepare = vlm._Clock._prepare
 
-    def without_sparse(self: Any, mode: Any) -> float:
-        if mode == "sparse":
+    def without_sparse(self: Any, way: Any) -> Any:
+        if way.mode == "sparse":
             raise ModelError("no sparse", expected="drop", fix="drop")
-        return see(self, mode)
+        return prepare(self, way)
 
-    monkeypatch.setattr(vlm._Clock, "see", without_sparse)
+    monkeypatch.setattr(vlm._Clock, "_prepare", without_sparse)
     report = measured("llava", Plan((25.0,), MODES, (1,), new=1, repeats=1))
     assert [row["way"] for row in report["rows"]] == ["stock", "all", "drop 25 %"]
     (note,) = report["notes"]
