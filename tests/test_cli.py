@@ -23,6 +23,7 @@ from foveate.cli.main import main
 from foveate.cli.terminal import Program, make_slug, print_json
 from foveate.core.errors import OutputError
 from foveate.core.image import load_image
+from foveate.reading import Word
 from foveate.tiles.file import is_scene
 from tests.conftest import PHOTOS
 
@@ -58,6 +59,12 @@ def photo(texture: Texture, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("texture") / "photo.safetensors"
     texture.save(path)
     return path
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of `look`, where none is looked at: nine pixels."""
+    monkeypatch.setattr("foveate.viz.question_page", lambda *_: Image.new("RGB", (3, 3)))
 
 
 def start(*arguments: object, cwd: Path, **environment: str) -> Done:
@@ -123,6 +130,7 @@ def test_look_draws_more_pictures_that_are_asked_for(run: Run, photo: Path) -> N
     assert "homunculus" in run("look", "--help").stdout
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_encode_then_look_reuses_the_texture(run: Run, broccoli: Path) -> None:
     """A texture file gives the same cells as its image."""
     made = last(run("encode", broccoli, "-o", "t.safetensors", "--json"))
@@ -140,6 +148,7 @@ def test_encode_then_look_reuses_the_texture(run: Run, broccoli: Path) -> None:
 def test_the_demo_reads_where_there_is_a_reader(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of it runs in test_package.py."""
     monkeypatch.setattr("foveate.cli.look.DEMO", (("yellow_bus.jpg", ("the writing on the bus",)),))
+    monkeypatch.setattr("foveate.reading.rapid.RapidReader.read", lambda *_: [Word("BUS", (150, 250, 180, 330))])
     (record,) = last(run("demo", "--json"))["demo"]
     assert record["queries"][0]["detected"] is (find_spec("rapidocr") is not None)
 
@@ -155,6 +164,7 @@ def test_channels_draws_one_sheet_and_doctor_is_content(run: Run, photo: Path) -
     assert states["encoder nano"].startswith(f"works, revision {foveate.load_encoder('nano').revision}, ")
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_look_says_what_was_not_understood(run: Run, photo: Path, tmp_path: Path) -> None:
     asked = ("look", str(photo), "a violin", "the tallest dog", "--out", str(tmp_path))
     table = run(*asked).stdout
@@ -163,6 +173,7 @@ def test_look_says_what_was_not_understood(run: Run, photo: Path, tmp_path: Path
     assert [record["unknown"] for record in last(run(*asked, "--json"))["queries"]] == [["violin"], ["tallest"]]
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_question_about_writing_says_how_it_is_read(run: Run) -> None:
     bus = "bus.png"
     Image.open(PHOTOS / "yellow_bus.jpg").reduce(4).save(bus)
@@ -319,11 +330,13 @@ def test_bad_input_is_explained_and_leaves_nothing(
     assert "auto" in usage.stderr
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_question_longer_than_a_file_name(run: Run, photo: Path) -> None:
     found = last(run("look", photo, "is there a dog. " * 30, "--json"))
     assert found["queries"][0]["phrases"] == ["dog"]
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_other_results_are_not_written_over(run: Run, photo: Path) -> None:
     small = foveate.encode(Image.open(PHOTOS / "cake_and_coffee.jpg").reduce(4))
     for name in ("one", "two"):
@@ -436,7 +449,7 @@ def test_read_shows_lines_and_no_escape_sequence_reaches_the_terminal(run: Run, 
     assert last(run("read", broccoli, "--reader", "tesseract", "--plain", "--json"))["lines"] == result["lines"]
 
 
-@pytest.mark.usefixtures("reader")
+@pytest.mark.usefixtures("reader", "no_pictures")
 def test_what_was_read_is_kept_and_asked(run: Run, broccoli: Path) -> None:
     result = last(run("encode", broccoli, "-o", "t.safetensors", "--reader", "tesseract", "--json"))
     assert result["words"] == 2
