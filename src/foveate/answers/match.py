@@ -38,7 +38,7 @@ LABEL = 0.55  # what a label itself counts beside its value
 SELF = 0.5  # what a piece that holds a term counts as a value: "2nd floor" of "which floor"
 AFTER, AFTER_DIGITS = 0.8, 0.95  # words after the label in the same piece; with digits
 GOES_ON = 0.9  # of a value, on its next line
-FITS = 0.3
+FITS = 0.3  # share of a value that depends on its type
 FLOORS = {
     "date": 0.35, "time": 0.35, "amount": 0.3, "count": 0.12, "number": 0.15, "measure": 0.25, "phone": 0.5,
     "email": 0.8, "url": 0.8, "person": 0.15, "company": 0.2, "address": 0.5,
@@ -48,7 +48,7 @@ SURE_BY_TYPE = {  # confidence that a question is answered by what is only of th
     "email": 0.9, "url": 0.9, "person": 0.15, "company": 0.3, "address": 0.6,
 }  # fmt: skip
 PHOTOGRAPH = {"what": 0.8, "label": 0.7, "where": 0.45, "plain": 0.45, "is": 0.45}  # where little is written
-PAGE = {"what": 1.0, "label": 1.0, "where": 0.85, "plain": 0.85, "is": 0.7}
+PAGE = {"what": 1.0, "label": 1.0, "where": 0.85, "plain": 0.85, "is": 0.7}  # where much is
 HEADING = 0.8  # floor of a heading where the name of a house is asked for
 MASK = 0.03  # everything written, where nothing else is known
 MOST_LINES = 12  # of a value that goes on

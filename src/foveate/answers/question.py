@@ -17,7 +17,7 @@ from typing import NamedTuple
 from foveate.language.lists import read_lists, read_rows, read_set
 from foveate.language.spelling import fold, split_words
 
-REMEMBERED = 1024
+REMEMBERED = 1024  # questions, by hand
 NAME, OTHER_NAME, ASKED, ABBREVIATED = 1.0, 0.9, 0.8, 0.95  # what phrases count as evidence for a term
 PART, WEAK = 0.5, 0.35  # weights of terms: a word of a field's name; a word that means little
 

@@ -28,10 +28,10 @@ from foveate.language.cues import COLOUR_OF, COLOURS, SPELLED, WORDS, Cue, find_
 from foveate.language.lists import read_rows, read_set
 from foveate.language.phrase import Phrase, Place, Span, is_state, structure, words_of
 
-MAX_CHARACTERS = 1000
+MAX_CHARACTERS = 1000  # of a question, and phrases in it: by hand
 SHOWN = 60  # characters of a text in the repr of what was made of it
 MAX_PHRASES = 8
-REMEMBERED = 1024
+REMEMBERED = 1024  # questions, by hand
 
 _FUNCTION, _PLACE = read_set("small", "function"), read_set("small", "places")
 _CUTS = _FUNCTION | read_set("small", "verbs")

@@ -19,7 +19,7 @@ from foveate.core.grid import Floats, Grid, resize_map
 from foveate.relevance.confidence import DETECTED
 
 Bools = NDArray[np.bool_]
-FINER = 3
+FINER = 3  # samples of a cell each way, by hand
 HALF = 0.5  # of a cell's area
 PEAK_SHARE = 0.5  # of the map's highest value
 

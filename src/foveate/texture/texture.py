@@ -136,8 +136,6 @@ class Texture(Frozen, Drawable):
             f"{self.encoder.name}, rank {self.basis.rank}, {self.nbytes / 1e6:.1f} MB{preset})"
         )
 
-    # --- sizes --------------------------------------------------------------------------------------------------------
-
     @property
     def nbytes(self) -> int:
         """Bytes of everything stored, without what was derived since."""
@@ -174,8 +172,6 @@ class Texture(Frozen, Drawable):
     def has(self, name: str) -> bool:
         """Whether a channel holds values of this image, computed or derived, and not its neutral value."""
         return name in self.built or any(name == channel.name for channel in (*DERIVED, *ROPE))
-
-    # --- planes -------------------------------------------------------------------------------------------------------
 
     def channel(self, name: str, *, warn: bool = True) -> Floats:
         """One channel at its native resolution: float32 [h, w]. Raises ChannelError for an unknown name.
@@ -323,8 +319,6 @@ class Texture(Frozen, Drawable):
         extra = self.extra if known else {**self.extra, name: channel}
         return replace(self, planes={**self.planes, name: kept}, made_by=made, extra=extra)
 
-    # --- writing ------------------------------------------------------------------------------------------------------
-
     def read(self, reader: ReadBy = "auto") -> Texture:
         """A new texture with the words that are written in the image; this one if it has them. Takes seconds.
 
@@ -396,8 +390,6 @@ class Texture(Frozen, Drawable):
             out[i] = _as_type(self._at(self.describe(name), shape), kind)
         return out
 
-    # --- scores -------------------------------------------------------------------------------------------------------
-
     def coordinates(self) -> Floats:
         """The embedding as a float32 matrix [cells, r], ready for the product with a question's weights."""
         return self.derive("coordinates", lambda: self.embedding.reshape(-1, self.basis.rank).astype(np.float32))
@@ -443,8 +435,6 @@ class Texture(Frozen, Drawable):
 
         return send(self, device, layout)
 
-    # --- files --------------------------------------------------------------------------------------------------------
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a .safetensors file (docs/format.md): all of it or nothing. Raises OutputError."""
         parts = {part.name: getattr(self, part.name) for part in fields(self) if part.init}
@@ -455,8 +445,6 @@ class Texture(Frozen, Drawable):
         """Read a file that `save` wrote. Raises TextureFileError or TextureVersionError, never returns damage."""
         parts = load_parts(path)
         return Texture(**parts | {"encoder": EncoderStamp(**parts["encoder"])})
-
-    # --- inside -------------------------------------------------------------------------------------------------------
 
     def _native(self, channel: Channel) -> Floats:
         if channel.native == "position":

@@ -47,7 +47,7 @@ from foveate.tiles.scene import (
 SHARE = 0.3
 TILE = 512  # pixels: what nano sees
 SCALE_STEP = 2  # between scales: a window at 1/2 of the resolution has twice the side of a tile, a second look half
-LEAST_SURE = 0.01
+LEAST_SURE = 0.01  # that may be asked for
 SHOWN = 0.25  # where a map reaches this, it is looked at again before anything else
 ODD_EVERY = 3  # one look in so many goes to the oddest cell of a window at half the resolution
 MIDDLE = 0.5  # of a part's side, around its centre: a place outside of it is too near to a border for a second look

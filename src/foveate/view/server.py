@@ -18,7 +18,7 @@ from foveate.core.errors import OptionError
 # Chosen by hand, and named in docs/viewer.md.
 HEAD_SECONDS = 10.0  # until the head of a request is there
 READ_SECONDS = 60.0  # until a client has read what waits for it
-CONNECTIONS = 512
+CONNECTIONS = 512  # at one time
 HEAD_BYTES = 32 * 2**10  # of a request's head: cookies of other services of this machine come along
 
 

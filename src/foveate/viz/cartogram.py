@@ -27,10 +27,10 @@ from foveate.core.readonly import Frozen
 Floats = NDArray[np.float64]
 # Chosen by hand, looking at pictures.
 REST = 0.3  # of the area: spread evenly
-LEAST = 0.05
+LEAST = 0.05  # rest that may be asked for
 RASTER = 128  # samples of the long side
 SMOOTH, MORE = 0.3, 1.5  # cells, standard deviation; times as many where that folds
-STEPS = 40
+STEPS = 40  # of time
 FINER = 2  # samples of a drawn pixel, each way
 LARGEST = 16_383  # pixels of a side: FINER times as many are below 2^15 - 1, where cv2.remap ends
 COUNTED = 1024  # samples of the long side when areas are measured
