@@ -282,7 +282,7 @@ def _run_encoder(
             expected=f"{counts}, one for each visual token",
             fix="check that model and processor belong together",
         )
-    return {name: value for name, value in placed.items() if not name.startswith("pixel")}, features
+    return {name: value for name, value in placed.items() if "pixel" not in name}, features
 
 
 def on_device(model: Any, name: str, value: Any) -> Any:
