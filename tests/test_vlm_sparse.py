@@ -25,7 +25,10 @@ STOCK = (
 OLDEST = "FOVEATE_TRANSFORMERS" in os.environ  # it has fewer families
 NAMES = ("mistral3", "llava_pixtral", "perception_lm", "cohere2_vision") if TORCHVISION else STOCK
 # towers of one sequence of patches: those that are told where patches lie, and those whose layers are narrowed
-SEQUENCES = ("qwen3_5", "dots3_note", "video_llama_3", "glm5_next", "glm4v", "paddleocr_vl", "cosmos3_edge", "gemma4")
+SEQUENCES: tuple[str, ...] = (
+    "qwen3_5", "dots3_note", "video_llama_3", "glm5_next", "glm4v", "paddleocr_vl", "cosmos3_edge", "gemma4",
+    "glm_ocr", "ernie4_5_vl_moe", "hunyuan_vl", "qwen3_omni_moe_thinker",
+)  # fmt: skip
 if TORCHVISION:
     SEQUENCES = ("kimi_k25",)
 if OLDEST:
@@ -116,7 +119,7 @@ def test_kept_patches_of_a_sequence_see_one_another_alone(name: str) -> None:
     rows = some_rows(encoded)
     (grid,) = encoded.layouts[0].grids
     changed = np.zeros(grid.shape, np.float32)
-    changed.flat[rows[0]] = 1
+    changed.flat[np.flatnonzero(np.isin(encoded.layouts[0].selectable_rows(), rows[0]))] = 1
     seen = patches_of(vlm, encoded, changed)
 
     def hiding(module: Any, q: Any, k: Any, v: Any, mask: Any = None, *args: Any, scaling: float, **rest: Any) -> Any:
@@ -146,7 +149,7 @@ def patches_of(vlm: VLM, encoded: EncodedImage, tokens: np.ndarray) -> torch.Ten
     _, h, w = encoded.inputs["image_grid_thw"][0].tolist()
     side = h // tokens.shape[0]
     whole = torch.from_numpy(tokens).repeat_interleave(side, 0).repeat_interleave(side, 1) > 0
-    if type(vlm.model).__name__.startswith(("Paddle", "Kimi")):  # rows of the image
+    if type(vlm.model).__name__.startswith(("Paddle", "Kimi", "HunYuan")):  # rows of the image
         return whole.flatten()
     return whole.reshape(h // side, side, w // side, side).transpose(1, 2).flatten()
 

@@ -31,7 +31,7 @@ def encode_kept(
     encode: (model, inputs, counts) -> features of all rows.
     """
     if has_grids(inputs):
-        return encode_kept_patches(model, inputs, kept, [layout.count for layout in layouts])
+        return encode_kept_patches(model, inputs, kept, layouts)
     if "image_position_ids" in inputs:
         return _encode_kept_placed(model, inputs, kept, [layout.count for layout in layouts])
     if len(inputs["pixel_values"]) == sum(layout.count for layout in layouts):

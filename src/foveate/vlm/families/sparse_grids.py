@@ -16,7 +16,7 @@ import numpy as np
 
 from foveate.vlm.families.features import Inputs, VisualFeatures, find_method, taken_by, unwrap
 from foveate.vlm.families.narrow import unfit
-from foveate.vlm.families.token_layout import Indices
+from foveate.vlm.families.token_layout import Indices, TokenLayout
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +29,9 @@ def has_grids(inputs: Inputs) -> bool:
     return any(f"{kind}_grid_thw" in inputs for kind in KINDS)
 
 
-def encode_kept_patches(model: Any, inputs: Inputs, kept: Sequence[Indices], counts: Sequence[int]) -> VisualFeatures:
+def encode_kept_patches(
+    model: Any, inputs: Inputs, kept: Sequence[Indices], layouts: Sequence[TokenLayout]
+) -> VisualFeatures:
     """The encoder over the patches of these tokens alone. Every image attends to itself.
 
     Raises ModelError for a tower whose layers mix neighbours.
@@ -38,18 +40,23 @@ def encode_kept_patches(model: Any, inputs: Inputs, kept: Sequence[Indices], cou
     encoder = find_method(model, f"get_{kind}_features")
     assert encoder is not None
     grid = inputs[f"{kind}_grid_thw"]
+    counts = [layout.selectable for layout in layouts]
     total = int(grid.prod(-1).sum())
     merge = round((total / sum(counts)) ** 0.5)  # patches along a token
     if merge**2 * sum(counts) != total:
         raise unfit(model, "whose tokens are not all merged patches")
     tower = _tower_of(encoder)
     pixels = inputs["pixel_values_videos" if kind == "video" else "pixel_values"]
-    turned = _way(encoder, tower, kind, merge, pixels)
+    rows = [layout.count for layout in layouts]
+    turned = _way(encoder, tower, kind, merge, pixels) if rows == counts else None  # else lines of tokens have ends
     if turned is not None:
         return _told(encoder, tower, kind, merge, turned, inputs, kept, counts)
-    patches, _ = _patches_of(grid, merge, _block(tower, merge), kept, counts)
+    tokens = [
+        np.flatnonzero(np.isin(layout.selectable_rows(), mine)) for layout, mine in zip(layouts, kept, strict=True)
+    ]
+    patches, _ = _patches_of(grid, merge, _block(tower, merge), tokens, counts)
     with _narrowed(model, tower, patches.sort().values, _borders(grid, patches), len(pixels)):
-        return unwrap(encoder(**taken_by(encoder, inputs), return_dict=True), counts).take(kept)
+        return unwrap(encoder(**taken_by(encoder, inputs), return_dict=True), rows).take(kept)
 
 
 _WAYS: WeakKeyDictionary[Any, bool | None] = WeakKeyDictionary()
