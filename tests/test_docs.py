@@ -84,10 +84,24 @@ def test_python_runs(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) 
         from tests.video_clips import encode, pan
 
         encode(folder / "clip.mp4", pan(6))
+    monkeypatch.setattr(foveate, "encode", encode_once)
     names: dict[str, Any] = given(monkeypatch) if re.search(r"\bvlm\b", code) else {}
     exec(compile(code, path.name, "exec"), names)
     if path.name in AFTER:
         AFTER[path.name](names)
+
+
+def encode_once(image: Any, *, whole: Any = foveate.encode, **how: Any) -> foveate.Texture:
+    """`foveate.encode`; pages that encode the same file in the same way get the same texture."""
+    if not isinstance(image, str | Path) or not Path(image).is_file():
+        return whole(image, **how)
+    key = str(image), Path(image).read_bytes(), repr(sorted(how.items()))
+    if key not in ENCODED:
+        ENCODED[key] = whole(image, **how)
+    return ENCODED[key]
+
+
+ENCODED: dict[Any, foveate.Texture] = {}
 
 
 def after_the_readme(names: dict[str, Any]) -> None:
