@@ -17,7 +17,14 @@ import foveate
 import foveate.view.server
 import foveate.vlm
 from foveate.cli.main import app as commands
-from foveate.core.errors import EncoderNameError, FoveateError, OptionError, StoreError, TextureEncoderError
+from foveate.core.errors import (
+    EncoderNameError,
+    FoveateError,
+    OptionError,
+    StoreError,
+    TextureEncoderError,
+    TextureFileError,
+)
 from foveate.video import stream
 from foveate.view.app import make_app
 from foveate.view.models import load_late
@@ -123,6 +130,9 @@ def test_a_texture_keeps_its_encoder(photo: Path, tmp_path: Path, tiny: str) -> 
             open_target(file, encoding=wrong)
     with pytest.raises(OptionError, match="encoded already"):
         open_target(file, encoding=SessionEncoding(tiny, long_side=256))
+    (tmp_path / "bad.safetensors").write_bytes(b"none")
+    with pytest.raises(TextureFileError):
+        open_target(tmp_path / "bad.safetensors")
     asked = client(file, SessionEncoding(tiny, preset="text", read="tesseract"))
     id = asked.get("/api/session").json()["first"]
     assert len(message(asked.get(f"/api/images/{id}"))[0]["words"]) == 2

@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 
 import foveate
 from foveate import Store
-from foveate.core.errors import ImageNotFoundError, StoreError, StoreKeyError, TextureFileError
+from foveate.core.errors import ImageNotFoundError, StoreError, StoreKeyError
 from foveate.core.image import load_image, shrink
 from foveate.store.sources import Source, find_sources
 from foveate.view import gallery
@@ -301,18 +301,3 @@ def test_a_folder_that_is_a_store_is_opened_as_one(store: Path, tmp_path: Path) 
     (other / "format.json").write_text("{}")
     with pytest.raises(StoreError):
         open_target(other)
-
-
-# --- a texture --------------------------------------------------------------------------------------------------------
-
-
-def test_a_texture_that_was_saved_is_shown(tmp_path: Path) -> None:
-    texture = foveate.encode(PHOTOS / "yellow_bus.jpg")
-    texture.save(tmp_path / "bus.safetensors")
-    asked = client_of(tmp_path / "bus.safetensors")
-    id = asked.get("/api/session").json()["first"]
-    answer = asked.post("/api/score", json={"image": id, "query": "the bus"})
-    np.testing.assert_array_equal(message(answer)[1]["map:cells"], foveate.score(texture, "the bus").map)
-    (tmp_path / "bad.safetensors").write_bytes(b"none")
-    with pytest.raises(TextureFileError):
-        open_target(tmp_path / "bad.safetensors")
