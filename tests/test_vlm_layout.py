@@ -24,7 +24,7 @@ from foveate.vlm.families.where_shown import visible_box
 from foveate.vlm.select.baselines import coarser_shape, determinantal, max_min
 from foveate.vlm.select.choice import Candidates
 from foveate.vlm.select.methods import choose
-from tests.vlm_models import FAMILIES, attached, encoded
+from tests.vlm_models import FAMILIES, attached, encoded, photo
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 
@@ -272,3 +272,9 @@ def test_protected_tokens_are_kept_first() -> None:
     assert kept.mask[-1, -1]
     every = attached("qwen2_5_vl").prepare(image, "a dog", choosing=Choosing(protected=np.ones_like(mask))).chosen[0]
     assert every.count == image.layouts[0].selectable  # "auto" makes room for them
+
+
+@pytest.mark.parametrize(("name", "box"), [("glm5_next", (0, 0, 160, 208)), ("gemma4", (0, 0, 150, 200))])
+def test_a_grid_reaches_as_far_as_its_processor_fills_the_image_up(name: str, box: tuple[int, ...]) -> None:
+    (grid,) = attached(name).see(photo(150, 200), mode="sparse").layouts[0].grids
+    assert grid.box == pytest.approx(box, abs=1)

@@ -40,7 +40,11 @@ def find_layouts(
     if (patches := patches_of(inputs)) is not None:
         measured = pads(processor)
         return tuple(
-            grid_layout(shape, int(here.sum()), find_boxes(processor, size)[0][0] if measured else whole_box(size))
+            grid_layout(
+                shape,
+                int(here.sum()),
+                find_boxes(processor, size, pictures=False)[0][0] if measured else whole_box(size),
+            )
             for shape, here, size in zip(patches, visual, sizes, strict=True)
         )
     if "image_sizes" in inputs and find_method(model, "pack_image_features") is not None:

@@ -25,6 +25,7 @@ BLUE = 200  # no colour of padding
 SMALLER = 896  # pixels; by hand
 OUTSIDE: Box = (-2.0, -2.0, -1.0, -1.0)
 NEAR = 0.01  # of the image's side: a border this near to where a border is expected is there
+PATCH = 4  # pixels of the image, from where on a point is a patch and not a pixel; by hand
 PROBE = (67, 101)  # pixels of a small image whose sides no processor leaves as they are
 LOCAL = "pixel_values_local"  # pictures of parts of the image, whose tokens stand before those of the whole
 GRIDS = ("image_grid_thw", "image_grid_hw")
@@ -41,12 +42,13 @@ def patches_of(inputs: Mapping[str, Any]) -> list[tuple[int, int]] | None:
 
 
 def find_boxes(
-    processor: Any, size: tuple[int, int], longest: int | None = None
+    processor: Any, size: tuple[int, int], longest: int | None = None, *, pictures: bool = True
 ) -> tuple[tuple[Box, ...], tuple[tuple[int, int], ...]]:
     """Of an image of (height, width) pixels: what each picture shows, and its height and width in points.
 
     A box may reach beyond the image, where there is padding; of a picture that is padding alone it lies outside.
-    longest: side in pixels of a smaller image that may be measured in its place. Raises ModelError.
+    longest: side in pixels of a smaller image that may be measured in its place. pictures: whether the settings of the
+    processor may tell more exactly; not of patches. Raises ModelError.
     """
     settings = _settings(processor)
     scale = 1 if longest is None else min(1, longest / max(size))
@@ -55,7 +57,7 @@ def find_boxes(
         (y0 * size[0], x0 * size[1], y1 * size[0], x1 * size[1]) if y1 > 0 else OUTSIDE for y0, x0, y1, x1 in shares
     )
     images: Any = getattr(processor, "image_processor", None)
-    if len(boxes) == 1 and hasattr(images, "size"):
+    if pictures and len(boxes) == 1 and hasattr(images, "size"):
         by_settings = visible_box(images, size)  # exact, where they tell all
         if np.allclose(by_settings, boxes[0], atol=NEAR * max(size)):
             boxes = (by_settings,)
@@ -85,7 +87,8 @@ def _settings(processor: Any) -> str:
 
 @lru_cache(maxsize=32)
 def _pads(processor: Any, settings: str) -> bool:
-    return bool((_show(processor, settings, PROBE)["places"][2] < 0.5).any())
+    pictures = _pictures(_show(processor, settings, PROBE), type(processor).__name__)
+    return any(bool((picture[2] < 0.99).any()) for picture in pictures)
 
 
 @lru_cache(maxsize=256)
@@ -246,8 +249,10 @@ def _ends(at: NDArray[np.int64], level: Floats, pixels: int, side: int) -> tuple
     step, first = np.polyfit(at[inner] + 0.5, place[inner], 1) if len(at) > 1 else (1 / pixels, 0.0)
     start, stop = float(first), float(first + step * pixels)
     parts = max(1, round(1 / (stop - start)))  # so many tiles side by side, if it is one of several
+    parts = parts if abs(parts * (stop - start) - 1) <= NEAR else 1  # cells of fixed size do not end with the image
     near = [round(end * parts) / parts for end in (start, stop)]
-    return tuple(n if abs(n - end) <= NEAR else end for n, end in zip(near, (start, stop), strict=True))  # type: ignore[return-value]
+    limit = NEAR if step * side < PATCH else min(NEAR, step / 4)  # points that are patches: less than a part of one
+    return tuple(n if abs(n - end) <= limit else end for n, end in zip(near, (start, stop), strict=True))  # type: ignore[return-value]
 
 
 def visible_box(images: Any, size: tuple[int, int]) -> Box:
