@@ -1,8 +1,8 @@
 """Depth from one image by Depth Anything V2 (Yang et al., NeurIPS 2024) in transformers format (extra `[torch]`).
 
 It is relative inverse depth: larger is nearer, without a unit, stretched to [0, 1] within each image. Metric
-checkpoints
-are refused: in those larger is farther. Small is Apache-2.0; the licence of Base and Large forbids commercial use.
+checkpoints are refused: there larger is farther. Small is Apache-2.0; the licence of
+Base and Large forbids commercial use.
 """
 
 from __future__ import annotations

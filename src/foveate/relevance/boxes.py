@@ -1,8 +1,7 @@
 """Boxes around what a map shows, and how much kept cells and known boxes have in common. `python -m benchmarks boxes`.
 
 A part below a cell is left out, unless it has the map's highest value. A detected thing whose map is below the
-threshold
-has one box: around the peak, as far as the map is PEAK_SHARE of it.
+threshold has one box: around the peak, as far as the map is PEAK_SHARE of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 """Optical flow from a frame back to an earlier one, where it can be trusted; and what needs no question.
+
     F_current(p) = F_earlier(p + flow(p))
 
 A flow is float32 [h, w, 2] of (dy, dx) in samples of its own plane; sample (0, 0) has its centre at (0.5, 0.5).

@@ -5,7 +5,6 @@ looks   <- 0.9 propagated + 0.1 kept                           the channel "fixa
 kept    : a cell kept before stays unless another is better by more than `hysteresis` of the map's peak
 gaze    <- max(propagated / 2^(seconds / 0.5), now)            now: where a person looks, the channel "gaze"
 sent    : of the kept cells those that look different from what was last sent from their place
-
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Uploads are decoded in a separate process (`python -m foveate.view.decoding`), as a hostile image may break decoders.
 
 It has limits of memory and time, and can open no files. Messages of both sides are 8 bytes of length, little-endian,
-and
-so many bytes: the file, or wire.py's arrays.
+and so many bytes: the file, or wire.py's arrays.
 """
 
 from __future__ import annotations

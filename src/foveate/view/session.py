@@ -100,9 +100,8 @@ class ImageEntry:
 
 @dataclass(frozen=True)
 class Target:
-    """What is shown. session: kind ("empty", "image", "folder", "store", "clip"), name, first (an id, or None), ...
-    routes: of this kind alone, given the session's pictures.
-    """
+    """What is shown: `session` has kind ("empty", "image", "folder", "store", "clip"), name, first (an id or None), ...
+    `routes` are of this kind alone, given the session's pictures."""
 
     session: Mapping[str, Any]
     find: Callable[[str], ImageEntry | None] = lambda id: None
