@@ -18,7 +18,7 @@ from examples.tiny_vlms.parts import WIDTH
 
 FAMILIES = {**first.FAMILIES, **rope_grids.FAMILIES, **grids.FAMILIES, **squares.FAMILIES, **tiles.FAMILIES}
 # or what stands in for it: tests/stand_in
-NEED_TORCHVISION = {**grids.NEED_TORCHVISION, **tiles.NEED_TORCHVISION}
+NEED_TORCHVISION = {**grids.NEED_TORCHVISION, **squares.NEED_TORCHVISION, **tiles.NEED_TORCHVISION}
 REFUSED = {**squares.REFUSED, **tiles.REFUSED}  # their visual tokens cannot be chosen: foveate says why
 
 

@@ -222,14 +222,22 @@ def deepseek_vl_hybrid(width: int) -> tuple[Any, Any]:
     return model, processor
 
 
-def video_llava(width: int) -> tuple[Any, Any]:
+def _video_llava(width: int, kind: type[Any], videos: Any) -> tuple[Any, Any]:
     config = hf.VideoLlavaConfig(
         vision_config=hf.CLIPVisionConfig(**CLIP_TOWER), text_config=hf.LlamaConfig(**{**TEXT, "hidden_size": width}),
         image_token_index=IDS["<image>"], video_token_index=IDS["<video>"], image_seq_length=16,
     )  # fmt: skip
     images = hf.VideoLlavaImageProcessor(size={"shortest_edge": 56}, crop_size=_square(56))
-    processor = without_video_processor(hf.VideoLlavaProcessor)(images, None, tokenizer(), chat_template=template())
-    return hf.VideoLlavaForConditionalGeneration(config), processor
+    return hf.VideoLlavaForConditionalGeneration(config), kind(images, videos, tokenizer(), chat_template=template())
+
+
+def video_llava(width: int) -> tuple[Any, Any]:
+    return _video_llava(width, without_video_processor(hf.VideoLlavaProcessor), None)
+
+
+def video_llava_frames(width: int) -> tuple[Any, Any]:
+    videos = hf.VideoLlavaVideoProcessor(size={"shortest_edge": 56}, crop_size=_square(56))
+    return _video_llava(width, hf.VideoLlavaProcessor, videos)
 
 
 def chameleon(width: int) -> tuple[Any, Any]:
@@ -323,4 +331,5 @@ FAMILIES = {
         deepseek_vl, deepseek_vl_hybrid, video_llava, chameleon, emu3,
     )
 }  # fmt: skip
+NEED_TORCHVISION = {f.__name__: f for f in (video_llava_frames,)}
 REFUSED = {f.__name__: f for f in (aria, t5gemma2, fuyu)}

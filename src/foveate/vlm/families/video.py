@@ -52,7 +52,7 @@ def lay_out_video(model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]
 
 
 def _lay_out_pictures(model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], token: int) -> VideoInputs:
-    """Every frame is a picture; a feature behind all of them may belong to none."""
+    """Every frame is a picture, of Video-LLaVA with a class token in front; a feature behind all may belong to none."""
     mark = processor.video_token
     made = processor(videos=[np.stack(frames)], text=mark, return_tensors="pt", add_special_tokens=False)
     ids = made["input_ids"][0].numpy()
@@ -60,16 +60,18 @@ def _lay_out_pictures(model: Any, processor: Any, frames: Sequence[NDArray[np.ui
     count = int((ids == token).sum())
     each, rest = divmod(count, len(frames))
     h = max(1, round((each * pixels.shape[-2] / pixels.shape[-1]) ** 0.5)) if getattr(pixels, "ndim", 0) == 5 else 0
-    if not h or each % h or rest > 1 or pixels.shape[1] != len(frames):
+    front = int(h > 1 and each % h == 1 == getattr(processor, "num_additional_image_tokens", 0))
+    if not h or each % h > front or rest > 1 or pixels.shape[1] != len(frames):
         raise ModelError(
             f"{count} visual tokens from a {type(processor).__name__} for {len(frames)} frames",
             expected="as many for each frame, in rows of one length",
             fix="pass the frames to vlm.see(frames): several images in one prompt, each with its own budget",
         )
     box = visible_box(processor.video_processor, (frames[0].shape[0], frames[0].shape[1]))
-    grids = tuple(TokenGrid(h, each // h, box, first=n * each, frame=n) for n in range(len(frames)))
+    grids = tuple(TokenGrid(h, each // h, box, first=n * each + front, frame=n) for n in range(len(frames)))
     inputs = {name: value for name, value in made.items() if name not in ("input_ids", "attention_mask")}
-    layout = TokenLayout(grids, count, always=(count - 1,) * rest)
+    of_none = [*(n * each for n in range(len(frames) * front)), *[count - 1] * rest]
+    layout = TokenLayout(grids, count, always=tuple(of_none))
     return VideoInputs(inputs, ids, mark, layout, tuple(range(len(frames))))
 
 
