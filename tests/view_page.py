@@ -105,6 +105,7 @@ RESET = """async () => {
 
 def start_again(page: Page, address: str) -> None:
     """A page of one image as it was opened: without loading it again, where only its state and answers changed."""
+    vars(page)["wrong"].clear()  # of a test that failed
     page.unroute_all()
     page.context.set_offline(False)
     page.mouse.move(0, 0)
