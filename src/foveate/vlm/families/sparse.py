@@ -34,7 +34,7 @@ def encode_kept(
         return encode_kept_patches(model, inputs, kept, layouts)
     if "image_position_ids" in inputs:
         return _encode_kept_placed(model, inputs, kept, [layout.count for layout in layouts])
-    if len(inputs["pixel_values"]) == sum(layout.count for layout in layouts):
+    if len(inputs.get("pixel_values", ())) == sum(layout.count for layout in layouts):
         return _encode_kept_cells(model, inputs, kept, [layout.count for layout in layouts])
     return _encode_kept_pictures(model, inputs, kept, layouts, encode)
 
