@@ -1,9 +1,11 @@
 """What earlier questions found, kept as planes that later ones can read.
 
-texture = add_map(texture, relevance, "pass_1")        # multi-pass: score(texture, query, prior="pass_1")
-texture = add_phrases(texture, relevance)              # a plane for each phrase: word_red_car, word_dog
-texture = add_word_maps(texture, relevance)            # a plane for each word: word_red, word_car, word_dog
-texture = add_dialogue(texture, relevance)             # a dialogue: score(texture, query, prior="history")
+    texture = add_map(texture, relevance, "pass_1")        # multi-pass: score(texture, query, prior="pass_1")
+    texture = add_phrases(texture, relevance)              # a plane for each phrase: word_red_car, word_dog
+    texture = add_word_maps(texture, relevance)            # a plane for each word: word_red, word_car, word_dog
+    texture = add_dialogue(texture, relevance)             # a dialogue: score(texture, query, prior="history")
+
+Every function returns a new texture.
 """
 
 from __future__ import annotations

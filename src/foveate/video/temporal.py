@@ -1,10 +1,12 @@
 """What carries over between frames: smoothed maps, kept cells, gaze, what the model already received.
 
-map     <- (1 - s) fresh + s (t propagated + (1 - t) fresh)   s: smoothing; t: trust in the motion, 0 to 1
-looks   <- 0.9 propagated + 0.1 kept                           the channel "fixation"
-kept    : a cell kept before stays unless another is better by more than `hysteresis` of the map's peak
-gaze    <- max(propagated / 2^(seconds / 0.5), now)            now: where a person looks, the channel "gaze"
-sent    : of the kept cells those that look different from what was last sent from their place
+    map     <- (1 - s) fresh + s (t propagated + (1 - t) fresh)   s: smoothing; t: trust in the motion, 0 to 1
+    looks   <- 0.9 propagated + 0.1 kept                           the channel "fixation"
+    kept    : a cell kept before stays unless another is better by more than `hysteresis` of the map's peak
+    gaze    <- max(propagated / 2^(seconds / 0.5), now)            now: where a person looks, the channel "gaze"
+    sent    : of the kept cells those that look different from what was last sent from their place
+
+`python -m benchmarks video` compares `sent` with other rules.
 """
 
 from __future__ import annotations
