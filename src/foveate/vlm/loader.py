@@ -59,31 +59,12 @@ def attach(model: Any, processor: Any = None, *, encoder: str | Encoder = "nano"
 
     Raises MissingExtraError, EncoderNameError; ModelError for another model, or another model's processor.
     """
-    if isinstance(model, str | os.PathLike):
-        raise ModelError(
-            f"a model given by its name, {str(model)!r}",
-            expected="a model that was loaded, and its processor",
-            fix=f"foveate.vlm.load({str(model)!r}) takes a name or a folder",
-        )
-    kind = type(model).__name__
-    if hasattr(model, "tokenizer") and hasattr(model, "image_processor"):
-        raise ModelError(
-            f"a processor in the place of the model, a {kind}",
-            expected="the model first, then its processor",
-            fix="foveate.vlm.attach(model, processor)",
-        )
-    if family is not None and not isinstance(family, Family):
-        raise ModelError(
-            f"a family that is a {type(family).__name__}",
-            expected="a foveate.vlm.families.family.Family, with the methods layouts, encode and positions",
-            fix="subclass it (docs/vlm_reference.md), or leave family= out",
-        )
     vlm = _attach(model, processor, encoder, family)
     if family is None and not any(each.__name__ in FAMILIES for each in type(model).__mro__):
         report = check_attached(vlm)
         if not report.ok:
             raise ModelError(
-                f"a {kind}, with which foveate is not exact:\n{report}",
+                f"a {type(model).__name__}, with which foveate is not exact:\n{report}",
                 expected="a model that passes foveate.vlm.check",
                 fix=BY_HAND,
             )
@@ -102,6 +83,24 @@ def check(model: Any, processor: Any, *, family: Family | None = None) -> Exactn
 
 
 def _attach(model: Any, processor: Any, encoder: str | Encoder, family: Family | None) -> VLM:
+    if isinstance(model, str | os.PathLike):
+        raise ModelError(
+            f"a model given by its name, {str(model)!r}",
+            expected="a model that was loaded, and its processor",
+            fix=f"foveate.vlm.load({str(model)!r}) takes a name or a folder; foveate doctor --vlm checks one",
+        )
+    if hasattr(model, "tokenizer") and hasattr(model, "image_processor"):
+        raise ModelError(
+            f"a processor in the place of the model, a {type(model).__name__}",
+            expected="the model first, then its processor",
+            fix="foveate.vlm.attach(model, processor)",
+        )
+    if family is not None and not isinstance(family, Family):
+        raise ModelError(
+            f"a family that is a {type(family).__name__}",
+            expected="a foveate.vlm.families.family.Family, with the methods layouts, encode and positions",
+            fix="subclass it (docs/vlm_reference.md), or leave family= out",
+        )
     _check_version(model)
     if family is None:
         check_class(model)
@@ -123,7 +122,9 @@ def check_class(model: Any) -> None:
     reason = next((REFUSED[name] for name in names if name in REFUSED), None)
     takes = "mm_encoder_outputs" in inspect.signature(getattr(model, "forward", check_class)).parameters
     if reason is None and takes and find_method(model, "get_image_features") is not None:
-        return
+        if hasattr(model, "generate"):
+            return
+        reason = "the body of a model, without its head: it writes no text"
     raise ModelError(
         f"a model of class {names[0]}" + (f": {reason}" if reason else ""),
         expected="a vision-language model with get_image_features: foveate.vlm.FAMILIES lists those that are tested",
