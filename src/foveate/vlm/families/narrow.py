@@ -214,7 +214,7 @@ def _join(done: Sequence[tuple[list[int], Any]], count: int) -> Any:
     def joined(parts: Sequence[Any]) -> Any:
         if isinstance(parts[0], list | tuple):
             return type(parts[0])(joined(each) for each in zip(*parts, strict=True))
-        if parts[0] is None:  # a layer that was not asked for
+        if parts[0] is None or len({part.shape[1:] for part in parts}) > 1:  # not asked for, or before the layers
             return None
         each = len(parts[0]) // len(done[0][0])  # rows of a picture: more than 1 where a tower joins them
         full = parts[0].new_zeros(count, each, *parts[0].shape[1:])

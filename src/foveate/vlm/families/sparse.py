@@ -119,6 +119,8 @@ def _encode_kept_pictures(
 
 def parts_of(model: Any, inputs: Inputs, kept: Sequence[Indices], layouts: Sequence[TokenLayout]) -> list[Part]:
     """What is kept of every picture, in the order of the tower."""
+    if "image_token_pooling" in inputs:
+        return _parts_of_crops(inputs, kept, [layout.count for layout in layouts])
     found = []
     packed = "image_sizes" in inputs and find_method(model, "pack_image_features") is not None
     for number, (layout, rows) in enumerate(zip(layouts, kept, strict=True)):
@@ -141,3 +143,16 @@ def parts_of(model: Any, inputs: Inputs, kept: Sequence[Indices], layouts: Seque
             at = rows[(rows >= grid.first) & (rows < grid.first + grid.count)] - grid.first
             found.append(Part(grid.h, grid.w, at))
     return found
+
+
+def _parts_of_crops(inputs: Inputs, kept: Sequence[Indices], counts: Sequence[int]) -> list[Part]:
+    """Molmo 2: each token tells which patches of which crops it is made of."""
+    crops, patches = inputs["pixel_values"].shape[:2]
+    made_of = inputs["image_token_pooling"].cpu().numpy()
+    rows = np.concatenate([each + start for each, start in zip(kept, np.cumsum([0, *counts]), strict=False)])
+    seen, cut = np.zeros((crops, patches), bool), np.ones((crops, patches), bool)
+    seen.flat[made_of[rows][made_of[rows] >= 0]] = True
+    cut.flat[made_of[made_of >= 0]] = False  # where crops overlap: no token, but all others of its crop see it
+    seen |= cut & seen.any(1, keepdims=True)
+    side = round(patches**0.5)
+    return [Part(side, side, np.flatnonzero(crop)) for crop in seen]
