@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ def folders(checkpoints: Callable[[str], Path]) -> dict[str, Path]:
     return {kind: checkpoints(kind) for kind in FAMILY}
 
 
+@cache
 def load(folder: Path, kind: str, dense: str = "") -> HubEncoder:
     return FAMILIES[FAMILY[kind]].from_pretrained(str(folder), dense=dense)
 

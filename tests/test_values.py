@@ -32,6 +32,13 @@ needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is no
 
 
 @pytest.fixture(scope="module")
+def texture(broccoli: Path) -> Texture:
+    """Of a small photograph: pictures of it are quick."""
+    rgb = np.ascontiguousarray(foveate.load_image(broccoli).rgb[::2, ::2])
+    return foveate.encode(foveate.load_image(rgb), long_side=256)
+
+
+@pytest.fixture(scope="module")
 def one(texture: Texture) -> Relevance:
     return foveate.score(texture, "a child")
 
