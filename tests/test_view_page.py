@@ -373,11 +373,13 @@ GATE = """() => {
 
 
 @pytest.fixture
-def gated(page: Page) -> Page:
+def gated(page: Page) -> Iterator[Page]:
     """A page with an answer, that waits for the next ones."""
     ask(page, "a wheel")
     page.evaluate(GATE)
-    return page
+    yield page
+    page.evaluate("() => { window.fetch = untouched; while (gate.waiting()) gate.open(); }")
+    page.wait_for_function("!foveate.busy.size")
 
 
 def type_in(page: Page, text: str) -> None:
