@@ -43,12 +43,16 @@ def lay_out_video(model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]
     token, taken = token_of(model, "video"), inspect.signature(model.forward).parameters
     videos = getattr(processor, "video_processor", None)
     if token is None or "pixel_values_videos" not in taken or not callable(getattr(videos, "preprocess", None)):
-        raise ModelError(
-            f"video for {type(model).__name__} with a {type(processor).__name__}",
-            expected="a Qwen-VL, or a model whose processor has a video processor",
-            fix="pass the frames to vlm.see(frames): several images in one prompt, each with its own budget",
-        )
+        raise _no_video(model, processor)
     return _lay_out_pictures(model, processor, frames, token)
+
+
+def _no_video(model: Any, processor: Any) -> ModelError:
+    return ModelError(
+        f"video for {type(model).__name__} with a {type(processor).__name__}",
+        expected="a Qwen-VL, or a model whose processor has a video processor",
+        fix="pass the frames to vlm.see(frames): several images in one prompt, each with its own budget",
+    )
 
 
 def _lay_out_pictures(model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], token: int) -> VideoInputs:
@@ -86,6 +90,8 @@ def _lay_out_pairs(model: Any, processor: Any, frames: Sequence[NDArray[np.uint8
     depth = int(images.temporal_patch_size)
     padded = [*frames, *[frames[-1]] * (-len(frames) % depth)]
     made = [images(Image.fromarray(frame), return_tensors="pt") for frame in padded]
+    if made[0]["pixel_values"].ndim != 2:  # PaddleOCR-VL: pictures of patches, not patches over time
+        raise _no_video(model, processor)
     _, h, w = (int(n) for n in made[0]["image_grid_thw"][0])
     laid = torch.stack([one["pixel_values"].reshape(h * w, 3, depth, -1) for one in made])
     laid = laid.reshape(-1, depth, h * w, 3, depth, laid.shape[-1])  # picture, frame, patch, colour, time, pixel
