@@ -39,7 +39,8 @@ class Attached:
 
     def token(self, kind: str) -> int:
         """Id of the placeholder of visual tokens, of images or of videos."""
-        found = token_of(self.model, kind)
+        pictures = hasattr(self.processor, "replace_frame_token_id")  # GLM's: a video is written as images
+        found = token_of(self.model, "image" if pictures else kind)
         if found is None:
             raise SceneError(
                 f"{kind}s for {type(self.model).__name__}", expected="a model that has a token for them", fix=""

@@ -66,7 +66,7 @@ class Family:
         kinds = torch.zeros_like(ids)
         for number, kind in enumerate(("image", "video"), 1):
             token = token_of(model, kind)
-            kinds += number * (ids == (-1 if token is None else token))
+            kinds[ids == (-1 if token is None else token)] = 2 if "video_grid_thw" in inputs else number
         given = dict(inputs) | {"mm_token_type_ids": kinds[None], "attention_mask": torch.ones_like(ids)[None]}
         made = find(ids[None], **taken_by(find, given))
         return (made[0] if isinstance(made, tuple) else made)[:, 0]

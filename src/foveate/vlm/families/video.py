@@ -1,14 +1,16 @@
 """Frames of a video as a model takes them, whose pictures share a budget.
 
-* The Qwen-VLs join two frames to one picture: their image processor makes it.
+* Models of grids join two frames to one picture, or none: their image processor makes it (Qwen-VL, GLM, Cosmos).
 * Others take frames as pictures of one size, from their own video processor.
 """
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from foveate.core.errors import ModelError
-from foveate.vlm.families.features import Inputs, token_of
+from foveate.vlm.families.features import Inputs, mark_of, token_of
 from foveate.vlm.families.token_layout import Indices, TokenGrid, TokenLayout, whole_box
 from foveate.vlm.families.where_shown import visible_box
 
@@ -37,10 +39,11 @@ class VideoInputs:
 
 def lay_out_video(model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], fps: float) -> VideoInputs:
     """Frames of one size, `fps` a second. Raises ModelError for a model, or a processor, that takes no videos."""
-    images = processor.image_processor
-    if hasattr(images, "temporal_patch_size") and hasattr(model.config, "vision_end_token_id"):
-        return _lay_out_pairs(model, processor, frames, fps)
     token, taken = token_of(model, "video"), inspect.signature(model.forward).parameters
+    if hasattr(processor.image_processor, "temporal_patch_size") and {"pixel_values_videos", "video_grid_thw"} <= {
+        *taken
+    }:
+        return _lay_out_pairs(model, processor, frames, fps)
     videos = getattr(processor, "video_processor", None)
     if token is None or "pixel_values_videos" not in taken or not callable(getattr(videos, "preprocess", None)):
         raise _no_video(model, processor)
@@ -80,12 +83,18 @@ def _lay_out_pictures(model: Any, processor: Any, frames: Sequence[NDArray[np.ui
 
 
 def _lay_out_pairs(model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], fps: float) -> VideoInputs:
-    """Two frames make one picture; the last one is doubled where their number is odd.
+    """Two frames make one picture, or one does; the last one is doubled where their number is odd.
 
     The image processor takes them, not a video processor: it makes two equal frames of an image; half is kept.
     """
     import torch
 
+    if getattr(model.config.vision_config, "temporal_merge_size", 1) > 1:
+        raise ModelError(
+            f"video for {type(model).__name__}, which wants the time drawn into each frame",
+            expected="a model that reads times in the prompt, or in positions",
+            fix="pass the frames to vlm.see(frames): several images in one prompt, each with its own budget",
+        )
     images = processor.image_processor
     depth = int(images.temporal_patch_size)
     padded = [*frames, *[frames[-1]] * (-len(frames) % depth)]
@@ -101,18 +110,37 @@ def _lay_out_pairs(model: Any, processor: Any, frames: Sequence[NDArray[np.uint8
     rows, cols = h // merge, w // merge
     box = whole_box((frames[0].shape[0], frames[0].shape[1]))
     grids = tuple(TokenGrid(rows, cols, box, first=n * rows * cols, frame=n) for n in range(pictures))
-    ids = [model.config.vision_start_token_id, model.config.video_token_id, model.config.vision_end_token_id]
-    start, token, end = processor.tokenizer.convert_ids_to_tokens(ids)  # not every processor has them by name
-    mark, text = token, token * (pictures * rows * cols)
-    if model.config.model_type.startswith("qwen3"):  # pictures one by one, each with its time
-        times = [(n * depth + (depth - 1) / 2) / fps for n in range(pictures)]
-        mark = start + token + end
-        text = "".join(f"<{t:.1f} seconds>{start}{token * (rows * cols)}{end}" for t in times)
     inputs = {
         "pixel_values_videos": pixels.reshape(pictures * h * w, -1),
         "video_grid_thw": torch.tensor([[pictures, h, w]]),
         "second_per_grid_ts": torch.tensor([depth / fps]),
+        "second_per_grids": torch.tensor([depth / fps]),  # the same, as the Omni models call it
     }
+    mark, text = _written(model, processor, inputs["video_grid_thw"], len(frames), fps)
     span = np.asarray(processor.tokenizer(text, add_special_tokens=False)["input_ids"], np.int64)
     layout = TokenLayout(grids, pictures * rows * cols)
     return VideoInputs(inputs, span, mark, layout, tuple(range(0, len(padded), depth)))
+
+
+def _written(model: Any, processor: Any, grid: Any, frames: int, fps: float) -> tuple[str, str]:
+    """What stands for a video in a prompt that the chat template made, and what the processor writes in its place."""
+    from transformers.video_utils import VideoMetadata
+
+    images, config = processor.image_processor, model.config
+    writer = copy.copy(processor)  # it may have no video processor
+    writer.video_processor = SimpleNamespace(
+        merge_size=int(images.merge_size), temporal_patch_size=int(images.temporal_patch_size)
+    )
+    shown = VideoMetadata(total_num_frames=frames, fps=fps, frames_indices=[*range(frames)])
+    token = mark_of(processor, "video")
+    made = {"video_grid_thw": grid, "video_metadata": [shown]}
+    if hasattr(type(processor), "replace_video_token"):
+        text = str(writer.replace_video_token(made, 0, load_audio_from_video=False))
+    else:  # an older Qwen2.5-Omni
+        text = token * (int(grid.prod()) // int(images.merge_size) ** 2)
+    if hasattr(config, "vision_start_token_id") and hasattr(config, "vision_end_token_id"):
+        border = [config.vision_start_token_id, config.vision_end_token_id]
+        start, end = processor.tokenizer.convert_ids_to_tokens(border)  # not every processor has them by name
+        if start in text:  # each picture has a border of its own: the models have not seen one around all of them
+            return start + token + end, text
+    return token, text

@@ -48,7 +48,7 @@ from foveate.vlm.encoded import Attached, EncodedImage, Mode
 from foveate.vlm.families.features import VisualFeatures, find_method
 from foveate.vlm.families.token_layout import Span, TokenLayout
 from foveate.vlm.families.written import adds_special_tokens
-from foveate.vlm.inputs.prompt import find_spans, images_text
+from foveate.vlm.inputs.prompt import find_spans, images_text, span_of
 from foveate.vlm.inputs.tensors import read_kinds
 
 CHANNELS = (*CHANNEL_SETS["standard"], "text")  # of textures: questions look at writing, and a page is known by it
@@ -222,7 +222,7 @@ def encode_video(
         )
     with _layout_errors(vlm.processor, [pictures[0].rgb.shape[:2]]):
         video = vlm.family.video(vlm.model, vlm.processor, [picture.rgb for picture in pictures], fps)
-    span = Span(video.span)
+    span = span_of(vlm.processor, video.span)
     _check_counts([span], [video.layout], vlm.token("video"))
     inputs, features = _run_encoder(vlm, dict(video.inputs), [video.layout], mode)
     shown = [pictures[number] for number in video.shown]

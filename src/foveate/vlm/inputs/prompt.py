@@ -126,7 +126,7 @@ def find_spans(processor: Any, text: str, count: int, full: Indices) -> tuple[Sp
         place = _find(full, between, start)
         found.append(full[start:place])
         start = place + len(between)
-    spans = tuple(_span(processor, ids) for ids in (*found, full[start:stop]))
+    spans = tuple(span_of(processor, ids) for ids in (*found, full[start:stop]))
     if len(at) != count or not np.array_equal(prompt_ids(processor, text, spans), full):
         raise ModelError(
             f"a {type(processor).__name__} whose ids beside an image depend on what stands for the image",
@@ -149,7 +149,8 @@ def _find(ids: Indices, part: Indices, start: int) -> int:
     return len(ids)
 
 
-def _span(processor: Any, ids: Indices) -> Span:
+def span_of(processor: Any, ids: Indices) -> Span:
+    """Ids that stand for an image or a video; their text as well, where letters around them might join them."""
     words = processor.tokenizer
     whole = {int(number) for number in words.added_tokens_decoder}
     if len(ids) and int(ids[0]) in whole and int(ids[-1]) in whole:  # nothing is joined with these

@@ -56,11 +56,8 @@ def shorten(
     kept = torch.from_numpy(np.flatnonzero(keep)).to(ids.device)
     at = positions.index_select(-1, kept)
     if at.ndim == 2:
-        at = (
-            at[:, None]
-            if len(at) > 3
-            else torch.cat([torch.arange(len(kept), device=at.device)[None], at.to(torch.int64)])[:, None]
-        )
+        # positions in time may lie between whole numbers
+        at = (at if len(at) > 3 else torch.cat([torch.arange(len(kept), device=at.device).to(at)[None], at]))[:, None]
     else:
         at = at[None]
     short_ids = ids.index_select(0, kept)[None]
