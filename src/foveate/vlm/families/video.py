@@ -135,7 +135,14 @@ def _written(model: Any, processor: Any, grid: Any, frames: int, fps: float) -> 
     token = mark_of(processor, "video")
     made = {"video_grid_thw": grid, "video_metadata": [shown]}
     if hasattr(type(processor), "replace_video_token"):
-        text = str(writer.replace_video_token(made, 0, load_audio_from_video=False))
+        try:
+            text = str(writer.replace_video_token(made, 0, load_audio_from_video=False))
+        except (KeyError, AttributeError) as cause:
+            raise ModelError(
+                f"video for {type(model).__name__}, whose processor asks for {cause}",
+                expected="a processor that writes a video by the number of its pictures and patches, and their times",
+                fix="pass the frames to vlm.see(frames): several images in one prompt, each with its own budget",
+            ) from cause
     else:  # an older Qwen2.5-Omni
         text = token * (int(grid.prod()) // int(images.merge_size) ** 2)
     if hasattr(config, "vision_start_token_id") and hasattr(config, "vision_end_token_id"):
