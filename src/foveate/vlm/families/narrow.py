@@ -26,11 +26,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What is kept of a picture of h x w tokens: flat indices, ascending."""
+    """What is kept of a picture of h x w tokens: flat indices, ascending.
+
+    side: patches along a token, where a picture is filled up behind its patches; 0 where it is found out.
+    """
 
     h: int
     w: int
     tokens: Indices
+    side: int = 0
 
     def patches(self, side: int) -> Indices:
         """The patches of these tokens, side x side each, ascending."""
@@ -157,6 +161,8 @@ class _Call:
     def _sides(self, parts: Sequence[Part]) -> tuple[int, int]:
         """Patches in front of those of a picture (a class token), and patches along a token."""
         tokens = sum(part.h * part.w for part in parts)
+        if parts[0].side:
+            return 0, parts[0].side
         for lead in (0, 1):
             side = round(((self.length - lead) / tokens) ** 0.5)
             if side and tokens * side**2 == self.length - lead:

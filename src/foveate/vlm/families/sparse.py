@@ -121,7 +121,8 @@ def parts_of(model: Any, inputs: Inputs, kept: Sequence[Indices], layouts: Seque
     """What is kept of every picture, in the order of the tower."""
     if "image_token_pooling" in inputs:
         return _parts_of_crops(inputs, kept, [layout.count for layout in layouts])
-    found = []
+    found: list[Part] = []
+    shapes = inputs.get("spatial_shapes")  # LFM2-VL: rows and columns of patches of each picture
     packed = "image_sizes" in inputs and find_method(model, "pack_image_features") is not None
     for number, (layout, rows) in enumerate(zip(layouts, kept, strict=True)):
         if packed:
@@ -141,7 +142,8 @@ def parts_of(model: Any, inputs: Inputs, kept: Sequence[Indices], layouts: Seque
             raise unfit(model, "whose lines of tokens have ends")
         for grid in layout.grids:
             at = rows[(rows >= grid.first) & (rows < grid.first + grid.count)] - grid.first
-            found.append(Part(grid.h, grid.w, at))
+            side = 0 if shapes is None else int(shapes[len(found)][0]) // grid.h
+            found.append(Part(grid.h, grid.w, at, side))
     return found
 
 
