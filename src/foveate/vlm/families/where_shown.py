@@ -147,10 +147,11 @@ def _ends_of_colour(processor: Any, settings: str) -> tuple[Floats, Floats]:
 
 
 def _place_by_colour(shown: Floats, black: Floats, white: Floats) -> Floats:
-    """What the coloured image became [..., 3, h, w] -> as `_place`, the same for all three colours."""
-    x, y, blue = np.moveaxis((shown - black) / (white - black), -3, 0)
-    inside = np.abs(blue - BLUE / 255) < 0.02
-    return np.repeat((np.stack([x, y, inside]) * inside)[..., None, :, :], 3, -3).astype(np.float32)
+    """What the coloured image became [..., 3, h, w] -> as `_place`, once for all three colours: [3, ..., 1, h, w]."""
+    found = np.ascontiguousarray(np.moveaxis((shown - black) / (white - black), -3, 0), np.float32)
+    found[2] = np.abs(found[2] - np.float32(BLUE / 255)) < 0.02
+    found[:2] *= found[2]
+    return found[..., None, :, :]
 
 
 def _place(black: Floats, white: Floats, x: Floats, y: Floats) -> Floats:
@@ -188,15 +189,15 @@ def _pictures(shown: Shown, kind: str) -> list[Floats]:
         points = _points(places)
         blocks = [_join(points.reshape(3, -1, m * m), h // m, w // m, m) for m in (1, 2, 3, 4) if not (h % m or w % m)]
         return [min(blocks, key=_slant)]  # patches come in rows, or in those of a token
-    if places.ndim > 4 and places.shape[-3] == 3:
+    if places.ndim == 6 and places.shape[-1] == 3:  # Inkling: cells, times, rows, columns, colours
+        return _each(_points(places[:, :, 0]))
+    if places.ndim > 4 and places.shape[-3] in (1, 3):
         pictures = [shown[LOCAL], places] if LOCAL in shown else [places]
         return [
             picture
             for each in pictures
             for picture in _each(_points(np.moveaxis(each, -3, -1)).reshape(3, -1, *each.shape[-2:]))
         ]
-    if places.ndim == 6 and places.shape[-1] == 3:  # Inkling: cells, times, rows, columns, colours
-        return _each(_points(places[:, :, 0]))
     raise _unknown(places.shape[1:], kind)
 
 
@@ -206,6 +207,8 @@ def _each(places: Floats) -> list[Floats]:
 
 def _points(places: Floats) -> Floats:
     """Means over the last axis, of what is inside."""
+    if places.shape[-1] == 1:
+        return places[..., 0]
     inside = places[2].sum(-1)
     return np.stack([*(places[:2].sum(-1) / np.maximum(inside, 1)), inside / places.shape[-1]])
 
