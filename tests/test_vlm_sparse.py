@@ -23,7 +23,9 @@ STOCK = (
     "qianfan_ocr", "lighton_ocr", "granite_docling", "granite_docling_fine", "gemma3", "paligemma",
 )  # fmt: skip
 OLDEST = "FOVEATE_TRANSFORMERS" in os.environ  # it has fewer families
-NAMES = ("mistral3", "llava_pixtral", "perception_lm", "cohere2_vision", "molmo2") if TORCHVISION else STOCK
+NAMES: tuple[str, ...] = (
+    ("mistral3", "llava_pixtral", "perception_lm", "cohere2_vision", "molmo2") if TORCHVISION else STOCK
+)
 # towers of one sequence of patches: those that are told where patches lie, and those whose layers are narrowed
 SEQUENCES: tuple[str, ...] = (
     "qwen3_5", "dots3_note", "video_llama_3", "glm5_next", "glm4v", "paddleocr_vl", "cosmos3_edge", "gemma4",
