@@ -229,7 +229,7 @@ def _narrowed(model: Any, tower: Any, keep: torch.Tensor, borders: torch.Tensor,
             return None
         others = {name for name, value in given.items() if hasattr(value, "shape")} - TAKEN
         states: Any = given.get("hidden_states", args[0] if args else None)
-        if others or "cu_seqlens" not in given or (not called and length not in states.shape[:2]):
+        if others or "cu_seqlens" not in given or (not called and length != states.shape[-2]):
             raise unfit(model, f"whose layers take {', '.join(sorted(others)) or 'more than patches'}")
         called.append(True)
         made = {name: cut(value) for name, value in given.items()} | {"cu_seqlens": borders}
