@@ -19,7 +19,7 @@ from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.vlm.families.family import Family, encoder_outputs
 from foveate.vlm.families.features import Kinds, VisualFeatures, token_of
-from foveate.vlm.families.token_layout import Span, TokenGrid, TokenLayout
+from foveate.vlm.families.token_layout import ImageSpan, TokenGrid, TokenLayout
 from foveate.vlm.select.choice import Choice
 
 Mode = Literal["drop", "sparse", "weight", "crop"]
@@ -78,7 +78,7 @@ class EncodedImage(OfModel):
     images: tuple[NDArray[np.uint8], ...]
     textures: tuple[Texture, ...]
     layouts: tuple[TokenLayout, ...]
-    spans: tuple[Span, ...]
+    spans: tuple[ImageSpan, ...]
     features: VisualFeatures | None
     inputs: Mapping[str, Any]
     kind: Literal["image", "video"] = "image"

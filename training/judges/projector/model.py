@@ -42,7 +42,7 @@ from foveate.texture.texture import EncoderStamp, Texture
 from foveate.vlm import VLM, EncodedImage
 from foveate.vlm.families.family import Family
 from foveate.vlm.families.features import VisualFeatures, Wrapping
-from foveate.vlm.families.token_layout import Span, one_grid
+from foveate.vlm.families.token_layout import ImageSpan, one_grid
 
 FILE = "projector.safetensors"
 GELU_POWER = 0.425  # mean square of GELU of a standard normal number
@@ -259,6 +259,6 @@ def lay_out_texture(vlm: VLM, texture: Texture, rows: TextureRows, features: tor
         deep = getattr(vlm.model.config.vision_config, "deepstack_visual_indexes", None) or ()
         width = int(vlm.model.get_input_embeddings().weight.shape[1])
         levels = tuple((features.new_zeros(len(features), width),) for _ in deep)
-    layout, span = one_grid(grid.h, grid.w, size), Span(np.full(grid.count, token, np.int64))
+    layout, span = one_grid(grid.h, grid.w, size), ImageSpan(np.full(grid.count, token, np.int64))
     encoded = VisualFeatures((features,), levels, wrapping_of(vlm.family))
     return EncodedImage(vlm.model, (texture.pixel,), (texture,), (layout,), (span,), encoded, ReadOnly(inputs))

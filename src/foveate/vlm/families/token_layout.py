@@ -108,7 +108,7 @@ class TokenLayout:
 
 
 @dataclass(frozen=True, eq=False)
-class Span:
+class ImageSpan:
     """What stands for an image, or a video, in a prompt: `ids`, int64.
 
     text: that they are made of, where a tokenizer may join what is at its ends with what stands beside it; else None.

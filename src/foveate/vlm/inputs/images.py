@@ -46,7 +46,7 @@ from foveate.video.decode import VideoClip, measure_rate, pick
 from foveate.video.state import Frame
 from foveate.vlm.encoded import Attached, EncodedImage, Mode
 from foveate.vlm.families.features import VisualFeatures, find_method
-from foveate.vlm.families.token_layout import Span, TokenLayout
+from foveate.vlm.families.token_layout import ImageSpan, TokenLayout
 from foveate.vlm.families.written import adds_special_tokens
 from foveate.vlm.inputs.prompt import find_spans, images_text, span_of
 from foveate.vlm.inputs.tensors import read_kinds
@@ -293,7 +293,7 @@ def on_device(model: Any, name: str, value: Any) -> Any:
     return value.to(model.device, model.dtype) if pixels else value.to(model.device)
 
 
-def _check_counts(spans: Sequence[Span], layouts: Sequence[TokenLayout], token: int) -> None:
+def _check_counts(spans: Sequence[ImageSpan], layouts: Sequence[TokenLayout], token: int) -> None:
     found, counts = [int((span.ids == token).sum()) for span in spans], [layout.count for layout in layouts]
     if found != counts:
         raise ModelError(

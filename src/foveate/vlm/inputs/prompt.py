@@ -17,7 +17,7 @@ import numpy as np
 from foveate.core.checks import check_type, keyword
 from foveate.core.errors import ModelError, PromptError, QueryError
 from foveate.vlm.families.features import mark_of
-from foveate.vlm.families.token_layout import Indices, Span
+from foveate.vlm.families.token_layout import ImageSpan, Indices
 from foveate.vlm.families.written import adds_special_tokens, bordered_mark
 
 APART = " =#= "  # between images, to find where the ids of one end
@@ -95,7 +95,7 @@ def prompt_text(
     return text
 
 
-def prompt_ids(processor: Any, text: str, spans: Sequence[Span], kind: str = "image") -> Indices:
+def prompt_ids(processor: Any, text: str, spans: Sequence[ImageSpan], kind: str = "image") -> Indices:
     """Ids [L] of the full prompt: each image token (video token) replaced by what stands for its image."""
     token = mark_of(processor, kind)
     if any(span.text is not None for span in spans):
@@ -111,7 +111,7 @@ def prompt_ids(processor: Any, text: str, spans: Sequence[Span], kind: str = "im
     return np.concatenate([*parts, short[start:]])
 
 
-def find_spans(processor: Any, text: str, count: int, full: Indices) -> tuple[Span, ...]:
+def find_spans(processor: Any, text: str, count: int, full: Indices) -> tuple[ImageSpan, ...]:
     """What stands for each of `count` images in `full`: ids of `text_of(processor, count)` with the images.
 
     Raises ModelError for a misfit.
@@ -149,13 +149,13 @@ def _find(ids: Indices, part: Indices, start: int) -> int:
     return len(ids)
 
 
-def span_of(processor: Any, ids: Indices) -> Span:
+def span_of(processor: Any, ids: Indices) -> ImageSpan:
     """Ids that stand for an image or a video; their text as well, where letters around them might join them."""
     words = processor.tokenizer
     whole = {int(number) for number in words.added_tokens_decoder}
     if len(ids) and int(ids[0]) in whole and int(ids[-1]) in whole:  # nothing is joined with these
-        return Span(ids)
-    return Span(ids, words.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        return ImageSpan(ids)
+    return ImageSpan(ids, words.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 def _id_of(processor: Any, token: str) -> int:
