@@ -14,6 +14,7 @@ from foveate.core.errors import ModelError
 from foveate.vlm import VLM, EncodedImage
 from foveate.vlm.families.narrow import Part
 from foveate.vlm.families.sparse import parts_of
+from foveate.vlm.self_check import local_encoder
 from tests.vlm_models import attached, photo
 
 EXACT = 1e-5
@@ -141,6 +142,19 @@ def test_kept_patches_of_a_sequence_see_one_another_alone(name: str) -> None:
     assert (ours - stock).abs().max() > EXACT * stock.abs().max()
 
 
+@pytest.mark.skipif(TORCHVISION or OLDEST, reason="with stock processors of today")
+@pytest.mark.parametrize("name", ["minicpmv4_6", "minicpmv4_7"])
+def test_kept_patches_of_views_side_by_side(name: str) -> None:
+    """Their tower merges patches half-way: without its attention, kept tokens are those of the stock model."""
+    vlm = attached(name)
+    encoded = vlm.see([photo(150, 200, seed=1), photo(90, 60, seed=2)], mode="sparse")
+    rows = some_rows(encoded)
+    assert (alone(vlm, rows, encoded) - dense(vlm, rows, encoded)).abs().max() > EXACT
+    with local_encoder(vlm.model):
+        ours, stock = alone(vlm, rows, encoded), dense(vlm, rows, encoded)
+    assert (ours - stock).abs().max() <= EXACT * stock.abs().max()
+
+
 def patches_of(vlm: VLM, encoded: EncodedImage, tokens: np.ndarray) -> torch.Tensor:
     """Which patches of an encoder's sequence belong to these tokens, bool."""
     if "image_position_ids" in encoded.inputs:
@@ -163,7 +177,6 @@ def patches_of(vlm: VLM, encoded: EncodedImage, tokens: np.ndarray) -> torch.Ten
         ("llava_onevision", "mixed of several patches"),
         ("granite4_vision", "mixed of several patches"),
         ("lfm3_vl", "mix neighbours"),
-        ("minicpmv4_6", "1 pictures for 5"),
     ],
 )
 def test_towers_that_take_no_single_patches(name: str, why: str) -> None:

@@ -32,11 +32,45 @@ def encode_kept(
     """
     if has_grids(inputs):
         return encode_kept_patches(model, inputs, kept, layouts)
+    if "target_sizes" in inputs:
+        return _encode_kept_views(model, inputs, kept, layouts)
     if "image_position_ids" in inputs:
         return _encode_kept_placed(model, inputs, kept, [layout.count for layout in layouts])
     if len(inputs.get("pixel_values", ())) == sum(layout.count for layout in layouts):
         return _encode_kept_cells(model, inputs, kept, [layout.count for layout in layouts])
     return _encode_kept_pictures(model, inputs, kept, layouts, encode)
+
+
+def _encode_kept_views(
+    model: Any, inputs: Inputs, kept: Sequence[Indices], layouts: Sequence[TokenLayout]
+) -> VisualFeatures:
+    """MiniCPM-V: patches of all views side by side in one picture; those of a view's kept tokens become one line."""
+    import torch
+    from transformers.vision_utils import get_vision_nearest_position_ids
+
+    encoder, sizes, pixels = find_method(model, "get_image_features"), inputs["target_sizes"], inputs["pixel_values"]
+    tower = getattr(find_owner(model, "get_image_features"), "vision_tower", None)
+    places = getattr(getattr(tower, "embeddings", None), "num_patches_per_side", None)
+    views = [(grid, rows - grid.first) for layout, rows in zip(layouts, kept, strict=True) for grid in layout.grids]
+    if encoder is None or len(views) != len(sizes) or places is None:
+        raise unfit(model, "whose views are not those that it was given")
+    patches, lines, start = [np.empty(0, np.int64)], [], 0
+    for (height, width), (grid, rows) in zip(sizes.tolist(), views, strict=True):
+        side = height // grid.h
+        y, x = np.divmod(rows[(rows >= 0) & (rows < grid.count)], grid.w)
+        # row in a token, token, column in a token
+        at = (y * side + np.arange(side)[:, None])[..., None] * width + (x * side)[:, None] + np.arange(side)
+        patches.append(start + at.ravel())
+        lines += [[side, side * len(y)]] if len(y) else []
+        start += height * width
+    some = torch.from_numpy(np.concatenate(patches)).to(pixels.device)
+    each = pixels.reshape(*pixels.shape[:3], -1, pixels.shape[2])  # [1, colour, y, patch, x]
+    given = taken_by(encoder, inputs) | {
+        "pixel_values": each.index_select(3, some).reshape(*pixels.shape[:3], -1),
+        "target_sizes": sizes.new_tensor(lines),
+        "position_ids": get_vision_nearest_position_ids(sizes, places)[some],
+    }
+    return unwrap(encoder(**given, return_dict=True), [len(rows) for rows in kept])
 
 
 def _encode_kept_placed(model: Any, inputs: Inputs, kept: Sequence[Indices], counts: Sequence[int]) -> VisualFeatures:
