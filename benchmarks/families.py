@@ -146,7 +146,7 @@ def _exact(difference: float | str) -> str:
 
 def table(found: dict[str, Facts]) -> str:
     """The table in Markdown, a row for each class, sorted."""
-    rows = sorted((facts.report.model, name, *facts.row()) for name, facts in found.items())
+    rows = sorted((f"`{facts.report.model}`", name, *facts.row()) for name, facts in found.items())
     head = ("class", "tiny model", *COLUMNS)
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"

@@ -114,7 +114,7 @@ def test_the_page_says_what_is_true_of_a_family(name: str) -> None:
     page = (ROOT / "docs" / "vlm.md").read_text("utf-8")
     rows = page[page.index(BEGIN) : page.index(END)].splitlines()
     cells = next(row.strip("| ").split(" | ") for row in rows if f"| {name} |" in row)
-    assert (cells[0], *cells[2:4]) == (facts(name).report.model, *facts(name).row()[:2])
+    assert (cells[0], *cells[2:4]) == (f"`{facts(name).report.model}`", *facts(name).row()[:2])
     said = [("e-" in cell or cell == "exact", cell == "yes") for cell in cells[4:9]]
     true = [("e-" in cell or cell == "exact", cell == "yes") for cell in facts(name).row()[2:7]]
     assert said == true
