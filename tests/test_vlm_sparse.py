@@ -27,7 +27,7 @@ OLDEST = "FOVEATE_TRANSFORMERS" in os.environ  # it has fewer families
 NAMES: tuple[str, ...] = (
     ("mistral3", "llava_pixtral", "perception_lm", "cohere2_vision", "molmo2") if TORCHVISION else STOCK
 )
-# towers of one sequence of patches: those that are told where patches lie, and those whose layers are narrowed
+# towers of one sequence of patches
 SEQUENCES: tuple[str, ...] = (
     "qwen3_5", "dots3_note", "video_llama_3", "glm5_next", "glm4v", "paddleocr_vl", "cosmos3_edge", "gemma4",
     "glm_ocr", "ernie4_5_vl_moe", "hunyuan_vl", "qwen3_omni_moe_thinker",

@@ -1,8 +1,9 @@
-"""A tower of pictures over some of their patches alone: hooks on its layers, for one call.
+"""A tower over some of its patches alone: hooks on its layers, for one call.
 
 Each layer gets the kept patches, and what it makes of them is put back in its place, with zeros elsewhere: what stands
-around the layers (norms, merging, the joining of tiles) sees pictures of full size. Pictures with as many kept tokens
-go through together, and those with none are not encoded.
+around the layers (norms, merging, the joining of tiles) sees pictures of full size. A tower takes pictures side by side
+in one sequence (Qwen, Pixtral), or each in its own: then those with as many kept tokens go through together, and those
+with none are not encoded.
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ class Part:
     tokens: Indices
     side: int = 0
 
-    def patches(self, side: int) -> Indices:
-        """The patches of these tokens, side x side each, ascending."""
-        rows, columns = self.tokens // self.w * side, self.tokens % self.w * side
+    def patches(self, side: int, block: bool = False) -> Indices:
+        """The patches of these tokens, side x side each, ascending. block: they come token after token, not in rows."""
+        if block:
+            return (self.tokens[:, None] * side**2 + np.arange(side**2)).ravel()
         inner = np.arange(side)
+        rows, columns = self.tokens // self.w * side, self.tokens % self.w * side
         at = (rows[:, None, None] + inner[:, None]) * self.w * side + columns[:, None, None] + inner
         return np.sort(at.ravel())
 
@@ -47,30 +50,43 @@ class Part:
 @contextmanager
 def narrowed(model: Any, body: Any, parts: Sequence[Part]) -> Iterator[None]:
     """For a while, and in this thread, the tower of `body` encodes these parts of its pictures. Raises ModelError."""
-    from torch.nn import ModuleList
+    from torch.nn import Conv1d, Conv2d, ModuleList
 
     text = {id(module) for module in model.get_decoder().modules()}
     stacks = [
-        (path.split(".")[0], module)
+        (path, module)
         for path, module in body.named_modules()
-        if isinstance(module, ModuleList) and id(module) not in text and re.search(r"^(?!video).*\.layers?$", path)
+        if isinstance(module, ModuleList) and id(module) not in text and re.search(LAYERS, path)
     ]
     if len(stacks) != 1:
         raise unfit(model, f"whose encoder of images has {len(stacks)} stacks of layers")
-    name, stack = stacks[0]
-    tower = getattr(body, name)
-    call = _Call(model, list(parts))
+    path, stack = stacks[0]
+    if any(isinstance(each, Conv1d | Conv2d) for each in stack.modules()):
+        raise unfit(model, "whose layers mix neighbours")
+    tower = getattr(body, path.split(".")[0])
+    call = _Call(model, tower, list(parts))
     hooks = [
         tower.register_forward_pre_hook(call.group, with_kwargs=True),
         *(layer.register_forward_pre_hook(call.narrow, with_kwargs=True) for layer in stack),
         *(layer.register_forward_hook(call.widen, prepend=True) for layer in stack),  # before states are collected
         tower.register_forward_hook(call.answer),
     ]
+    for name, module in tower.named_modules():
+        if call.block > 1 and re.search(MERGERS, name):
+            hooks += [module.register_forward_pre_hook(call.merge), module.register_forward_hook(call.spread)]
     try:
         yield
     finally:
         for hook in hooks:
             hook.remove()
+    if not call.length:
+        raise unfit(model, "which goes through its layers by itself")
+
+
+LAYERS = r"^(?!video|audio).*\b(layers?|blocks)$"
+MERGERS = r"\bmerger$|merger_list\.\d+$"
+BORDERS = {"cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k"}  # of attention, between pictures in one sequence
+TAKEN = {"hidden_states", "attention_mask", "position_embeddings", "position_ids", "max_seqlen"}
 
 
 def unfit(model: Any, why: str) -> ModelError:
@@ -84,25 +100,25 @@ def unfit(model: Any, why: str) -> ModelError:
 class _Call:
     """The hooks of one call, and what they must know of one another."""
 
-    def __init__(self, model: Any, parts: list[Part]) -> None:
-        self.model, self.parts = model, parts
+    def __init__(self, model: Any, tower: Any, parts: list[Part]) -> None:
+        self.model, self.tower, self.parts = model, tower, parts
+        self.block = getattr(tower, "spatial_merge_size", 1)  # patches come in those of a token, or of a few
         self.thread = threading.get_ident()  # other threads may use the encoder at the same time
         self.at: list[int] = []  # the pictures that are on their way
         self.inside = False  # whether they are not the last
         self.done: list[tuple[list[int], Any]] = []
-        self.keep: torch.Tensor | None = None  # patches [pictures, K] in sequences of so many
+        self.keep: torch.Tensor | None = None  # patches [sequences, K], ascending
         self.length = 0
+        self.known: dict[tuple[int, tuple[int, ...]], torch.Tensor | None] = {}  # by length, and pictures
 
     def group(self, module: Any, args: Any, given: dict[str, Any]) -> Any:
         """Before the tower: all but the last group of pictures go through it here."""
         if threading.get_ident() != self.thread or self.inside:
             return None
         pixels = given.get("pixel_values", args[0] if args else ())
-        if len(pixels) != len(self.parts):
-            raise unfit(self.model, f"whose tower gets {len(pixels)} pictures for {len(self.parts)}")
         counts = [len(part.tokens) for part in self.parts]
         groups = [[n for n, count in enumerate(counts) if count == size] for size in sorted({*counts} - {0})]
-        if "image_sizes" in given:  # it joins pictures to one sequence by itself
+        if "image_sizes" in given or len(pixels) != len(counts):  # they lie in one sequence, or will
             groups = [list(range(len(counts)))]
         self.done, self.inside = [], True
         for self.at in groups[:-1]:
@@ -121,30 +137,44 @@ class _Call:
         if threading.get_ident() != self.thread:
             return None
         states: Any = given.get("hidden_states", args[0] if args else None)
-        others = {name for name, value in given.items() if hasattr(value, "shape") and name not in TAKEN}
-        if others or getattr(states, "ndim", 0) != 3:
+        others = {name for name, value in given.items() if hasattr(value, "shape")} - TAKEN - BORDERS
+        if others or getattr(states, "ndim", 0) not in (2, 3):
             raise unfit(self.model, f"whose layers take {', '.join(sorted(others)) or 'no sequences'}")
-        parts = [self.parts[n] for n in self.at]
-        self.length = states.shape[1]
-        joined = len(states) != len(parts)
-        if joined and len(states) != 1:
-            raise unfit(self.model, f"with {len(states)} sequences for {len(parts)} pictures")
-        lead, side = self._sides(parts if joined else parts[:1])
-        rows = [part.patches(side) for part in parts]
-        if joined:
-            starts = np.cumsum([0, *(part.h * part.w * side**2 for part in parts)])
-            rows = [np.concatenate([each + start for each, start in zip(rows, starts, strict=False)])]
-        keep = torch.from_numpy(np.stack([np.concatenate([np.arange(lead), lead + each]) for each in rows]))
-        self.keep = None if keep.shape[1] == self.length else keep.to(states.device)
+        self.length = states.shape[-2]
+        key = self.length, tuple(self.at)
+        if key not in self.known:
+            self.known[key] = self._find(states)
+        self.keep = self.known[key]
         if self.keep is None:
             return None
         made = {name: self._cut(value) for name, value in given.items()}
-        if "cu_seq_lens_q" in given:  # borders of attention between pictures
-            lengths = [len(part.tokens) * side**2 for part in parts]
-            borders = torch.tensor(np.cumsum([0, *lengths]), dtype=torch.int32, device=states.device)
-            made |= {"cu_seq_lens_q": borders, "cu_seq_lens_k": borders}
-            made |= {"max_length_q": max(lengths), "max_length_k": max(lengths)}
-        return tuple(self._cut(value) for value in args), made
+        for name in BORDERS & {name for name, value in given.items() if value is not None}:
+            borders = torch.searchsorted(self.keep[0], given[name].long())
+            # a picture without patches would be a second border at the same place
+            made[name] = borders[borders.diff(prepend=borders.new_full((1,), -1)) > 0].to(torch.int32)
+            longest = name.replace("cu_seq_lens", "max_length").replace("cu_seqlens", "max_seqlen")
+            if given.get(longest) is not None:
+                made[longest] = int(made[name].diff().max())
+        return tuple(map(self._cut, args)), made
+
+    def _find(self, states: torch.Tensor) -> torch.Tensor | None:
+        """Kept patches of these states, [n, L, D], or of all pictures [L, D] or [1, L, D]; None if that is all."""
+        import torch
+
+        parts = [self.parts[n] for n in self.at]
+        joined = states.ndim == 2 or len(states) != len(parts)
+        if joined and states.ndim == 3 and len(states) != 1:
+            raise unfit(self.model, f"with {len(states)} sequences for {len(parts)} pictures")
+        lead, side = self._sides(parts) if joined else self._sides(parts[:1], leads=(0, 1))
+        rows = [part.patches(side, self.block == side) for part in parts]
+        if joined:
+            starts = np.cumsum([0, *(part.h * part.w * side**2 for part in parts)])
+            rows = [np.concatenate([each + start for each, start in zip(rows, starts, strict=False)])]
+            if getattr(self.tower, "window_size", 0):
+                sizes = [(part.h * side, part.w * side) for part in parts]
+                rows = [_in_windows(self.tower, self.block, sizes, rows[0])]
+        keep = torch.from_numpy(np.stack([np.concatenate([np.arange(lead), lead + each]) for each in rows]))
+        return None if keep.shape[1] == self.length else keep.to(states.device)
 
     def widen(self, module: Any, args: Any, out: Any) -> Any:
         """Behind a layer: patches in their places."""
@@ -152,18 +182,32 @@ class _Call:
             return out
         return (self._back(out[0]), *out[1:]) if isinstance(out, tuple) else self._back(out)
 
+    def merge(self, module: Any, args: Any) -> Any:
+        """Before patches [L, D] are merged to tokens, block by block: only kept ones."""
+        if threading.get_ident() != self.thread or self.keep is None or len(args) != 1:
+            return None
+        return self._cut(args) if args[0].ndim == 2 and len(args[0]) == self.length else None
+
+    def spread(self, module: Any, args: Any, out: Any) -> Any:
+        """Behind that: tokens in their places."""
+        each = self.block**2
+        if threading.get_ident() != self.thread or self.keep is None or len(out) * each != self.keep.shape[1]:
+            return out
+        full = out.new_zeros(self.length // each, *out.shape[1:])
+        return full.index_copy(0, self.keep[0, ::each] // each, out)
+
     def answer(self, module: Any, args: Any, out: Any) -> Any:
         """Behind the tower: all groups of pictures together."""
         if threading.get_ident() != self.thread or self.inside or len(self.at) == len(self.parts):
             return out
-        return _join([*self.done, (self.at, out)], len(self.parts))
+        return _join([*self.done, (self.at, out)], self.parts)
 
-    def _sides(self, parts: Sequence[Part]) -> tuple[int, int]:
+    def _sides(self, parts: Sequence[Part], leads: tuple[int, ...] = (0,)) -> tuple[int, int]:
         """Patches in front of those of a picture (a class token), and patches along a token."""
         tokens = sum(part.h * part.w for part in parts)
         if parts[0].side:
             return 0, parts[0].side
-        for lead in (0, 1):
+        for lead in leads:
             side = round(((self.length - lead) / tokens) ** 0.5)
             if side and tokens * side**2 == self.length - lead:
                 return lead, side
@@ -173,32 +217,44 @@ class _Call:
         """Sequences of all patches -> of those that are kept: states, masks [b, 1, n, n] or [b, n], positions."""
         if isinstance(value, tuple):
             return tuple(map(self._cut, value))
-        if not hasattr(value, "shape"):
-            return value
         keep = self.keep
         assert keep is not None
-        if value.ndim == 3:
-            return (
-                value.gather(1, keep[:, :, None].expand(-1, -1, value.shape[2]))
-                if len(value) == len(keep)
-                else value[:, keep[0]]
-            )
-        if value.ndim == 4:
-            value = value.expand(len(keep), -1, -1, -1)
-            if value.shape[2] == self.length:
-                value = value.gather(2, keep[:, None, :, None].expand(-1, value.shape[1], -1, value.shape[3]))
-            return value.gather(3, keep[:, None, None, :].expand(-1, value.shape[1], value.shape[2], -1))
-        if len(value) == self.length and len(keep) == 1:  # positions
-            return value[keep[0]]
-        return value.gather(1, keep) if value.shape[1] == self.length else value
+        shape = getattr(value, "shape", ())
+        # positions may have no axis of pictures where there is one sequence
+        axes = (2, 3) if len(shape) == 4 else (0, 1) if len(keep) == 1 else (1,)
+        found = [axis for axis in axes if len(shape) > 1 and shape[axis] == self.length]
+        for axis in found if len(shape) == 4 else found[:1]:
+            if len(keep) == 1:
+                value = value.index_select(axis, keep[0])
+                continue
+            value = value.expand(len(keep), *value.shape[1:])
+            at = keep.reshape(len(keep), *(-1 if n == axis else 1 for n in range(1, value.ndim)))
+            value = value.gather(axis, at.expand(*value.shape[:axis], -1, *value.shape[axis + 1 :]))
+        return value
 
     def _back(self, states: torch.Tensor) -> torch.Tensor:
         assert self.keep is not None
-        full = states.new_zeros(len(states), self.length, states.shape[2])
-        return full.scatter(1, self.keep[:, :, None].expand(-1, -1, states.shape[2]), states)
+        full = states.new_zeros(len(self.keep), self.length, states.shape[-1])
+        at = self.keep[:, :, None].expand(-1, -1, states.shape[-1])
+        return full.scatter(1, at, states.reshape(at.shape)).reshape(*states.shape[:-2], *full.shape[1:])
 
 
-TAKEN = ("hidden_states", "attention_mask", "position_embeddings", "cu_seq_lens_q", "cu_seq_lens_k")
+def _in_windows(tower: Any, block: int, sizes: Sequence[tuple[int, int]], patches: Indices) -> Indices:
+    """Where these patches lie in a sequence whose blocks a tower has put in the order of windows.
+
+    sizes: rows and columns of patches of each picture.
+    """
+    import torch
+    from transformers.vision_utils import get_vision_window_index
+
+    index, _ = get_vision_window_index(
+        torch.tensor([(1, *size) for size in sizes]),
+        spatial_merge_size=block,
+        window_size=tower.window_size,
+        patch_size=tower.patch_size,
+    )
+    at = np.flatnonzero(np.isin(np.asarray(index), patches // block**2))
+    return (at[:, None] * block**2 + np.arange(block**2)).ravel()
 
 
 def _pick(given: Any, at: Sequence[int], count: int) -> Any:
@@ -214,19 +270,24 @@ def _pick(given: Any, at: Sequence[int], count: int) -> Any:
     return tuple(map(picked, given))
 
 
-def _join(done: Sequence[tuple[list[int], Any]], count: int) -> Any:
+def _join(done: Sequence[tuple[list[int], Any]], all_parts: Sequence[Part]) -> Any:
     """Outputs of the tower for groups of pictures -> one for all, with zeros for those that are in none."""
+    import torch
 
     def joined(parts: Sequence[Any]) -> Any:
         if isinstance(parts[0], list | tuple):
             return type(parts[0])(joined(each) for each in zip(*parts, strict=True))
         if parts[0] is None or len({part.shape[1:] for part in parts}) > 1:  # not asked for, or before the layers
             return None
-        each = len(parts[0]) // len(done[0][0])  # rows of a picture: more than 1 where a tower joins them
-        full = parts[0].new_zeros(count, each, *parts[0].shape[1:])
+        # rows of each picture: its tokens, or as many as of the others: more than 1 where a tower joins them
+        tokens = [part.h * part.w for part in all_parts]
+        if any(len(part) != sum(tokens[n] for n in at) for (at, _), part in zip(done, parts, strict=True)):
+            tokens = [len(parts[0]) // len(done[0][0])] * len(tokens)
+        full = [parts[0].new_zeros(count, *parts[0].shape[1:]) for count in tokens]
         for (at, _), part in zip(done, parts, strict=True):
-            full[at] = part.reshape(len(at), each, *part.shape[1:])
-        return full.flatten(0, 1)
+            for number, rows in zip(at, part.split([tokens[n] for n in at]), strict=True):
+                full[number] = rows
+        return torch.cat(full)
 
     outs = [out for _, out in done]
     return type(outs[0])(**{name: joined([out[name] for out in outs]) for name in outs[0]})
