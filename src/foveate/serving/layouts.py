@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from foveate.core.errors import ModelError
-from foveate.vlm.families.layouts import packed_layout, tiled_layout
-from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, one_grid
+from foveate.vlm.families.layouts import packed_layout
+from foveate.vlm.families.token_layout import Box, TokenGrid, TokenLayout, one_grid, whole_box
 from foveate.vlm.families.where_shown import visible_box
 
 ROWS, COUNT, SPAN, DIGEST = "foveate_rows", "foveate_count", "foveate_span", "foveate_digest"
@@ -111,8 +111,19 @@ def find_idefics(processor: Any, size: Size, keywords: Keywords) -> ImageTokens:
     config = info.get_hf_config()
     side = config.vision_config.image_size // config.vision_config.patch_size // config.scale_factor
     ids = np.array(info.get_tokenizer().encode(info.get_image_repl(**how), add_special_tokens=False))
-    layout = tiled_layout((side, side), (rows, cols), size)
+    layout = _tiled_layout((side, side), (rows, cols), size)
     return ImageTokens(layout, np.flatnonzero(ids == both.image_token_id), len(ids), len(ids))
+
+
+def _tiled_layout(side: tuple[int, int], tiles: tuple[int, int], size: tuple[int, int]) -> TokenLayout:
+    """Grids of `side` tokens over an image of (height, width) pixels: rows x columns of tiles, then the overview."""
+    y, x = (np.linspace(0, n, parts + 1) for n, parts in zip(size, tiles, strict=True))
+    boxes: list[Box] = [
+        (float(y[r]), float(x[c]), float(y[r + 1]), float(x[c + 1])) for r in range(tiles[0]) for c in range(tiles[1])
+    ]
+    count = side[0] * side[1]
+    grids = tuple(TokenGrid(*side, box, first=n * count) for n, box in enumerate([*boxes, whole_box(size)]))
+    return TokenLayout(grids, count * len(grids))
 
 
 def find_internvl(processor: Any, size: Size, keywords: Keywords) -> ImageTokens:
@@ -131,7 +142,7 @@ def find_internvl(processor: Any, size: Size, keywords: Keywords) -> ImageTokens
         int(n * config.downsample_ratio) // patch
         for n, patch in zip(config.vision_config.image_size, config.vision_config.patch_size, strict=True)
     )
-    layout = tiled_layout((down, across), (rows, cols), size)
+    layout = _tiled_layout((down, across), (rows, cols), size)
     return ImageTokens(layout, 1 + np.arange(layout.count), layout.count + 2, layout.count + 2)
 
 

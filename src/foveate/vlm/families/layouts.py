@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.errors import ImageArrayError, ModelError
+from foveate.core.errors import ImageArrayError
 from foveate.vlm.families.features import find_method, taken_by, token_of
 from foveate.vlm.families.token_layout import Box, Indices, Sizes, TokenGrid, TokenLayout, whole_box
-from foveate.vlm.families.where_shown import find_all_boxes, find_boxes, pads, patches_of
+from foveate.vlm.families.where_shown import find_all_boxes, find_boxes, pads, patches_of, unknown_layout
 
 NEWLINE = -1.0
 
@@ -84,10 +84,9 @@ def grid_layout(patches: tuple[int, int], count: int, box: Box) -> TokenLayout:
         first = (count - h * (w + 1)) // 2
         grid = TokenGrid(h, w, box, first=first, line=w + 1)
         return TokenLayout((grid,), count, always=(0, count - 1)[: 2 * first])
-    raise ModelError(
+    raise unknown_layout(
         f"{count} visual tokens for an image of {rows} x {cols} patches",
-        expected="a token for every m x m of them",
-        fix="check that model and processor belong together; " + WRITE_ONE,
+        "a token for every m x m of them",
     )
 
 
@@ -111,9 +110,6 @@ def cell_layout(boxes: Sequence[Box], size: tuple[int, int]) -> TokenLayout:
     return TokenLayout((TokenGrid(h, w, (y0, x0, y0 + h * (y1 - y0), x0 + w * (x1 - x0))),), len(boxes))
 
 
-WRITE_ONE = "for another layout subclass foveate.vlm.families.family.Family (docs/vlm_reference.md)"
-
-
 def tile_layout(boxes: Sequence[Box], shapes: Sequence[tuple[int, int]], count: int) -> TokenLayout:
     """Layout of pictures of (height, width) points that show these boxes of the image, one after the other."""
     first, grids = 0, []
@@ -123,10 +119,9 @@ def tile_layout(boxes: Sequence[Box], shapes: Sequence[tuple[int, int]], count: 
         grids.append(TokenGrid(h, max(1, round(height * width * share / h)), box, first=first))
         first += grids[-1].count
     if first != count:
-        raise ModelError(
+        raise unknown_layout(
             f"{count} visual tokens for pictures of {', '.join(sorted({f'{h} x {w}' for h, w in shapes}))} points",
-            expected="as many tokens for each point, in rows of one length",
-            fix="check that model and processor belong together; " + WRITE_ONE,
+            "as many tokens for each point, in rows of one length",
         )
     return TokenLayout(tuple(grids), count)
 
@@ -143,10 +138,9 @@ def lined_layout(
         if first + side * (side + 1) + 1 == count:
             overview = TokenGrid(side, side, boxes[-1], first=first, line=side + 1)
             return TokenLayout((joined, overview) if rows else (overview,), count, always=(count - 1,))
-    raise ModelError(
+    raise unknown_layout(
         f"{count} visual tokens for {rows} x {cols} tiles and an overview",
-        expected="lines of tokens with an end each, and a token behind all",
-        fix="check that model and processor belong together; " + WRITE_ONE,
+        "lines of tokens with an end each, and a token behind all",
     )
 
 
@@ -205,19 +199,7 @@ def pack_numbers(model: Any, size: tuple[int, int], count: int | None = None) ->
             order = (packed[0] if isinstance(packed, tuple) else packed)[0][:, 0].numpy()
             if count in (None, len(order)):
                 return side, tiles, order
-    raise ModelError(
+    raise unknown_layout(
         f"{count} visual tokens for an image of {size[0]} x {size[1]} pixels in {tiles} tiles",
-        expected="an overview, and joined tiles with an end to each line",
-        fix="check that model and processor belong together; " + WRITE_ONE,
+        "an overview, and joined tiles with an end to each line",
     )
-
-
-def tiled_layout(side: tuple[int, int], tiles: tuple[int, int], size: tuple[int, int]) -> TokenLayout:
-    """Grids of `side` tokens over an image of (height, width) pixels: rows x columns of tiles, then the overview."""
-    y, x = (np.linspace(0, n, parts + 1) for n, parts in zip(size, tiles, strict=True))
-    boxes: list[Box] = [
-        (float(y[r]), float(x[c]), float(y[r + 1]), float(x[c + 1])) for r in range(tiles[0]) for c in range(tiles[1])
-    ]
-    count = side[0] * side[1]
-    grids = tuple(TokenGrid(*side, box, first=n * count) for n, box in enumerate([*boxes, whole_box(size)]))
-    return TokenLayout(grids, count * len(grids))

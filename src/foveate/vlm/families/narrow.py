@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -61,19 +61,21 @@ def narrowed(model: Any, body: Any, parts: Sequence[Part]) -> Iterator[None]:
     if len(stacks) != 1:
         raise unfit(model, f"whose encoder of images has {len(stacks)} stacks of layers")
     path, stack = stacks[0]
-    if any(isinstance(each, Conv1d | Conv2d) for each in stack.modules()):
+    if any(isinstance(module, Conv1d | Conv2d) for module in stack.modules()):
         raise unfit(model, "whose layers mix neighbours")
     tower = getattr(body, path.split(".")[0])
     call = _Call(model, tower, list(parts))
+    each: tuple[Callable[..., Any], ...] = (call.group, call.narrow, call.widen, call.merge, call.spread, call.answer)
+    group, narrow, widen, merge, spread, answer = map(_here, each)
     hooks = [
-        tower.register_forward_pre_hook(call.group, with_kwargs=True),
-        *(layer.register_forward_pre_hook(call.narrow, with_kwargs=True) for layer in stack),
-        *(layer.register_forward_hook(call.widen, prepend=True) for layer in stack),  # before states are collected
-        tower.register_forward_hook(call.answer),
+        tower.register_forward_pre_hook(group, with_kwargs=True),
+        *(layer.register_forward_pre_hook(narrow, with_kwargs=True) for layer in stack),
+        *(layer.register_forward_hook(widen, prepend=True) for layer in stack),  # before states are collected
+        tower.register_forward_hook(answer),
     ]
     for name, module in tower.named_modules():
         if call.block > 1 and re.search(MERGERS, name):
-            hooks += [module.register_forward_pre_hook(call.merge), module.register_forward_hook(call.spread)]
+            hooks += [module.register_forward_pre_hook(merge), module.register_forward_hook(spread)]
     try:
         yield
     finally:
@@ -97,13 +99,18 @@ def unfit(model: Any, why: str) -> ModelError:
     )
 
 
+def _here(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """In this thread alone: others may use the encoder at the same time."""
+    thread = threading.get_ident()
+    return lambda *args: hook(*args) if threading.get_ident() == thread else None
+
+
 class _Call:
     """The hooks of one call, and what they must know of one another."""
 
     def __init__(self, model: Any, tower: Any, parts: list[Part]) -> None:
         self.model, self.tower, self.parts = model, tower, parts
         self.block = getattr(tower, "spatial_merge_size", 1)  # patches come in those of a token, or of a few
-        self.thread = threading.get_ident()  # other threads may use the encoder at the same time
         self.at: list[int] = []  # the pictures that are on their way
         self.inside = False  # whether they are not the last
         self.done: list[tuple[list[int], Any]] = []
@@ -113,7 +120,7 @@ class _Call:
 
     def group(self, module: Any, args: Any, given: dict[str, Any]) -> Any:
         """Before the tower: all but the last group of pictures go through it here."""
-        if threading.get_ident() != self.thread or self.inside:
+        if self.inside:
             return None
         pixels = given.get("pixel_values", args[0] if args else ())
         counts = [len(part.tokens) for part in self.parts]
@@ -134,8 +141,6 @@ class _Call:
         """Before a layer: only kept patches."""
         import torch
 
-        if threading.get_ident() != self.thread:
-            return None
         states: Any = given.get("hidden_states", args[0] if args else None)
         others = {name for name, value in given.items() if hasattr(value, "shape")} - TAKEN - BORDERS
         if others or getattr(states, "ndim", 0) not in (2, 3):
@@ -178,27 +183,27 @@ class _Call:
 
     def widen(self, module: Any, args: Any, out: Any) -> Any:
         """Behind a layer: patches in their places."""
-        if threading.get_ident() != self.thread or self.keep is None:
+        if self.keep is None:
             return out
         return (self._back(out[0]), *out[1:]) if isinstance(out, tuple) else self._back(out)
 
     def merge(self, module: Any, args: Any) -> Any:
         """Before patches [L, D] are merged to tokens, block by block: only kept ones."""
-        if threading.get_ident() != self.thread or self.keep is None or len(args) != 1:
+        if self.keep is None or len(args) != 1:
             return None
         return self._cut(args) if args[0].ndim == 2 and len(args[0]) == self.length else None
 
     def spread(self, module: Any, args: Any, out: Any) -> Any:
         """Behind that: tokens in their places."""
         each = self.block**2
-        if threading.get_ident() != self.thread or self.keep is None or len(out) * each != self.keep.shape[1]:
+        if self.keep is None or len(out) * each != self.keep.shape[1]:
             return out
         full = out.new_zeros(self.length // each, *out.shape[1:])
         return full.index_copy(0, self.keep[0, ::each] // each, out)
 
     def answer(self, module: Any, args: Any, out: Any) -> Any:
         """Behind the tower: all groups of pictures together."""
-        if threading.get_ident() != self.thread or self.inside or len(self.at) == len(self.parts):
+        if self.inside or len(self.at) == len(self.parts):
             return out
         return _join([*self.done, (self.at, out)], self.parts)
 

@@ -75,12 +75,7 @@ def parts_of(model: Any, inputs: Inputs, kept: Sequence[Indices], layouts: Seque
             vision, numbers = model.config.vision_config, order[rows]
             if (numbers % 1).any() or side * vision.patch_size != vision.image_size:
                 raise unfit(model, "whose tokens are mixed of several patches")
-            seen = np.zeros((tiles, side**2), bool)
-            seen.flat[numbers[numbers >= 0].astype(np.int64)] = True  # without the ends of lines
-            cut = np.ones((tiles, side**2), bool)  # padding: no token, but all others of its tile see it
-            cut.flat[order[order >= 0].astype(np.int64)] = False
-            seen |= cut & seen.any(1, keepdims=True)
-            found += [Part(side, side, np.flatnonzero(tile)) for tile in seen]
+            found += _parts_of_tiles(tiles, side, order.astype(np.int64), numbers.astype(np.int64))
             continue
         if not sequence and (layout.always or any(grid.line not in (0, grid.w) for grid in layout.grids)):
             raise unfit(model, "whose lines of tokens have ends")
@@ -96,9 +91,17 @@ def _parts_of_crops(inputs: Inputs, kept: Sequence[Indices], counts: Sequence[in
     crops, patches = inputs["pixel_values"].shape[:2]
     made_of = inputs["image_token_pooling"].cpu().numpy()
     rows = np.concatenate([each + start for each, start in zip(kept, np.cumsum([0, *counts]), strict=False)])
-    seen, cut = np.zeros((crops, patches), bool), np.ones((crops, patches), bool)
-    seen.flat[made_of[rows][made_of[rows] >= 0]] = True
-    cut.flat[made_of[made_of >= 0]] = False  # where crops overlap: no token, but all others of its crop see it
+    return _parts_of_tiles(crops, round(patches**0.5), made_of, made_of[rows])
+
+
+def _parts_of_tiles(tiles: int, side: int, made_of: Indices, kept: Indices) -> list[Part]:
+    """Of so many squares, whose patches are numbered through: those that tokens, and kept tokens, are made of.
+
+    Negative numbers are ends of lines, and the like. Patches of no token (padding, or where crops overlap) go with
+    their square, as all others in it see them.
+    """
+    seen, cut = np.zeros((tiles, side**2), bool), np.ones((tiles, side**2), bool)
+    seen.flat[kept[kept >= 0]] = True
+    cut.flat[made_of[made_of >= 0]] = False
     seen |= cut & seen.any(1, keepdims=True)
-    side = round(patches**0.5)
-    return [Part(side, side, np.flatnonzero(crop)) for crop in seen]
+    return [Part(side, side, np.flatnonzero(tile)) for tile in seen]

@@ -46,16 +46,13 @@ def lay_out_video(model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]
         return _lay_out_pairs(model, processor, frames, fps)
     videos = getattr(processor, "video_processor", None)
     if token is None or "pixel_values_videos" not in taken or not callable(getattr(videos, "preprocess", None)):
-        raise _no_video(model, processor)
+        raise _no_video(f"video for {type(model).__name__} with a {type(processor).__name__}")
     return _lay_out_pictures(model, processor, frames, token)
 
 
-def _no_video(model: Any, processor: Any) -> ModelError:
-    return ModelError(
-        f"video for {type(model).__name__} with a {type(processor).__name__}",
-        expected="a Qwen-VL, or a model whose processor has a video processor",
-        fix="pass the frames to vlm.see(frames): several images in one prompt, each with its own budget",
-    )
+def _no_video(what: str, expected: str = "a Qwen-VL, or a model whose processor has a video processor") -> ModelError:
+    fix = "pass the frames to vlm.see(frames): several images in one prompt, each with its own budget"
+    return ModelError(what, expected=expected, fix=fix)
 
 
 def _lay_out_pictures(model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]], token: int) -> VideoInputs:
@@ -69,10 +66,9 @@ def _lay_out_pictures(model: Any, processor: Any, frames: Sequence[NDArray[np.ui
     h = max(1, round((each * pixels.shape[-2] / pixels.shape[-1]) ** 0.5)) if getattr(pixels, "ndim", 0) == 5 else 0
     front = int(h > 1 and each % h == 1 == getattr(processor, "num_additional_image_tokens", 0))
     if not h or each % h > front or rest > 1 or pixels.shape[1] != len(frames):
-        raise ModelError(
+        raise _no_video(
             f"{count} visual tokens from a {type(processor).__name__} for {len(frames)} frames",
-            expected="as many for each frame, in rows of one length",
-            fix="pass the frames to vlm.see(frames): several images in one prompt, each with its own budget",
+            "as many for each frame, in rows of one length",
         )
     box = visible_box(processor.video_processor, (frames[0].shape[0], frames[0].shape[1]))
     grids = tuple(TokenGrid(h, each // h, box, first=n * each + front, frame=n) for n in range(len(frames)))
@@ -90,17 +86,16 @@ def _lay_out_pairs(model: Any, processor: Any, frames: Sequence[NDArray[np.uint8
     import torch
 
     if getattr(model.config.vision_config, "temporal_merge_size", 1) > 1:
-        raise ModelError(
+        raise _no_video(
             f"video for {type(model).__name__}, which wants the time drawn into each frame",
-            expected="a model that reads times in the prompt, or in positions",
-            fix="pass the frames to vlm.see(frames): several images in one prompt, each with its own budget",
+            "a model that reads times in the prompt, or in positions",
         )
     images = processor.image_processor
     depth = int(images.temporal_patch_size)
     padded = [*frames, *[frames[-1]] * (-len(frames) % depth)]
     made = [images(Image.fromarray(frame), return_tensors="pt") for frame in padded]
     if made[0]["pixel_values"].ndim != 2:  # PaddleOCR-VL: pictures of patches, not patches over time
-        raise _no_video(model, processor)
+        raise _no_video(f"video for {type(model).__name__} with a {type(processor).__name__}")
     _, h, w = (int(n) for n in made[0]["image_grid_thw"][0])
     laid = torch.stack([one["pixel_values"].reshape(h * w, 3, depth, -1) for one in made])
     laid = laid.reshape(-1, depth, h * w, 3, depth, laid.shape[-1])  # picture, frame, patch, colour, time, pixel
@@ -138,10 +133,9 @@ def _written(model: Any, processor: Any, grid: Any, frames: int, fps: float) -> 
         try:
             text = str(writer.replace_video_token(made, 0, load_audio_from_video=False))
         except (KeyError, AttributeError) as cause:
-            raise ModelError(
+            raise _no_video(
                 f"video for {type(model).__name__}, whose processor asks for {cause}",
-                expected="a processor that writes a video by the number of its pictures and patches, and their times",
-                fix="pass the frames to vlm.see(frames): several images in one prompt, each with its own budget",
+                "a processor that writes a video by the number of its pictures and patches, and their times",
             ) from cause
     else:  # an older Qwen2.5-Omni
         text = token * (int(grid.prod()) // int(images.merge_size) ** 2)

@@ -29,6 +29,7 @@ PATCH = 4  # pixels of the image, from where on a point is a patch and not a pix
 PROBE = (67, 101)  # pixels of a small image whose sides no processor leaves as they are
 LOCAL = "pixel_values_local"  # pictures of parts of the image, whose tokens stand before those of the whole
 GRIDS = ("image_grid_thw", "image_grid_hw")
+PICTURES = "pictures [n, 3, height, width], or the number of patches (image_grid_thw)"
 Shown = Mapping[str, Any]  # what a processor makes of one image; places: float32 [3, *pixels]: x, y, is it inside
 
 
@@ -126,7 +127,7 @@ def _pixels(made: Mapping[str, Any]) -> dict[str, Floats]:
         name: np.asarray(v.float().numpy(), np.float32) for name, v in made.items() if name.startswith("pixel_values")
     }
     if not found:
-        raise _unknown(None, "processor")
+        raise unknown_layout("no pixel_values from a processor", PICTURES)
     return found
 
 
@@ -198,7 +199,7 @@ def _pictures(shown: Shown, kind: str) -> list[Floats]:
             for each in pictures
             for picture in _each(_points(np.moveaxis(each, -3, -1)).reshape(3, -1, *each.shape[-2:]))
         ]
-    raise _unknown(places.shape[1:], kind)
+    raise unknown_layout(f"pixels of shape {list(places.shape[1:])} from a {kind}", PICTURES)
 
 
 def _each(places: Floats) -> list[Floats]:
@@ -224,11 +225,12 @@ def _slant(picture: Floats) -> float:
     return float((np.abs(np.diff(x, axis=0)) * inside[1:] * inside[:-1]).sum())
 
 
-def _unknown(shape: Any, kind: str) -> ModelError:
+def unknown_layout(what: str, expected: str) -> ModelError:
     return ModelError(
-        f"pixels of shape {None if shape is None else list(shape)} from a {kind}",
-        expected="pictures [n, 3, height, width], or the number of patches (image_grid_thw)",
-        fix="for another layout subclass foveate.vlm.families.family.Family (docs/vlm_reference.md)",
+        what,
+        expected=expected,
+        fix="check that model and processor belong together; "
+        "for another layout subclass foveate.vlm.families.family.Family (docs/vlm_reference.md)",
     )
 
 
