@@ -4,19 +4,20 @@
     python examples/any_vlm.py --tiny gemma4              # no checkpoint: random weights, real class
     python examples/any_vlm.py --tiny list                # the classes that there are tiny models of
 
-Loading goes by transformers itself, so whatever `AutoModelForImageTextToText` loads can be tried: a class that foveate
-does not know is checked against the stock model first (--check shows what was found).
+Whatever `AutoModelForImageTextToText` of transformers loads can be tried: a class that foveate does not know is compared
+with the stock model first (--check shows what was found).
 """
 
 import argparse
 import sys
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-import transformers
 
 import foveate.vlm
+from foveate.vlm.loader import load_pair
 
 PHOTO = str(files("foveate") / "cli" / "photos" / "cake_and_coffee.jpg")
 
@@ -44,15 +45,15 @@ def load(args: argparse.Namespace) -> tuple:
     """(model, processor)"""
     if args.tiny:
         sys.path.insert(0, str(Path(__file__).parent.parent))
-        from examples.tiny_vlms import FAMILIES, tiny
+        from examples.tiny_vlms import FAMILIES, NEED_TORCHVISION, tiny
 
-        if args.tiny not in FAMILIES:
-            print(*FAMILIES)
-            sys.exit(0 if args.tiny == "list" else f"no tiny model is called {args.tiny!r}: choose one of these")
+        names = [*FAMILIES, *(NEED_TORCHVISION if find_spec("torchvision") else ())]
+        if args.tiny not in names:
+            print(*names)
+            why = "needs torchvision" if args.tiny in NEED_TORCHVISION else "does not exist: choose one of these"
+            sys.exit(0 if args.tiny == "list" else f"the tiny model {args.tiny!r} {why}")
         return tiny(args.tiny)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = transformers.AutoModelForImageTextToText.from_pretrained(args.model, dtype="auto").to(device).eval()
-    return model, transformers.AutoProcessor.from_pretrained(args.model)
+    return load_pair(args.model)  # AutoModelForImageTextToText and AutoProcessor, without what only videos need
 
 
 if __name__ == "__main__":

@@ -115,7 +115,12 @@ def test_any_tiny_model(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.setattr(sys, "argv", ["any_vlm.py", "--tiny", "qwen3_vl", "--mode", "sparse", "--budget", "9"])
     runpy.run_path(str(EXAMPLES / "any_vlm.py"), run_name="__main__")
     assert "  9 of " in capsys.readouterr().out
-    for words, code in ((["--tiny", "list"], 0), (["--tiny", "nothing"], "no tiny model"), ([], 2)):
+    for words, code in (
+        (["--tiny", "list"], 0),
+        (["--tiny", "nothing"], "the tiny model 'nothing' does not exist"),
+        (["--tiny", "mistral3"], "the tiny model 'mistral3' needs torchvision"),
+        ([], 2),
+    ):
         monkeypatch.setattr(sys, "argv", ["any_vlm.py", *words])
         with pytest.raises(SystemExit) as ended:
             runpy.run_path(str(EXAMPLES / "any_vlm.py"), run_name="__main__")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 from dataclasses import replace
@@ -274,6 +275,7 @@ def test_protected_tokens_are_kept_first() -> None:
     assert every.count == image.layouts[0].selectable  # "auto" makes room for them
 
 
+@pytest.mark.skipif("FOVEATE_TRANSFORMERS" in os.environ, reason="the oldest transformers has them not, or not right")
 @pytest.mark.parametrize(("name", "box"), [("glm5_next", (0, 0, 155, 200)), ("gemma4", (0, 0, 150, 200))])
 def test_a_grid_reaches_as_far_as_its_processor_fills_the_image_up(name: str, box: tuple[int, ...]) -> None:
     (grid,) = attached(name).see(photo(150, 200), mode="sparse").layouts[0].grids

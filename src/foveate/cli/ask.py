@@ -109,7 +109,7 @@ def ask(
             for note in notes:
                 typer.echo(f"warning: {note}", err=True)
             title = (
-                f"{image}  {encoded.tokens[0]} cells, {type(vlm.model).__name__} on {vlm.model.device}, "
+                f"{image}  {encoded.tokens[0]} visual tokens, {type(vlm.model).__name__} on {vlm.model.device}, "
                 f"loaded in {load_seconds:.1f} s, seen in {see_seconds:.2f} s"
             )
             _show(title, records)

@@ -14,6 +14,7 @@ import inspect
 import os
 from contextlib import suppress
 from typing import Any
+from weakref import WeakSet
 
 from foveate.core.checks import check_choice
 from foveate.core.devices import CPU_ONLY, find_device, first_line
@@ -38,6 +39,7 @@ from foveate.vlm.self_check import Exactness, check_attached
 
 OLDEST = "5.18"  # the first transformers whose models take `mm_encoder_outputs`
 SMOLVLM_BROKEN = ("5.20.1", "5.20.2")
+PASSED: WeakSet[Any] = WeakSet()  # models that were checked, for as long as they live
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 KIND = ModelKind(
     "vision-language model",  # of which foveate.vlm.attach knows the families
@@ -52,7 +54,8 @@ def attach(model: Any, processor: Any = None, *, encoder: str | Encoder = "nano"
 
     Args:
         model: a vision-language model of transformers whose visual tokens lie somewhere in the image. A class that no
-            test of foveate covers (`FAMILIES`) is checked once, by `foveate.vlm.check`, which takes a few seconds.
+            test of foveate covers (`FAMILIES`), also one derived from them, is checked by `foveate.vlm.check` first,
+            which takes a few seconds.
         processor: that belongs to it.
         encoder: what textures are made with, and questions scored by: as of `foveate.encode`.
         family: an adapter by hand (families/family.py), which is not checked.
@@ -60,9 +63,11 @@ def attach(model: Any, processor: Any = None, *, encoder: str | Encoder = "nano"
     Raises MissingExtraError, EncoderNameError; ModelError for another model, or another model's processor.
     """
     vlm = _attach(model, processor, encoder, family)
-    if family is None and not any(each.__name__ in FAMILIES for each in type(model).__mro__):
+    if family is None and not is_tested(type(model)) and model not in PASSED:
         report = check_attached(vlm)
-        if not report.ok:
+        if report.ok:
+            PASSED.add(model)
+        else:
             raise ModelError(
                 f"a {type(model).__name__}, with which foveate is not exact:\n{report}",
                 expected="a model that passes foveate.vlm.check",
@@ -71,11 +76,16 @@ def attach(model: Any, processor: Any = None, *, encoder: str | Encoder = "nano"
     return vlm
 
 
+def is_tested(kind: type) -> bool:
+    """Whether a class is one of FAMILIES, and transformers' own."""
+    return kind.__name__ in FAMILIES and kind.__module__.startswith("transformers.")
+
+
 def check(model: Any, processor: Any, *, family: Family | None = None) -> Exactness:
     """Is foveate exact with this model? Shows it one small image, in the model's own number format.
 
-    All tokens against the stock model, some tokens against the full prompt with the others masked, and whether tokens
-    lie where foveate says. Print what it returns; `.ok` says whether `attach` takes the model.
+    All tokens against the stock model, some tokens against the full prompt with the others masked, both by `generate`,
+    and whether tokens lie where foveate says. Print what it returns; `.ok` says whether `attach` takes the model.
 
     Raises ModelError for a model without visual tokens that can be dropped; MissingExtraError.
     """
@@ -95,6 +105,15 @@ def _attach(model: Any, processor: Any, encoder: str | Encoder, family: Family |
             expected="the model first, then its processor",
             fix="foveate.vlm.attach(model, processor)",
         )
+    for inner, how in (("get_base_model", "model.get_base_model()"), ("_orig_mod", "model._orig_mod")):
+        if inner in dir(type(model)) or inner in getattr(model, "_modules", ()):
+            raise ModelError(
+                f"a {type(model).__name__}, which is wrapped around a model",
+                expected="the model itself",
+                fix=f"foveate.vlm.attach({how}, processor)",
+            )
+    if isinstance(family, type):
+        raise ModelError("a family that is a class", expected="an instance", fix=f'family={family.__name__}("mine")')
     if family is not None and not isinstance(family, Family):
         raise ModelError(
             f"a family that is a {type(family).__name__}",
@@ -120,11 +139,17 @@ def check_class(model: Any) -> None:
     """Raises ModelError for a model that has no visual tokens which can be dropped, with the reason."""
     names = [each.__name__ for each in type(model).__mro__]
     reason = next((REFUSED[name] for name in names if name in REFUSED), None)
-    takes = "mm_encoder_outputs" in inspect.signature(getattr(model, "forward", check_class)).parameters
-    if reason is None and takes and find_method(model, "get_image_features") is not None:
+    given = inspect.signature(getattr(model, "forward", check_class)).parameters
+    if reason is None and "mm_encoder_outputs" in given and find_method(model, "get_image_features") is not None:
         if hasattr(model, "generate"):
             return
-        reason = "the body of a model, without its head: it writes no text"
+        raise ModelError(
+            f"a {names[0]}, the body of a model",
+            expected="a model that writes text",
+            fix="pass the ...ForConditionalGeneration that it is a part of",
+        )
+    if reason is None and not any("pixel" in name or "image" in name for name in given):
+        reason = "it takes no images"
     raise ModelError(
         f"a model of class {names[0]}" + (f": {reason}" if reason else ""),
         expected="a vision-language model with get_image_features: foveate.vlm.FAMILIES lists those that are tested",
@@ -171,9 +196,10 @@ def _check_processor(model: Any, processor: Any) -> None:
         own = getattr(getattr(model.config, "vision_config", None), "patch_size", patch)
     if patch != own or token not in _tokens_of(processor, token):
         theirs = getattr(processor, "image_token_id", None)
+        sizes = ["", ""] if patch is None else [f" and whose patches are {patch} pixels", f", patches of {own}"]
         raise ModelError(
-            f"a {type(processor).__name__} whose image token is {theirs} and whose patches are {patch} pixels",
-            expected=f"image token {token}, patches of {own}, as {type(model).__name__} has it",
+            f"a {type(processor).__name__} whose image token is {theirs}{sizes[0]}",
+            expected=f"image token {token}{sizes[1]}, as {type(model).__name__} has it",
             fix=fix,
         )
 

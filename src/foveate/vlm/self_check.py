@@ -100,7 +100,7 @@ def check_attached(vlm: VLM) -> Exactness:
     encoded = vlm.see(picture, read=False)
     total = sum(encoded.tokens)
     prompt = _prompt(vlm, 1)
-    whole = vlm.prepare(encoded, QUESTION, budget=None, prompt=prompt)
+    whole = vlm.prepare(encoded, QUESTION, kept=_masks(encoded, np.ones(total, bool)), prompt=prompt)
     kept = np.zeros(total, bool)
     kept[np.random.default_rng(0).permutation(total)[: max(1, total // 2)]] = True
     some = vlm.prepare(encoded, QUESTION, kept=_masks(encoded, kept), prompt=prompt)

@@ -51,7 +51,16 @@ class Family:
                 expected="a model that makes features of an image by itself",
                 fix="subclass foveate.vlm.families.family.Family and override `encode` (docs/vlm_reference.md)",
             )
-        return unwrap(encoder(**taken_by(encoder, inputs), return_dict=True), counts)
+        try:
+            return unwrap(encoder(**taken_by(encoder, inputs), return_dict=True), counts)
+        except TypeError as cause:
+            if "missing" not in str(cause):
+                raise
+            raise ModelError(
+                f"a processor that made {', '.join(inputs)}: {cause}",
+                expected="what the model's encoder takes",
+                fix="check that model and processor belong together",
+            ) from cause
 
     def positions(self, model: Any, ids: torch.Tensor, inputs: Inputs) -> torch.Tensor:
         """ids [L] of the full prompt -> positions [L], or [3, L]: (time, row, column).

@@ -50,7 +50,7 @@ def lay_out_video(model: Any, processor: Any, frames: Sequence[NDArray[np.uint8]
     return _lay_out_pictures(model, processor, frames, token)
 
 
-def _no_video(what: str, expected: str = "a Qwen-VL, or a model whose processor has a video processor") -> ModelError:
+def _no_video(what: str, expected: str = "a model that takes videos (docs/vlm.md has a table)") -> ModelError:
     fix = "pass the frames to vlm.see(frames): several images in one prompt, each with its own budget"
     return ModelError(what, expected=expected, fix=fix)
 

@@ -244,6 +244,12 @@ def _box(picture: Floats, size: tuple[int, int]) -> Box:
     across, down = picture[0][area].mean(0), picture[1][area].mean(1)
     x0, x1 = _ends(np.flatnonzero(cols), across, picture.shape[2], size[1])
     y0, y1 = _ends(np.flatnonzero(rows), down, picture.shape[1], size[0])
+    if x1 <= x0 or y1 <= y0:
+        raise ModelError(
+            "a processor that turns an image over",
+            expected="left and right, top and bottom as they are in the image",
+            fix="check that model and processor belong together",
+        )
     return y0, x0, y1, x1
 
 
@@ -253,6 +259,8 @@ def _ends(at: NDArray[np.int64], level: Floats, pixels: int, side: int) -> tuple
     inner = slice(1, -1) if len(at) > 4 else slice(None)  # the ends of a ramp are flat
     step, first = np.polyfit(at[inner] + 0.5, place[inner], 1) if len(at) > 1 else (1 / pixels, 0.0)
     start, stop = float(first), float(first + step * pixels)
+    if stop <= start:
+        return start, stop
     parts = max(1, round(1 / (stop - start)))  # so many tiles side by side, if it is one of several
     parts = parts if abs(parts * (stop - start) - 1) <= NEAR else 1  # cells of fixed size do not end with the image
     near = [round(end * parts) / parts for end in (start, stop)]

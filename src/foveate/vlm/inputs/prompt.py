@@ -49,6 +49,7 @@ def prompt_text(
     by_hand = f"pass {usual}, in the way your model was trained"
     if earlier:
         by_hand = "set processor.chat_template to the one of your model"
+    by_template = prompt is None
     if prompt is None:
         if any(each in question for each in others):
             raise PromptError(
@@ -90,7 +91,9 @@ def prompt_text(
         raise PromptError(
             f"a prompt with {found} {kind} tokens {token!r} for {images} {kind}{'s' if images != 1 else ''}",
             expected=f"one for each {kind}",
-            fix=f"write the token once for each {kind}, where it belongs, or leave {keyword('prompt')} out",
+            fix=f"the processor's chat template lays out no {kind}s: {by_hand}"
+            if by_template
+            else f"write the token once for each {kind}, where it belongs, or leave {keyword('prompt')} out",
         )
     return text
 
