@@ -4,8 +4,8 @@
     python examples/any_vlm.py --tiny gemma4              # no checkpoint: random weights, real class
     python examples/any_vlm.py --tiny list                # the classes that there are tiny models of
 
-Whatever `AutoModelForImageTextToText` of transformers loads can be tried: a class that foveate does not know is compared
-with the stock model first (--check shows what was found).
+Whatever `AutoModelForImageTextToText` of transformers loads can be tried. A class that foveate does not know is
+compared with the stock model first; --check shows what was found.
 """
 
 import argparse

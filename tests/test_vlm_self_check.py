@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -26,6 +29,7 @@ pytestmark = [
 def nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     """No class is known by its name."""
     monkeypatch.setattr("foveate.vlm.loader.FAMILIES", ())
+    monkeypatch.setattr("foveate.vlm.loader.PASSED", WeakKeyDictionary())
 
 
 @pytest.mark.usefixtures("nobody_knows")
@@ -43,6 +47,29 @@ def test_in_the_models_own_number_format(name: str, dtype: torch.dtype) -> None:
     assert report.all_tokens == 0
     assert 0 < report.kept < report.dropped / 2
     assert report.dtype in str(dtype)
+
+
+def test_a_derived_class_is_checked_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, processor = pair("llava")
+    derived = copy.deepcopy(model)
+    derived.__class__ = type("LlavaForConditionalGeneration", (type(model),), {})
+    checks: list[Any] = []
+
+    def passing(vlm: Any) -> Any:
+        checks.append(vlm)
+        return SimpleNamespace(ok=True)
+
+    monkeypatch.setattr("foveate.vlm.loader.check_attached", passing)
+    for each in (model, derived, derived):
+        foveate.vlm.attach(each, processor)
+    foveate.vlm.attach(derived, copy.copy(processor))
+    assert len(checks) == 2  # with each processor
+
+
+def test_it_warns_of_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        foveate.vlm.check(*pair("qwen3_vl"))
 
 
 def wrong_positions(self: Family, model: Any, ids: torch.Tensor, inputs: Any) -> torch.Tensor:

@@ -14,7 +14,7 @@ import inspect
 import os
 from contextlib import suppress
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from foveate.core.checks import check_choice
 from foveate.core.devices import CPU_ONLY, find_device, first_line
@@ -39,7 +39,7 @@ from foveate.vlm.self_check import Exactness, check_attached
 
 OLDEST = "5.18"  # the first transformers whose models take `mm_encoder_outputs`
 SMOLVLM_BROKEN = ("5.20.1", "5.20.2")
-PASSED: WeakSet[Any] = WeakSet()  # models that were checked, for as long as they live
+PASSED: WeakKeyDictionary[Any, WeakSet[Any]] = WeakKeyDictionary()  # models that were checked, with these processors
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 KIND = ModelKind(
     "vision-language model",  # of which foveate.vlm.attach knows the families
@@ -63,10 +63,10 @@ def attach(model: Any, processor: Any = None, *, encoder: str | Encoder = "nano"
     Raises MissingExtraError, EncoderNameError; ModelError for another model, or another model's processor.
     """
     vlm = _attach(model, processor, encoder, family)
-    if family is None and not is_tested(type(model)) and model not in PASSED:
+    if family is None and not is_tested(type(model)) and processor not in PASSED.get(model, ()):
         report = check_attached(vlm)
         if report.ok:
-            PASSED.add(model)
+            PASSED.setdefault(model, WeakSet()).add(processor)
         else:
             raise ModelError(
                 f"a {type(model).__name__}, with which foveate is not exact:\n{report}",
@@ -148,7 +148,7 @@ def check_class(model: Any) -> None:
             expected="a model that writes text",
             fix="pass the ...ForConditionalGeneration that it is a part of",
         )
-    if reason is None and not any("pixel" in name or "image" in name for name in given):
+    if reason is None and not any("mm_encoder" in name or "pixel" in name or "image" in name for name in given):
         reason = "it takes no images"
     raise ModelError(
         f"a model of class {names[0]}" + (f": {reason}" if reason else ""),
