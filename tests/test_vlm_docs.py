@@ -23,6 +23,11 @@ def test_the_first_page_is_read_in_minutes() -> None:
     assert len(FIRST.replace(table, "").split()) <= 1500
 
 
+def test_it_has_all_its_parts() -> None:
+    parts = ("In your own code", "Choose the tokens yourself", "Budgets", "Which models", "More", "Limits")
+    assert all(f"\n## {part}\n" in FIRST for part in parts)
+
+
 def test_one_oldest_transformers_everywhere() -> None:
     """`make test-oldest` reads it from the source, too."""
     root = Path(__file__).parent.parent

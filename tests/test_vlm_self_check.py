@@ -57,7 +57,7 @@ def test_a_derived_class_is_checked_and_once(monkeypatch: pytest.MonkeyPatch) ->
 
     def passing(vlm: Any) -> Any:
         checks.append(vlm)
-        return SimpleNamespace(ok=True)
+        return SimpleNamespace(ok=True, places=1.0)
 
     monkeypatch.setattr("foveate.vlm.loader.check_attached", passing)
     for each in (model, derived, derived):

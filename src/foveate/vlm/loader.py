@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from foveate.core.checks import check_choice
 from foveate.core.devices import CPU_ONLY, find_device, first_line
-from foveate.core.errors import MissingExtraError, ModelError, needed_by
+from foveate.core.errors import MissingExtraError, ModelError, needed_by, warn
 from foveate.encoders.checkpoint import (
     Checkpoint,
     ModelKind,
@@ -65,6 +65,9 @@ def attach(model: Any, processor: Any = None, *, encoder: str | Encoder = "nano"
     vlm = _attach(model, processor, encoder, family)
     if family is None and not is_tested(type(model)) and processor not in PASSED.get(model, ()):
         report = check_attached(vlm)
+        if report.ok and report.places is None:
+            came = f"a {type(model).__name__}: whether its tokens lie where foveate says could not be measured"
+            warn(f"{came}. Look at answer.show() before you trust it", UserWarning)
         if report.ok:
             PASSED.setdefault(model, WeakSet()).add(processor)
         else:

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from foveate.core.errors import ModelError
 from foveate.vlm.encoded import EncodedImage, Prepared
 from foveate.vlm.families.features import mark_of
 from foveate.vlm.families.written import adds_special_tokens
@@ -48,6 +50,8 @@ class Exactness:
             encoder was found to be switched off, or no token changes.
         tolerance: of both differences, in the model's number format.
         tokens: (kept, all) visual tokens of the small image.
+        sparse: difference of features in mode "sparse", with all tokens, as a share of the largest; None where this
+            mode is refused.
         recurrent: whether layers are recurrent; then dropped tokens are absent, not masked.
         window: tokens that the narrowest layer of the language model looks back on, None if all. In a longer prompt
             dropped tokens take up no place in it, so that such layers look further back than in the full prompt.
@@ -62,6 +66,7 @@ class Exactness:
     tolerance: float
     tokens: tuple[int, int]
     recurrent: bool = False
+    sparse: float | None = None
     window: int | None = None
 
     @property
@@ -71,12 +76,13 @@ class Exactness:
             self.all_tokens <= self.tolerance
             and self.kept <= self.tolerance
             and (self.kept <= TOLERANCES["float32"] or self.kept <= self.dropped / 2)
+            and (self.sparse is None or self.sparse <= self.tolerance)
             and (self.places is None or self.places >= RIGHT)
         )
 
     def __str__(self) -> str:
         def said(difference: float) -> str:
-            return "exact" if difference == 0 else f"{difference:.1e} of the largest logit"
+            return "exact" if difference == 0 else f"{difference:.1e} of the largest"
 
         k, n = self.tokens
         reference = "the stock model over the same short prompt" if self.recurrent else "the full prompt, others masked"
@@ -88,6 +94,7 @@ class Exactness:
             f"  all {n} tokens, against the stock model: {said(self.all_tokens)}",
             f"  {k} of {n} tokens, against {reference}: {said(self.kept)} (dropping them changes {self.dropped:.1e})",
             f"  places: {places}",
+            f'  mode "sparse", all tokens: {"refused" if self.sparse is None else said(self.sparse)}',
         ]
         if self.window is not None:
             lines.append(f"  in prompts of more than {self.window} tokens, layers with a window look further back")
@@ -117,11 +124,29 @@ def check_attached(vlm: VLM) -> Exactness:
         kept=_difference(reference, short) / largest,
         dropped=_difference(theirs, short) / largest,
         places=measure_places(vlm, picture),
+        sparse=_sparse_difference(vlm, encoded, picture),
         tolerance=TOLERANCES.get(dtype, TOLERANCES["bfloat16"]),
         tokens=(int(kept.sum()), total),
         recurrent=recurrent,
         window=window_of(vlm.model),
     )
+
+
+def _sparse_difference(vlm: VLM, encoded: EncodedImage, picture: NDArray[np.uint8]) -> float | None:
+    """Features of all tokens from kept patches alone, against the encoder's; None where the family refuses."""
+    import torch
+
+    assert encoded.features is not None
+    unseen = vlm.see(picture, mode="sparse", read=False)
+    try:
+        with torch.no_grad():
+            found = vlm.family.encode_kept(
+                vlm.model, unseen.inputs, [np.arange(one.count) for one in unseen.layouts], unseen.layouts
+            )
+    except ModelError:
+        return None
+    pairs = zip(found.rows, encoded.features.rows, strict=True)
+    return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
 
 
 def stock_inputs(vlm: VLM, pictures: Sequence[NDArray[np.uint8]]) -> dict[str, Any]:
@@ -156,7 +181,7 @@ def first_logits(vlm: VLM, inputs: dict[str, Any]) -> Any:
     with torch.no_grad():
         out = with_positions(vlm.model, inputs).generate(
             **inputs, max_new_tokens=1, do_sample=False, output_logits=True, return_dict_in_generate=True,
-            pad_token_id=0,
+            pad_token_id=0, use_cache=True,
         )  # fmt: skip
     logits = out.logits[0][0].float()
     return torch.where(logits > FORBIDDEN, logits, 0)
@@ -184,9 +209,11 @@ def _short_reference(vlm: VLM, stock: dict[str, Any], some: Prepared) -> Any:
     import torch
 
     kept = torch.from_numpy(np.flatnonzero(some.keep)).to(vlm.model.device)
-    found: list[Any] = []
+    found, here = list[Any](), threading.get_ident()
 
     def read(module: Any, args: Any, keywords: Any) -> Any:
+        if threading.get_ident() != here:
+            return None
         if found:
             return args, {**keywords, "inputs_embeds": found[0][:, kept]}
         found.append(keywords["inputs_embeds"])
@@ -218,7 +245,8 @@ def window_of(model: Any) -> int | None:
     if kinds is None:  # older ones have a window in every layer, or none
         kinds = ["sliding"] if getattr(config, "use_sliding_window", True) else []
     # Unlimited-OCR's windows begin behind the prompt
-    found = [name for word, name in WINDOWS.items() if any(word in kind and "reference" not in kind for kind in kinds)]
+    seen = [str(kind) for kind in kinds if "reference" not in str(kind)]
+    found = [name for word, name in WINDOWS.items() if any(word in kind for kind in seen)]
     return min((int(getattr(config, name)) for name in found if getattr(config, name, None)), default=None)
 
 
@@ -274,9 +302,11 @@ def local_encoder(model: Any) -> Iterator[list[Any]]:
     """For a while, every attention of the encoder of images adds nothing. Yields those that were called."""
     import torch
 
-    called = list[Any]()
+    called, here = list[Any](), threading.get_ident()
 
     def nothing(module: Any, args: Any, out: Any) -> Any:
+        if threading.get_ident() != here:  # other threads may use the encoder at the same time
+            return out
         called.append(module)
         if isinstance(out, tuple):
             return tuple(torch.zeros_like(each) if hasattr(each, "shape") else each for each in out)
