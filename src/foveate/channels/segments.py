@@ -54,7 +54,7 @@ class Cells(Frozen):
 
 
 def measure_cells(rgb: Bytes, features: Floats) -> Cells:
-    """Features that are all alike become 0."""
+    """uint8 [H, W, 3] and float32 [h, w, r] -> Cells; features that are all alike become 0."""
     h, w, r = features.shape
     strips = (rgb[:, x : x + STRIP] for x in range(0, rgb.shape[1], STRIP))  # columns do not mix before rows do
     rows = np.concatenate([resize_map(strip, (h, strip.shape[1])) for strip in strips], 1)

@@ -187,7 +187,7 @@ def check_supported(texture: DeviceTexture, options: CheckedScoring) -> None:
 def score_vectors(
     texture: DeviceTexture, vectors: NDArray[np.floating], calibration: Calibration, negatives: Negatives | None
 ) -> tuple[Tensor, Tensor]:
-    """float32 [q, n] each."""
+    """Logits and relevance of text vectors [q, D]: float32 [q, n] each."""
     import torch
 
     logits = plain_scores(texture, vectors)

@@ -66,7 +66,8 @@ class Refresh:
     ) -> Reason | None:
         """Why a frame is a keyframe, `age` frames after the last one; or None.
 
-        `difference` (to what was encoded) and `changed` (to the frame before) are those of the median cell.
+        `confidence` [h, w] is of the propagated features. `difference` (to what was encoded) and `changed` (to the
+        frame before) are those of the median cell; `lost` is the share of cells not found again.
         """
         if changed > (self.cut / 2 if lost > LOST else self.cut):
             return "cut"

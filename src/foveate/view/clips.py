@@ -80,6 +80,7 @@ class ClipPictures:
             return self._jpegs[number]
 
     def rgb(self, number: int) -> NDArray[np.uint8]:
+        """A picture as it was decoded, uint8 [H, W, 3]. Raises ImageNotFoundError."""
         with self._lock:
             return self._read(number)
 
@@ -174,6 +175,7 @@ class ClipRuns:
         """Frames from a number on: the known ones, and what can be made in MOMENT seconds; perhaps none.
 
         `reached`: the frame that the run makes next. `count`: of the clip, or None where the end was not reached.
+        Raises QueryError, BudgetError.
         """
         run = self._run(asked)
         with run.lock:

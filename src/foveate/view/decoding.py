@@ -27,7 +27,10 @@ COMMAND = (sys.executable, "-P", "-m", "foveate.view.decoding")  # -P: no module
 
 
 class Decoder:
-    """`load_image` of untrusted bytes, one image at a time, for many threads. No limit of memory on Windows."""
+    """`load_image` of untrusted bytes, one image at a time; safe from many threads.
+
+    seconds: that one image may take. memory: bytes of addresses that the process may have (not limited on Windows).
+    """
 
     def __init__(self, seconds: float = SECONDS, memory: int = MEMORY) -> None:
         self._seconds, self._memory = seconds, memory

@@ -34,7 +34,10 @@ FAR = 1e6  # pixels; OpenCV's coordinates overflow beyond 2^31 / 2^8
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """An image and the things in it, by name: masks bool [H / 8, W / 8], not empty; boxes (y0, x0, y1, x1), [n, 4]."""
+    """An image and the things in it, by name: masks bool [H / 8, W / 8], not empty; boxes [n, 4] in pixels.
+
+    A box is (y0, x0, y1, x1), around a thing of that name.
+    """
 
     name: str
     rgb: NDArray[np.uint8]

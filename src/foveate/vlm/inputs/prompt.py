@@ -115,7 +115,7 @@ def prompt_ids(processor: Any, text: str, spans: Sequence[ImageSpan], kind: str 
 
 
 def find_spans(processor: Any, text: str, count: int, full: Indices) -> tuple[ImageSpan, ...]:
-    """What stands for each of `count` images in `full`: ids of `text_of(processor, count)` with the images.
+    """What stands for each of `count` images in `full`: ids of `images_text(processor, count)` with the images.
 
     Raises ModelError for a misfit.
     """
