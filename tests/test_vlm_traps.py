@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 import threading
 import warnings
@@ -14,9 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+from PIL import Image
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import foveate.vlm
+from examples.tiny_vlms import tiny
 from foveate.core.errors import (
     BudgetError,
     ChannelError,
@@ -30,6 +34,10 @@ from foveate.core.errors import (
     SceneError,
 )
 from foveate.vlm import VLM, Choosing
+from foveate.vlm.families.family import Family
+from foveate.vlm.families.features import mark_of
+from foveate.vlm.inputs.images import process_images
+from foveate.vlm.inputs.prompt import prompt_ids
 from tests.conftest import PHOTOS
 from tests.test_vlm import EXACT, QUESTION, QWENS, generated, stock_inputs
 from tests.vlm_models import FAMILIES, TEXT, attached, encoded, pair, photo
@@ -467,3 +475,33 @@ def test_times_of_a_video_are_not_rounded_to_the_models_format() -> None:
     model, processor = copy.deepcopy(pair("qwen2_5_vl"))
     video = foveate.vlm.attach(model.to(torch.bfloat16), processor).see_video([photo()] * 4, fps=3)
     assert video.inputs["second_per_grid_ts"].dtype == torch.float32
+
+
+@pytest.mark.skipif("FOVEATE_TRANSFORMERS" in os.environ, reason="its Gemma 3 is not tested")
+@pytest.mark.parametrize("name", ["gemma3", "llava", "internvl"])
+def test_a_tokenizer_that_joins_letters(name: str) -> None:
+    """Gemma 3's processor writes line ends around an image: with those beside them they are other tokens."""
+    model, processor = tiny(name)
+    processor = copy.copy(processor)
+    plain = processor.tokenizer
+    raw = Tokenizer(models.BPE())
+    lines = Regex(r"\s*[\r\n]+|\s+|[^\s]+")  # as GPT-4's, line ends and the spaces before them are one
+    raw.pre_tokenizer, raw.decoder = pre_tokenizers.Split(lines, "isolated"), decoders.Fuse()
+    raw.train_from_iterator(["\n\n\n what is this? \n\n =#= and" * 50], trainers.BpeTrainer(show_progress=False))
+    roles = ("image_token", "boi_token", "eoi_token", "start_image_token", "end_image_token", "context_image_token")
+    named = {role: getattr(plain, role) for role in (*roles, "video_token") if hasattr(plain, role)}
+    words = PreTrainedTokenizerFast(tokenizer_object=raw, bos_token="<s>", extra_special_tokens=named)
+    whole = [str(token) for token in plain.added_tokens_decoder.values()]
+    words.add_special_tokens({"additional_special_tokens": whole})
+    processor.tokenizer = words
+    processor.image_token_id = words.convert_tokens_to_ids(processor.image_token)
+    images = [Image.fromarray(photo(seed=n)) for n in range(2)]
+    vlm = VLM(model, processor, Family(name), "nano")
+    mark = mark_of(processor)
+    _, spans = process_images(vlm, images)
+    prompt = f"\n\n{mark}\n what is this? {mark}\n\n"
+    stock = processor(images=images, text=prompt, return_tensors="np")["input_ids"][0]
+    ours = prompt_ids(processor, prompt, spans)
+    assert np.array_equal(ours, stock)
+    assert any(span.text is not None for span in spans) == (name == "gemma3")
+    assert any("\n\n\n" in token for token in words.convert_ids_to_tokens(ours)) == (name == "gemma3")

@@ -48,7 +48,7 @@ from foveate.vlm.encoded import Attached, EncodedImage, Mode
 from foveate.vlm.families.features import VisualFeatures, find_method
 from foveate.vlm.families.token_layout import ImageSpan, TokenLayout
 from foveate.vlm.families.written import adds_special_tokens
-from foveate.vlm.inputs.prompt import find_spans, images_text, span_of
+from foveate.vlm.inputs.prompt import APART, find_spans, images_text, span_of
 from foveate.vlm.inputs.tensors import read_kinds
 
 CHANNELS = (*CHANNEL_SETS["standard"], "text")  # of textures: questions look at writing, and a page is known by it
@@ -144,14 +144,9 @@ def encode_images(
     sources = open_sources(vlm, images, page, [None] * len(images) if textures is None else textures)
     pictures = [source.picture for source in sources]
     processor = vlm.processor
-    text = images_text(processor, len(pictures))
-    as_pillow = [Image.fromarray(picture.rgb) for picture in pictures]
     sizes = [(picture.rgb.shape[0], picture.rgb.shape[1]) for picture in pictures]
     with _layout_errors(processor, sizes):
-        made = processor(
-            images=as_pillow, text=text, return_tensors="pt", add_special_tokens=adds_special_tokens(processor, text)
-        )
-    spans = find_spans(processor, vlm.family.prompt(processor, text), len(pictures), made["input_ids"][0].numpy())
+        made, spans = process_images(vlm, [Image.fromarray(picture.rgb) for picture in pictures])
     kinds = read_kinds(made, _kinds_taken(vlm.model))
     inputs = {name: value for name, value in made.items() if name not in TEXT_INPUTS}
     layouts = vlm.family.layouts(vlm.model, processor, inputs, sizes, [span.ids for span in spans])
@@ -171,6 +166,22 @@ def encode_images(
         inputs=ReadOnly(inputs),
         kinds=ReadOnly(kinds),
     )
+
+
+def process_images(vlm: Attached, images: Sequence[Image.Image]) -> tuple[Any, tuple[ImageSpan, ...]]:
+    """What the processor makes of images, and what stands for each of them in a prompt. Raises ModelError."""
+    processor = vlm.processor
+    for number, apart in enumerate(APART, 1):
+        text = images_text(processor, len(images), apart)
+        added = adds_special_tokens(processor, text)
+        made = processor(images=list(images), text=text, return_tensors="pt", add_special_tokens=added)
+        try:
+            ids = made["input_ids"][0].numpy()
+            return made, find_spans(processor, vlm.family.prompt(processor, text), len(images), ids)
+        except ModelError:
+            if number == len(APART):
+                raise
+    raise AssertionError("there is a text between images")
 
 
 def _kinds_taken(model: Any) -> set[str]:

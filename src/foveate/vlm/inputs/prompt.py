@@ -20,7 +20,8 @@ from foveate.vlm.families.features import mark_of
 from foveate.vlm.families.token_layout import ImageSpan, Indices
 from foveate.vlm.families.written import adds_special_tokens, bordered_mark
 
-APART = " =#= "  # between images, to find where the ids of one end
+# between images, to find where the ids of one end: some tokenizers join the first with line ends behind it
+APART = (" =#= ", "and")
 
 
 def check_question(question: object) -> str:
@@ -115,7 +116,7 @@ def prompt_ids(processor: Any, text: str, spans: Sequence[ImageSpan], kind: str 
 
 
 def find_spans(processor: Any, text: str, count: int, full: Indices) -> tuple[ImageSpan, ...]:
-    """What stands for each of `count` images in `full`: ids of `images_text(processor, count)` with the images.
+    """What stands for each of `count` images in `full`: ids of `text` with the images.
 
     Raises ModelError for a misfit.
     """
@@ -139,9 +140,9 @@ def find_spans(processor: Any, text: str, count: int, full: Indices) -> tuple[Im
     return spans
 
 
-def images_text(processor: Any, count: int) -> str:
+def images_text(processor: Any, count: int, apart: str) -> str:
     """A text with `count` image tokens, apart by what stands for no image."""
-    return APART.join([bordered_mark(processor)] * count)
+    return apart.join([bordered_mark(processor)] * count)
 
 
 def _find(ids: Indices, part: Indices, start: int) -> int:
