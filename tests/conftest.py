@@ -47,6 +47,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+ROOT = Path(__file__).parents[1]
 PHOTOS = Path(str(files("foveate") / "cli" / "photos"))
 EXTRAS = (
     "torch",
@@ -115,12 +116,12 @@ def _is_missing(name: str) -> bool:
 
 @cache
 def _imports(path: Path) -> frozenset[str]:
-    """Packages that a test file imports at its top, itself or through helpers in tests/ and benchmarks/."""
+    """Packages that a test file imports at its top, itself or through helpers in tests/, benchmarks/ and examples/."""
     found: set[str] = set()
     for name in IMPORTS.findall(path.read_text("utf-8")):
-        helper = path.parents[1] / Path(*name.split(".")).with_suffix(".py")
-        inside = name.split(".")[0] in ("tests", "benchmarks") and helper.exists() and helper != path
-        found |= _imports(helper) if inside else {name.split(".")[0]}
+        place = ROOT / Path(*name.split("."))
+        helper = next((each for each in (place.with_suffix(".py"), place / "__init__.py") if each.exists()), path)
+        found |= {name.split(".")[0]} if helper == path else _imports(helper)
     return frozenset(found)
 
 
