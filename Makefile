@@ -27,7 +27,7 @@ suite: .venv/test .venv/chromium
 beside: .venv/test
 	@$(MAKE) --no-print-directory style types test-oldest WORKERS=0 > .venv/beside.log 2>&1; code=$$?; cat .venv/beside.log; exit $$code
 
-# The base installation's tests of the rooms, in about a minute: those of commands, pages, examples, stores and benchmarks are in `make test`.
+# The base installation's tests of the rooms, in half a minute: those of commands, pages, examples, stores and benchmarks are in `make test`.
 NOT_FAST = $(foreach part,bench* store* experiment* cli evaluate docs examples,--ignore-glob=tests/test_$(part).py)
 test-fast: .venv/fast
 	FOVEATE_TESTS=base $(BIN)/python -m pytest -n 2 --dist loadfile -m "not ($(SLOW))" $(NOT_FAST)
