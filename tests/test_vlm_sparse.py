@@ -142,6 +142,18 @@ def test_kept_patches_of_a_sequence_see_one_another_alone(name: str) -> None:
     assert (ours - stock).abs().max() > EXACT * stock.abs().max()
 
 
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_several_images_are_encoded_as_each_alone(name: str) -> None:
+    vlm, photos = attached(name), [photo(150, 200, seed=1), photo(90, 130, seed=2)]
+    both = vlm.see(photos, mode="sparse")
+    rows = some_rows(both)
+    together = vlm.family.encode_kept(vlm.model, both.inputs, rows, both.layouts).rows
+    for picture, kept, ours in zip(photos, rows, together, strict=True):
+        one = vlm.see(picture, mode="sparse")
+        (theirs,) = vlm.family.encode_kept(vlm.model, one.inputs, [kept], one.layouts).rows
+        assert (ours - theirs).abs().max() <= EXACT * theirs.abs().max()
+
+
 @pytest.mark.skipif(TORCHVISION or OLDEST, reason="with stock processors of today")
 @pytest.mark.parametrize("name", ["minicpmv4_6", "minicpmv4_7"])
 def test_kept_patches_of_views_side_by_side(name: str) -> None:
