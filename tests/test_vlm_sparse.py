@@ -69,6 +69,20 @@ def dense(vlm: VLM, rows: list[np.ndarray], encoded: EncodedImage) -> torch.Tens
     return torch.cat([*found.rows, *(each for level in found.levels for each in level)])
 
 
+def dense_with(attention: Any, vlm: VLM, rows: list[np.ndarray], encoded: EncodedImage) -> torch.Tensor:
+    """`dense`, with another attention in the encoder."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register("hiding", attention)
+    config = vlm.model.config.vision_config
+    before = config._attn_implementation
+    config._attn_implementation = "hiding"
+    try:
+        return dense(vlm, rows, encoded)
+    finally:
+        config._attn_implementation = before
+
+
 def hide(parts: list[Part]) -> Any:
     """An attention in which nothing sees what is not kept."""
 
@@ -93,30 +107,19 @@ def hide(parts: list[Part]) -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_kept_patches_see_one_another_alone(name: str) -> None:
-    from transformers import AttentionInterface
-
     second = (150, 200) if name == "perception_lm" else (90, 60)  # its processor takes images of one number of tiles
     vlm, images = attached(name), [photo(150, 200, seed=1), photo(*second, seed=2)]
     encoded = vlm.see(images, mode="sparse")
     rows = some_rows(encoded)
     parts = parts_of(vlm.model, encoded.inputs, rows, encoded.layouts)
     ours, stock = alone(vlm, rows, encoded), dense(vlm, rows, encoded)
-    AttentionInterface.register("hiding", hide(parts))
-    config = vlm.model.config.vision_config
-    before = config._attn_implementation
-    config._attn_implementation = "hiding"
-    try:
-        hidden = dense(vlm, rows, encoded)
-    finally:
-        config._attn_implementation = before
+    hidden = dense_with(hide(parts), vlm, rows, encoded)
     assert (ours - hidden).abs().max() <= EXACT * hidden.abs().max()
     assert (ours - stock).abs().max() > EXACT * stock.abs().max()  # hiding does change something
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_kept_patches_of_a_sequence_see_one_another_alone(name: str) -> None:
-    from transformers import AttentionInterface
-
     vlm = attached(name)
     encoded = vlm.see(photo(150, 200, seed=1), mode="sparse")
     rows = some_rows(encoded)
@@ -130,14 +133,7 @@ def test_kept_patches_of_a_sequence_see_one_another_alone(name: str) -> None:
         return (scores.softmax(-1).nan_to_num() @ v).transpose(1, 2).contiguous(), None
 
     ours, stock = alone(vlm, rows, encoded), dense(vlm, rows, encoded)
-    AttentionInterface.register("hiding", hiding)
-    config = vlm.model.config.vision_config
-    before = config._attn_implementation
-    config._attn_implementation = "hiding"
-    try:
-        hidden = dense(vlm, rows, encoded)
-    finally:
-        config._attn_implementation = before
+    hidden = dense_with(hiding, vlm, rows, encoded)
     assert (ours - hidden).abs().max() <= EXACT * hidden.abs().max()
     assert (ours - stock).abs().max() > EXACT * stock.abs().max()
 

@@ -107,10 +107,8 @@ REFUSED = {
     "UdopForConditionalGeneration": BY_ITSELF,
     "VisionEncoderDecoderModel": CROSSED,
 }
-PECULIAR: dict[str, type[Family]] = {}  # by the model type of the configuration
 
 
 def family_of(model: object) -> Family:
-    """The adapter of a stock model, by its configuration's model type."""
-    kind = str(model.config.model_type)  # type: ignore[attr-defined]
-    return PECULIAR.get(kind, Family)(kind)
+    """The adapter of a stock model: one for all, named as its configuration's model type."""
+    return Family(str(model.config.model_type))  # type: ignore[attr-defined]
