@@ -26,7 +26,7 @@ from foveate.core.errors import (
 )
 from foveate.encoders import windows
 from foveate.encoders.load import check_place, load_encoder
-from foveate.encoders.names import TAIL, NameSpace, read_names
+from foveate.encoders.names import DROPPED, KIND, NEIGHBOUR, TAIL, NameSpace, read_names
 from foveate.encoders.nano import FILES, NAMES, NanoEncoder, count_threads
 from foveate.encoders.protocol import Encoder
 from foveate.encoders.windows import fit_shape, join_windows, place_windows
@@ -272,6 +272,39 @@ def test_two_names_the_last_words_and_near_words() -> None:
     assert space().place("quux")[-1] > 0.99
     with pytest.raises(QueryError):
         space().place("zzz")
+
+
+def test_what_a_text_is_looked_for_as_where_that_is_another_thing() -> None:
+    made = dataclasses.replace(space(), kinds={"sofa": ["couch"], "sky": ["light"]})
+    for same in (
+        "dog",
+        "the hands",
+        "light",
+        "quux",
+    ):  # of its name; of two, a kind of one alone; unknown
+        assert made.understood_as(same) is None
+    assert made.understood_as("couches") == ("sofa", KIND)
+    assert made.understood_as("rubber wheel") == ("wheel", DROPPED)
+    assert made.understood_as("rubber couch") == ("sofa", min(KIND, DROPPED))
+    assert made.understood_as("hound") == ("dog", NEIGHBOUR)
+    assert made.understood_as("very " * 200_000 + "old dog") == ("dog", DROPPED)
+    with pytest.raises(QueryError):
+        made.understood_as("zzz")
+
+
+def test_kinds_of_the_built_in_names_are_words_of_them() -> None:
+    nano = load_encoder("nano")
+    assert isinstance(nano, NanoEncoder)
+    assert nano.space.kinds
+    for name, kinds in nano.space.kinds.items():
+        number = nano.space.names.index(name)
+        assert all(number in nano.space.words[kind] for kind in kinds), name
+    looked_for = {
+        text: nano.understood_as(text) for text in ("lorry", "ambulance", "police cars", "tote bags", "watch")
+    }
+    assert {text: found and found[0] for text, found in looked_for.items()} == {
+        "lorry": None, "ambulance": "truck", "police cars": "car", "tote bags": "bag", "watch": None
+    }  # fmt: skip
 
 
 def test_a_very_long_text_takes_no_longer_than_its_words() -> None:

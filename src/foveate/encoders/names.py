@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -24,19 +24,28 @@ NEAR, SAME = 0.68, 0.9  # cosines of words: below the first nothing is shared, f
 LAST = 0.6  # share of the last word in the vector of a phrase: "dog bowl" is a bowl
 MOST_NAMES = 3  # names that a word of no table may ask for
 STRENGTH = 0.2  # of a text: with less, not even a thing that fills the picture is detected (nano's calibration)
+# How far a verdict on another word may go (`understood_as`): on the last words, on the name that a kind is one of, and
+# on near words.
+DROPPED, KIND, NEIGHBOUR = 1.0, 1.0, 1.0
 FAINT = 0.15  # the regression gives all names a little of an unknown word: so much is taken off
+KINDS = "nano_kinds.json"  # written by hand: it says what is said of a word, and changes no texture
 _WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
 _ARTICLES = frozenset("a an the some any his her its their my your our".split())
 
 
 @dataclass(frozen=True, eq=False)
 class NameSpace:
-    """Where a text lies among names, by the words that mean each and the word table's `vectors`."""
+    """Where a text lies among names, by the words that mean each and the word table's `vectors`.
+
+    `kinds`: of each name those of its words that mean a kind of it, or a neighbour, and not the same: an ambulance is
+    looked for as a truck.
+    """
 
     names: tuple[str, ...]
     words: dict[str, tuple[int, ...]]
     carried: Floats
     vectors: Callable[[Sequence[str]], Floats]
+    kinds: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def width(self) -> int:
@@ -70,15 +79,36 @@ class NameSpace:
         """Whether a text is in the table of words, or near a word of it."""
         return self.knows(text) or self.known(text) >= STRENGTH
 
-    def _look_up(self, text: str) -> Floats | None:
+    def understood_as(self, text: str) -> tuple[str, float] | None:
+        """-> (what a text is looked for as, where that is another thing, how far a verdict may go), else None."""
+        found = self._find(text)
+        if found is None:
+            names = self.meaning(text)
+            best = max(names.values(), default=0.0)
+            alike = dict.fromkeys(name.partition(" (")[0] for name, share in names.items() if share > best / 2)
+            return (" or ".join(alike), NEIGHBOUR) if self.understands(text) else None
+        word, whole = found
+        names_of = [self.names[k] for k in self.words[word]]
+        if all(word in self.kinds.get(name, ()) for name in names_of):
+            return names_of[0].partition(" (")[0], KIND if whole else min(KIND, DROPPED)
+        return None if whole else (word, DROPPED)
+
+    def _find(self, text: str) -> tuple[str, bool] | None:
+        """-> (the longest end of a text that is in the table, whether it is the whole text)."""
         words = _read_words(text)
         for start in range(max(0, len(words) - self._longest), len(words)):
             for form in _forms(words[start:]):
                 if form in self.words:
-                    found = np.zeros(len(self.names), np.float32)
-                    found[list(self.words[form])] = 1
-                    return found * np.float32((TAIL if start else 1.0) / np.linalg.norm(found))
+                    return form, start == 0
         return None
+
+    def _look_up(self, text: str) -> Floats | None:
+        word = self._find(text)
+        if word is None:
+            return None
+        found = np.zeros(len(self.names), np.float32)
+        found[list(self.words[word[0]])] = 1
+        return found * np.float32((1.0 if word[1] else TAIL) / np.linalg.norm(found))
 
     def _compare(self, text: str) -> Floats:
         whole = self.vectors([text])[0]
@@ -118,7 +148,9 @@ class NameSpace:
 
 
 def read_names(file: Path, carried: Floats, vectors: Callable[[Sequence[str]], Floats]) -> NameSpace:
-    """The names of a JSON file: {"names": {name: [words]}} in the order of the planes. Raises ValueError, OSError."""
+    """The names of a JSON file: {"names": {name: [words]}} in the order of the planes; `kinds` from the file KINDS
+    beside it, if there is one. Raises ValueError, OSError.
+    """
     table: dict[str, list[str]] = json.loads(file.read_text("utf-8"))["names"]
     if not table or not all(isinstance(others, list) for others in table.values()):
         raise ValueError("no list of words for each name")
@@ -128,7 +160,9 @@ def read_names(file: Path, carried: Floats, vectors: Callable[[Sequence[str]], F
     for number, (name, others) in enumerate(table.items()):
         for word in dict.fromkeys((name.lower(), *map(str.lower, others))):
             words.setdefault(word, []).append(number)
-    return NameSpace(tuple(table), {word: tuple(numbers) for word, numbers in words.items()}, carried, vectors)
+    beside = file.with_name(KINDS)
+    kinds = json.loads(beside.read_text("utf-8")) if beside.is_file() else {}
+    return NameSpace(tuple(table), {word: tuple(numbers) for word, numbers in words.items()}, carried, vectors, kinds)
 
 
 def _read_words(text: str) -> list[str]:

@@ -69,6 +69,8 @@ class Encoder(Protocol):
         knows: optional; text -> whether it has a name for the whole of it: "clock face" is then asked as one thing.
         understands: optional; text -> whether it has a name for it, or for something like it; `Relevance.unknown` lists
             the nouns that it does not understand.
+        understood_as: optional; text -> (the words it is looked for as, where that is another thing, and how far a
+            verdict on them may go, in (0, 1]), else None: "desk lamp" -> ("lamp", 0.6), say.
     """
 
     @property
