@@ -46,6 +46,7 @@ BENCHMARKS = (
     "presets",
     "open",
     "failures",
+    "verdict",
     "when",
     "zoom",
     # Writing in images

@@ -150,13 +150,22 @@ def make_report(asked: Sequence[Asked], encoder: str) -> dict[str, Any]:
         "title": f"{len({one.number for one in asked})} photographs, {len(there)} questions about what is there, "
         f"{len(asked) - len(there)} about not",
         "columns": COLUMNS,
-        "rows": [_kind_row(kind, some, encoder) for kind, some in _by_title(asked).items()],
+        "rows": [_kind_row(kind, some, encoder) for kind, some in by_title(asked).items()],
         "maps": maps,
         "refused": refused,
         "questions": len(asked),
         "encoder": encoder,
         "after": [maps, f"refused, and counted as not found: {', '.join(refused) or 'none'}"],
     }
+
+
+def by_title(asked: Iterable[Asked]) -> dict[str, list[Asked]]:
+    """Questions by the rows that they count in, in the order of the table; other kinds last."""
+    rows: dict[str, list[Asked]] = {title: [] for title in ("stuff", "parts of people", *TITLES.values())}
+    for one in asked:
+        for title in one.titles:
+            rows.setdefault(title, []).append(one)
+    return {title: some for title, some in rows.items() if some}
 
 
 def is_of_a_person(text: str) -> bool:
@@ -223,14 +232,6 @@ def _widen(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
     padded, reach = np.pad(mask, NEAR), range(-NEAR, NEAR + 1)
     near = [(y, x) for y in reach for x in reach if y * y + x * x <= NEAR * NEAR]
     return np.any([padded[NEAR + y : NEAR + y + h, NEAR + x : NEAR + x + w] for y, x in near], axis=0)
-
-
-def _by_title(asked: Iterable[Asked]) -> dict[str, list[Asked]]:
-    rows: dict[str, list[Asked]] = {title: [] for title in ("stuff", "parts of people", *TITLES.values())}
-    for one in asked:
-        for title in one.titles:
-            rows.setdefault(title, []).append(one)
-    return {title: some for title, some in rows.items() if some}
 
 
 def _kind_row(title: str, asked: Sequence[Asked], encoder: str) -> dict[str, Any]:

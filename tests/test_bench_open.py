@@ -13,6 +13,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from benchmarks import open as open_questions
+from benchmarks import verdict
 from benchmarks.__main__ import app
 from benchmarks.questions import read_questions
 from foveate.core.errors import OptionError
@@ -148,13 +149,36 @@ def test_near_is_within_sixteen_pixels() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["open", "failures", "compression"])
+@pytest.mark.parametrize("command", ["open", "failures", "verdict", "compression"])
 def test_the_commands(folder: Path, command: str) -> None:
     result = CliRunner().invoke(app, [command, "--data", str(folder)], catch_exceptions=False)
     report = json.loads(result.stdout.splitlines()[-1])
-    words = {"open": "absent premises", "failures": "| the child's hair |", "compression": "maps of"}[command]
+    words = {"failures": "| the child's hair |", "compression": "maps of"}.get(command, "absent premises")
     assert words in result.stdout
     assert report["failures" if command == "failures" else "rows"]
+
+
+@pytest.mark.slow
+def test_a_verdict_beside_its_map(measured: tuple[dict[str, Any], list[open_questions.Asked]]) -> None:
+    _, asked = measured
+    report = verdict.make_report(asked, "nano")
+    rows = {row["kind"]: row for row in report["rows"]}
+    child = next(one for one in asked if one.thing == "a child")
+    assert child.found["nano"].precision >= verdict.RIGHT
+    assert rows["other things"]["right"]["mean"] > 0
+    right = [one for one in asked if one.there and one.found["nano"].precision >= verdict.RIGHT]
+    assert rows["all"]["right_detected"]["mean"] == pytest.approx(np.mean([o.detected for o in right]), abs=1e-4)
+    false = [one for one in asked if not one.there]
+    assert report["false"]["rows"][-1]["number"] == len(false)
+    assert sum(int(row["cells"][1]) for row in report["reliability"]["rows"][:-1]) == len(asked)
+    assert report["false"]["rows"][-1]["detected"]["mean"] == pytest.approx(np.mean([o.detected for o in false]))
+
+
+def test_calibration_error() -> None:
+    assert verdict.calibration_error([0.25, 0.25, 0.25, 0.25], [1, 0, 0, 0]) == 0
+    assert verdict.calibration_error([1.0, 0.0], [0, 1]) == 1
+    assert verdict.calibration_error([0.81, 0.89, 0.1], [1, 1, 0]) == pytest.approx((0.3 + 0.1) / 3)
+    assert verdict.calibration_error([0.85, 0.85], [1, 0], [3, 1]) == pytest.approx(0.1)
 
 
 def test_parts_of_people() -> None:
