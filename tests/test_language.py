@@ -21,11 +21,13 @@ from foveate import Texture
 from foveate.answers.question import read_question
 from foveate.answers.types import find_types
 from foveate.core.errors import FoveateError, QueryError, QueryLanguageWarning
+from foveate.encoders.names import DROPPED, OFTEN, SELDOM
 from foveate.language.cues import find_cues
 from foveate.language.dialogue import goes_back, refers_back
 from foveate.language.lists import read_lists, read_rows
 from foveate.language.phrase import Phrase, Relation, read
-from foveate.language.query import MAX_PHRASES, noun_phrases, other_language, parse, prepare
+from foveate.language.query import HALF, MAX_PHRASES, noun_phrases, other_language, parse, prepare
+from foveate.relevance.confidence import DETECTED, limit
 from tests.store_toys import Toy
 
 DATA = Path(__file__).parent / "data"
@@ -77,6 +79,7 @@ CHECKS: dict[str, Callable[[str], str]] = {
     "english": lambda text: "" if other_language(text) is None else "another",
     "channels": lambda text: ", ".join(cue.channel for cue in find_cues(text, noun_phrases(text))),
     "unknown": lambda text: ", ".join(prepare(NANO, text).unknown),
+    "looked for": lambda text: ", ".join(f"{word}: {other}" for word, other in prepare(NANO, text).looked_for.items()),
     "back": goes_back,
     "exact": lambda text: " ".join(read_question(text).exact),
     "on": lambda text: read_question(text).on or "",
@@ -184,6 +187,17 @@ def test_a_query_is_prepared_once_and_what_cannot_be_read_does_not_refuse_the_re
         query.vectors[0] = 0
 
 
+def test_what_is_looked_for_in_the_place_of_a_word_limits_every_phrase_with_it() -> None:
+    assert dict(prepare(NANO, "a police car and a dog").promises) == {"police car": SELDOM}
+    assert prepare(NANO, "the white stove's knobs").promises == {"stove": OFTEN, "white stove knobs": OFTEN}
+    assert prepare(NANO, "the knobs of the stove beside the police car").promises["knobs of stove"] == SELDOM
+    assert not prepare(NANO, "a dog, a lorry or a violin").promises
+    for half_known in ("a person holding the trophy", "a person with a trophy", "a person and 犬"):
+        assert prepare(NANO, half_known).promises["person"] == HALF
+    toy: Any = Toy()
+    assert not prepare(toy, "a police car").looked_for
+
+
 def test_texts_that_are_no_questions_of_a_dialogue() -> None:
     for text in ("  ", "x" * 5000):
         with pytest.raises(QueryError):
@@ -206,6 +220,35 @@ def test_things_asked_for_together_are_detected_if_all_are(texture: Texture) -> 
     assert both.trust == 1  # and the budget goes there
     assert foveate.score(texture, "a child and broccoli").detected
     assert foveate.score(texture, "a child or a giraffe").confidence == pytest.approx(child.confidence, abs=1e-6)
+
+
+def test_what_was_looked_for_in_its_place_is_said_and_paid_for(texture: Texture, cake: Path) -> None:
+    child = foveate.score(texture, "a child")
+    for question, word, other in (("a police officer", "police officer", "person"), ("the bride", "bride", "person")):
+        found = foveate.score(texture, question)
+        assert found.looked_for == {word: other}
+        assert f"looked for: {other} for {word}" in repr(found)
+        assert not found.detected
+        assert 0.4 < found.confidence == found.confidences[word] <= SELDOM
+        assert np.corrcoef(found.map.ravel(), child.map.ravel())[0, 1] > 0.95  # and the map is of that
+        assert found.trust > 0.8  # which gets most of the budget
+    table, desk = (foveate.score(foveate.encode(cake), question) for question in ("the table", "the desk"))
+    assert table.detected
+    assert not table.looked_for
+    assert desk.detected
+    assert desk.confidence <= OFTEN < table.confidence
+    half = foveate.score(texture, "a child holding the trophy")
+    assert half.unknown == ("trophy",)
+    assert not half.detected
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=9), st.sampled_from([HALF, DROPPED, SELDOM, OFTEN, 1.0]))
+def test_a_limit_keeps_the_order(confidences: list[float], at_most: float) -> None:
+    limited = [limit(each, at_most) for each in sorted(confidences)]
+    assert limited == sorted(limited)
+    assert limited[-1] <= at_most + 1e-9
+    assert (limited[-1] >= DETECTED) == (max(confidences) >= DETECTED and at_most >= DETECTED)
+    assert all(limit(each, at_most) <= each for each in confidences)
 
 
 def test_things_beside_each_other_and_things_left_out(texture: Texture) -> None:

@@ -26,7 +26,7 @@ from foveate.core.errors import (
 )
 from foveate.encoders import windows
 from foveate.encoders.load import check_place, load_encoder
-from foveate.encoders.names import DROPPED, KIND, NEIGHBOUR, TAIL, NameSpace, read_names
+from foveate.encoders.names import DROPPED, NEAR_BY, TAIL, NameSpace, read_names
 from foveate.encoders.nano import FILES, NAMES, NanoEncoder, count_threads
 from foveate.encoders.protocol import Encoder
 from foveate.encoders.windows import fit_shape, join_windows, place_windows
@@ -275,7 +275,7 @@ def test_two_names_the_last_words_and_near_words() -> None:
 
 
 def test_what_a_text_is_looked_for_as_where_that_is_another_thing() -> None:
-    made = dataclasses.replace(space(), kinds={"sofa": ["couch"], "sky": ["light"]})
+    made = dataclasses.replace(space(), kinds={"sofa": {"couch": 0.8}, "sky": {"light": 0.45}})
     for same in (
         "dog",
         "the hands",
@@ -283,10 +283,10 @@ def test_what_a_text_is_looked_for_as_where_that_is_another_thing() -> None:
         "quux",
     ):  # of its name; of two, a kind of one alone; unknown
         assert made.understood_as(same) is None
-    assert made.understood_as("couches") == ("sofa", KIND)
+    assert made.understood_as("couches") == ("sofa", 0.8)
     assert made.understood_as("rubber wheel") == ("wheel", DROPPED)
-    assert made.understood_as("rubber couch") == ("sofa", min(KIND, DROPPED))
-    assert made.understood_as("hound") == ("dog", NEIGHBOUR)
+    assert made.understood_as("rubber couch") == ("sofa", DROPPED)
+    assert made.understood_as("hound") == ("dog", NEAR_BY)
     assert made.understood_as("very " * 200_000 + "old dog") == ("dog", DROPPED)
     with pytest.raises(QueryError):
         made.understood_as("zzz")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,9 +24,9 @@ NEAR, SAME = 0.68, 0.9  # cosines of words: below the first nothing is shared, f
 LAST = 0.6  # share of the last word in the vector of a phrase: "dog bowl" is a bowl
 MOST_NAMES = 3  # names that a word of no table may ask for
 STRENGTH = 0.2  # of a text: with less, not even a thing that fills the picture is detected (nano's calibration)
-# How far a verdict on another word may go (`understood_as`): on the last words, on the name that a kind is one of, and
-# on near words.
-DROPPED, KIND, NEIGHBOUR = 1.0, 1.0, 1.0
+# How far a verdict may go on what is looked for in a text's place (`understood_as`): on its last words, on near words,
+# and on the name that it is a kind of, by how often such a thing is one. Below 0.5 nothing is called found.
+DROPPED, NEAR_BY, OFTEN, SELDOM = 0.45, 0.45, 0.8, 0.45
 FAINT = 0.15  # the regression gives all names a little of an unknown word: so much is taken off
 KINDS = "nano_kinds.json"  # written by hand: it says what is said of a word, and changes no texture
 _WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
@@ -37,15 +37,15 @@ _ARTICLES = frozenset("a an the some any his her its their my your our".split())
 class NameSpace:
     """Where a text lies among names, by the words that mean each and the word table's `vectors`.
 
-    `kinds`: of each name those of its words that mean a kind of it, or a neighbour, and not the same: an ambulance is
-    looked for as a truck.
+    `kinds`: of each name those of its words that mean a kind of it, or a neighbour, and not the same, with how far a
+    verdict may go: an ambulance is looked for as a truck.
     """
 
     names: tuple[str, ...]
     words: dict[str, tuple[int, ...]]
     carried: Floats
     vectors: Callable[[Sequence[str]], Floats]
-    kinds: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    kinds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def width(self) -> int:
@@ -83,15 +83,16 @@ class NameSpace:
         """-> (what a text is looked for as, where that is another thing, how far a verdict may go), else None."""
         found = self._find(text)
         if found is None:
-            names = self.meaning(text)
-            best = max(names.values(), default=0.0)
-            alike = dict.fromkeys(name.partition(" (")[0] for name, share in names.items() if share > best / 2)
-            return (" or ".join(alike), NEIGHBOUR) if self.understands(text) else None
+            near = self.meaning(text) if self.understands(text) else {}
+            best = max(near.values(), default=0.0)
+            return (_either(name for name in near if near[name] > best / 2), NEAR_BY) if near else None
         word, whole = found
-        names_of = [self.names[k] for k in self.words[word]]
-        if all(word in self.kinds.get(name, ()) for name in names_of):
-            return names_of[0].partition(" (")[0], KIND if whole else min(KIND, DROPPED)
-        return None if whole else (word, DROPPED)
+        names = [self.names[k] for k in self.words[word]]
+        kinds = [self.kinds[name][word] for name in names if word in self.kinds.get(name, ())]
+        at_most = 1.0 if whole else DROPPED
+        if len(kinds) == len(names):
+            return _either(names), min(at_most, *kinds)
+        return None if whole else (word, at_most)
 
     def _find(self, text: str) -> tuple[str, bool] | None:
         """-> (the longest end of a text that is in the table, whether it is the whole text)."""
@@ -161,8 +162,17 @@ def read_names(file: Path, carried: Floats, vectors: Callable[[Sequence[str]], F
         for word in dict.fromkeys((name.lower(), *map(str.lower, others))):
             words.setdefault(word, []).append(number)
     beside = file.with_name(KINDS)
-    kinds = json.loads(beside.read_text("utf-8")) if beside.is_file() else {}
+    kinds: dict[str, dict[str, float]] = {}
+    if beside.is_file():
+        written = json.loads(beside.read_text("utf-8"))
+        for how_often, at_most in (("often", OFTEN), ("seldom", SELDOM)):
+            for name, others in written[how_often].items():
+                kinds.setdefault(name, {}).update(dict.fromkeys(others, at_most))
     return NameSpace(tuple(table), {word: tuple(numbers) for word, numbers in words.items()}, carried, vectors, kinds)
+
+
+def _either(names: Iterable[str]) -> str:
+    return " or ".join(dict.fromkeys(name.partition(" (")[0] for name in names))
 
 
 def _read_words(text: str) -> list[str]:

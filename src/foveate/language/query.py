@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -32,6 +32,8 @@ MAX_CHARACTERS = 1000  # of a question, and phrases in it: by hand
 SHOWN = 60  # characters of a text in the repr of what was made of it
 MAX_PHRASES = 8
 REMEMBERED = 1024  # questions, by hand
+HALF = 0.45  # how sure a question can be at most where the encoder does not know one of several things that it names
+UnderstoodAs = Callable[[str], tuple[str, float] | None]
 
 _FUNCTION, _PLACE = read_set("small", "function"), read_set("small", "places")
 _CUTS = _FUNCTION | read_set("small", "verbs")
@@ -95,6 +97,8 @@ class Query:
         ignored, unread: phrases that it leaves out; places in the picture, which are not looked for ("on the left").
         structure: what each phrase is made of, or the frame in its place.
         unknown: `unread`, and what the encoder does not understand, in the question's order.
+        looked_for: words that it names -> the words that are looked for in their place: {"police car": "car"}.
+        promises: how sure a phrase or a noun can be at most, in (0, 1), where another thing is looked for.
         words, word_vectors: texts whose maps are composed into those of the phrases, and their unit vectors.
     """
 
@@ -109,11 +113,13 @@ class Query:
     word_vectors: NDArray[np.float32] | None = None
     unread: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    looked_for: Mapping[str, str] = field(default_factory=lambda: ReadOnly({}))
+    promises: Mapping[str, float] = field(default_factory=lambda: ReadOnly({}))
 
     @cached_property
     def alone(self) -> bool:
         """Whether the question's confidence is that of one phrase."""
-        return len(self.asked) == 1 or any(self.composed(i) for i in self.asked)
+        return len(self.asked) == 1 or bool(self.promises) or any(self.composed(i) for i in self.asked)
 
     @cached_property
     def together(self) -> bool:
@@ -401,16 +407,27 @@ def _prepare(encoder: Encoder, text: str) -> Query:
         cues = tuple(cue for cue in cues if not cue.channel.startswith(COLOUR_OF))
     else:
         read = tuple(_without_attributes(phrase) for phrase in read)
-    if callable(knows := getattr(encoder, "knows", None)):
-        read = tuple(_with_names(phrase, knows) for phrase in read)
+    understood_as: UnderstoodAs = getattr(encoder, "understood_as", lambda text: None)
+    if callable(knows := getattr(encoder, "knows", None)):  # "green apple" for apple would lose the colour
+        read = tuple(_with_names(phrase, lambda text: knows(text) and not understood_as(text)) for phrase in read)
+    nouns = [noun for one in read for noun in _nouns(one)]
+    others = {noun: other for noun in nouns if (other := _other(noun, understood_as))}
     unknown = (*wording.unread, *(phrase for phrase in wording.phrases if phrase not in readable))
     unknown += tuple(word for phrase in read for word in _not_understood(phrase, cues, encoder))
     place_of = {word: text.lower().find(word) for word in unknown}
     unknown = tuple(sorted(place_of, key=lambda word: place_of[word]))
+    promises = {noun: at_most for noun, (_, at_most) in others.items()}
+    for name, made in zip(readable, read, strict=True):
+        promises[name] = min(promises.get(noun, 1.0) for noun in (name, *_nouns(made)))
+    known = [name for name, made in zip(readable, read, strict=True) if made.noun not in unknown]
+    if len(known) < len(wording.phrases) and "or" not in text.lower().split():  # "a man holding a trophy" is no man
+        promises |= {name: min(HALF, promises[name]) for name in known}
     read, words, word_vectors = _encode_words(encoder, read)
     return Query(
         text, tuple(readable), _frozen(vectors), cues, tuple(filter(None, groups)), wording.ignored, read, words,
         _frozen(word_vectors) if words else None, wording.unread, unknown,
+        ReadOnly({noun: other for noun, (other, _) in others.items()}),
+        ReadOnly({name: at_most for name, at_most in promises.items() if at_most < 1}),
     )  # fmt: skip
 
 
@@ -459,13 +476,22 @@ def _not_understood(phrase: Phrase, cues: tuple[Cue, ...], encoder: Encoder) -> 
     out = [words for words in phrase.attributes if not any(map(is_measured, words.split()))]
     used = {word for cue in cues for word in WORDS.get(cue.channel, ())}
     understands = getattr(encoder, "understands", None)
-    if callable(understands) and phrase.noun and phrase.noun not in used:
-        *before, _ = words = phrase.noun.split()
-        if not _is_understood(phrase.noun, understands):
-            out.append(phrase.noun)
-        elif "of" not in words and not getattr(encoder, "knows", understands)(phrase.noun):  # known by its last words
-            out += [word for word in before if word not in used and not _is_understood(word, understands)]
+    named = bool(phrase.noun) and phrase.noun not in used
+    if named and callable(understands) and not _is_understood(phrase.noun, understands):
+        out.append(phrase.noun)
     return out if phrase.place is None else out + _not_understood(phrase.place.of, cues, encoder)
+
+
+def _nouns(phrase: Phrase) -> tuple[str, ...]:
+    of = () if phrase.place is None else _nouns(phrase.place.of)
+    return (phrase.noun, *of) if phrase.noun else of
+
+
+def _other(noun: str, understood_as: UnderstoodAs) -> tuple[str, float] | None:
+    try:
+        return understood_as(noun)
+    except QueryError:  # it is unknown
+        return None
 
 
 def _is_understood(text: str, understands: Callable[[str], bool]) -> bool:

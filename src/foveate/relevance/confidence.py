@@ -11,6 +11,7 @@ from foveate.core.arrays import largest
 
 DETECTED = 0.5  # even odds: a calibration is fitted to "this is in the image"
 PEAK_SHARE = 256  # confidence is the mean of the best 1/256 of the cells: one cell of 16 x 16, 16 of 64 x 64
+KNEE = 0.9  # share of a limit up to which a confidence is what it was
 MOST = 64  # cells at most, as of 128 x 128: a thing of 64 pixels fills them, however large the photograph
 
 
@@ -48,3 +49,9 @@ def peak(p: NDArray[np.float32]) -> float:
     count = peak_cells(len(flat))
     total = math.fsum(largest(flat, count).tolist())  # exact, so that their order does not count
     return float(np.float32(total / count))  # a store keeps scores in float32: both are the same number
+
+
+def limit(confidence: float, at_most: float) -> float:
+    """A confidence on another thing than was asked for: at most `at_most`, and still higher where more is seen."""
+    knee = min(DETECTED, KNEE * at_most)
+    return min(confidence, knee + max(0.0, confidence - knee) * (at_most - knee) / (1 - knee))

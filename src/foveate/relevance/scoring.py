@@ -27,7 +27,7 @@ from foveate.language.cues import find_cues
 from foveate.language.negatives import Negatives
 from foveate.language.query import Query
 from foveate.relevance.composition import compose
-from foveate.relevance.confidence import peak
+from foveate.relevance.confidence import limit, peak
 from foveate.relevance.evidence import evidence_of
 from foveate.relevance.options import DEFAULTS, CheckedScoring
 from foveate.relevance.steps import combine, segment_means, smooth
@@ -37,6 +37,7 @@ from foveate.texture.texture import Texture
 
 CHUNK = 128  # nouns scored at a time
 NO_WEIGHTS: ReadOnly[str, float] = ReadOnly({})
+NOTHING_ELSE: ReadOnly[str, str] = ReadOnly({})
 OF_THE_QUESTION = {"participation", "segment"}  # planes that add nothing to the phrases' maps
 
 
@@ -69,6 +70,7 @@ def score_query(
     entered = reasons.keys() - OF_THE_QUESTION - scored.planes.keys()
     if reading is not None:
         confidence = reading.confidence if reading.written else max(confidence, reading.confidence)
+    was_read = reading is not None and bool(reading.written or reading.words)
     return Relevance(
         query=query.text,
         map=final,
@@ -78,7 +80,8 @@ def score_query(
         reasons=ReadOnly(reasons),
         confidences=ReadOnly({**scored.inside, **confidences}),
         ignored=query.ignored,
-        unknown=query.unknown if reading is None or not (reading.written or reading.words) else query.unread,
+        unknown=query.unread if was_read else query.unknown,
+        looked_for=NOTHING_ELSE if was_read else query.looked_for,
         peak=peak(final.ravel()) if entered else union if query.together else 0.0,
         words=() if reading is None else reading.words,
         weights=ReadOnly(weights),
@@ -92,6 +95,8 @@ def _score_plain(texture: Texture, query: Query, calibration: Calibration, negat
     logits, maps, _ = _score_vectors(texture, query.vectors, calibration, negatives)
     kept = _of_texture(texture)
     own, confidence = maps.reshape(kept.grid.shape), peak(maps[0])
+    if query.promises:
+        confidence = limit(confidence, query.promises[query.phrases[0]])
     means = segment_means(texture, own)
     return Relevance(
         query=query.text,
@@ -107,6 +112,7 @@ def _score_plain(texture: Texture, query: Query, calibration: Calibration, negat
         confidences=ReadOnly({query.phrases[0]: confidence}),
         ignored=query.ignored,
         unknown=query.unknown,
+        looked_for=query.looked_for,
         weights=NO_WEIGHTS,
         texture=texture,
     )
@@ -257,6 +263,9 @@ def _score_phrases(texture: Texture, query: Query, calibration: Calibration, neg
             planes |= {name: plane.copy() for name, plane in made.planes.items()}  # a view would keep all words' maps
             inside |= made.confidences
             weights |= made.weights
+    if query.promises:
+        confidences = [limit(c, query.promises.get(p, 1.0)) for c, p in zip(confidences, query.phrases, strict=True)]
+        inside = {word: limit(c, query.promises.get(word, 1.0)) for word, c in inside.items()}
     return _Scored(logits, maps, confidences, valid, planes, inside, weights)
 
 

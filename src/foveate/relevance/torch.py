@@ -7,7 +7,7 @@ the CPU; what was read and fusions are refused. Run on the CPU only, where tests
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from foveate.encoders.protocol import Calibration
 from foveate.language.negatives import Negatives
 from foveate.language.query import Query, quoted
 from foveate.relevance.composition import compose
-from foveate.relevance.confidence import Detectable, in_digits, peak_cells
+from foveate.relevance.confidence import Detectable, in_digits, limit, peak_cells
 from foveate.relevance.evidence import evidence_of, follow, plane_of
 from foveate.relevance.fusion import Participation
 from foveate.relevance.options import CheckedScoring
@@ -51,6 +51,7 @@ class DeviceRelevance(Detectable, OwnCopy, AsArray):
     texture: DeviceTexture
     ignored: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    looked_for: Mapping[str, str] = field(default_factory=lambda: ReadOnly({}))
     preset: str | None = None
 
     def _array(self) -> tuple[NDArray[Any], bool]:
@@ -86,6 +87,7 @@ class DeviceRelevance(Detectable, OwnCopy, AsArray):
             confidences=self.confidences,
             ignored=self.ignored,
             unknown=self.unknown,
+            looked_for=self.looked_for,
             peak=self.peak,
             weights=self.weights,
             preset=self.preset,
@@ -143,6 +145,9 @@ def score_on_device(
             planes |= {name: _sent(plane, texture) for name, plane in made.planes.items()}
             inside |= made.confidences
             weights |= made.weights
+    if query.promises:
+        confidences = [limit(c, query.promises.get(p, 1.0)) for c, p in zip(confidences, query.phrases, strict=True)]
+        inside = {word: limit(c, query.promises.get(word, 1.0)) for word, c in inside.items()}
     asked = list(query.asked)
     best, logits = maps[asked].amax(0), logits[asked].amax(0)
     by_phrase = dict(zip(query.phrases, confidences, strict=True))
@@ -165,6 +170,7 @@ def score_on_device(
         texture=texture,
         ignored=query.ignored,
         unknown=query.unknown,
+        looked_for=query.looked_for,
         preset=options.preset,
     )
 

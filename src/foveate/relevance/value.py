@@ -32,6 +32,11 @@ class Found(NamedTuple):
     because: str
 
 
+def describe_others(looked_for: Mapping[str, str]) -> list[str]:
+    """`Relevance.looked_for` in words: ["car for police car"]."""
+    return [f"{other} for {word}" for word, other in looked_for.items()]
+
+
 @runtime_checkable
 class Placed(Protocol):
     """A grid that knows where in the image it lies, as a model's visual tokens do."""
@@ -58,7 +63,9 @@ class Relevance(Detectable, Frozen, Drawable, AsArray):
         features: the cells' embedding, float32 [h, w, r], for policies that look at it; or None.
         confidences: of each phrase, by the phrase.
         ignored: phrases that the question leaves out ("everything except the bear").
-        unknown: words that were not understood, in the question's order: "violin", "tallest", "on the left".
+        unknown: words that were not looked for at all, in the question's order: "violin", "tallest", "on the left".
+        looked_for: words of the question -> what was looked for in their place: {"police car": "car"}. Empty where all
+            was looked for as asked. Then `confidence` is at most what the other thing can promise.
         peak: the mean of the highest 1/256 of the final map, where more than one map and its segments entered; else 0.
         words: words of the image that the question found, the best first.
         weights: how much each channel counted, in (0, 1], by its name in `reasons`.
@@ -79,6 +86,7 @@ class Relevance(Detectable, Frozen, Drawable, AsArray):
     confidences: Mapping[str, float] = field(default_factory=lambda: ReadOnly({}))
     ignored: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    looked_for: Mapping[str, str] = field(default_factory=lambda: ReadOnly({}))
     peak: float = 0.0
     words: tuple[Found, ...] = ()
     weights: Mapping[str, float] = field(default_factory=lambda: ReadOnly({}))
@@ -93,11 +101,12 @@ class Relevance(Detectable, Frozen, Drawable, AsArray):
 
     def __repr__(self) -> str:
         found = "detected" if self.detected else "not detected"
-        unknown = f", unknown: {', '.join(self.unknown)}" if self.unknown else ""
+        said = f", looked for: {', '.join(describe_others(self.looked_for))}" if self.looked_for else ""
+        said += f", unknown: {', '.join(self.unknown)}" if self.unknown else ""
         preset = "" if self.preset is None else f", preset {self.preset!r}"
         return (
             f"Relevance({quoted(self.query)}, {self.grid.h} x {self.grid.w} cells, "
-            f"confidence {in_digits(self.confidence)}: {found}{unknown}{preset})"
+            f"confidence {in_digits(self.confidence)}: {found}{said}{preset})"
         )
 
     def boxes(self, threshold: float = DETECTED) -> Floats:

@@ -105,6 +105,11 @@ class Hit(Drawable):
         """What of the question was not understood (`Relevance.unknown`); nothing where its words are written there."""
         return () if self._asked.query is None or self.words else self._asked.query.unknown
 
+    @property
+    def looked_for(self) -> Mapping[str, str]:
+        """What was looked for in the place of the question's words (`Relevance.looked_for`)."""
+        return {} if self._asked.query is None or self.words else self._asked.query.looked_for
+
     @cached_property
     def relevance(self) -> Relevance:
         """Where in the image: `foveate.score` of its texture."""

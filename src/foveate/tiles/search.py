@@ -325,6 +325,7 @@ def merge_maps(size: tuple[int, int], side: int, views: Mapping[Box, PartView]) 
         confidences=whole.confidences,
         ignored=whole.ignored,
         unknown=whole.unknown,
+        looked_for=whole.looked_for,
         peak=0.0,
         parts=ReadOnly({}),
         reasons=ReadOnly({"participation": planes["map"], "looked": looked}),
