@@ -183,8 +183,8 @@ def test_memory_of_the_machine_is_none_of_a_device() -> None:
 
 PLACES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
 QUESTIONS = (
-    "broccoli", "a violin", "a fork and a plate", "a dog or a child", "the red plate", "what is the child holding?",
-    "what does the sign say?",
+    "broccoli", "a violin", "the bride", "a fork and a plate", "a dog or a child", "the red plate",
+    "what is the child holding?", "what does the sign say?",
 )  # fmt: skip
 CLOSE = 3e-6  # of maps in [0, 1]
 
@@ -210,7 +210,7 @@ def assert_alike(here: Any, there: Any) -> None:
         assert {*getattr(found, name)} == {*getattr(here, name)}
         for key, value in getattr(here, name).items():
             np.testing.assert_allclose(getattr(found, name)[key], value, atol=CLOSE)
-    for name in ("query", "ignored", "unknown", "weights", "preset", "grid", "detected", "texture"):
+    for name in ("query", "ignored", "unknown", "looked_for", "weights", "preset", "grid", "detected", "texture"):
         assert getattr(found, name) == getattr(here, name), name
     for name in ("saliency", "valid", "features"):
         np.testing.assert_array_equal(getattr(found, name), getattr(here, name))

@@ -227,7 +227,7 @@ def test_what_was_looked_for_in_its_place_is_said_and_paid_for(texture: Texture,
     for question, word, other in (("a police officer", "police officer", "person"), ("the bride", "bride", "person")):
         found = foveate.score(texture, question)
         assert found.looked_for == {word: other}
-        assert f"looked for: {other} for {word}" in repr(found)
+        assert f"looked for {other} in place of {word}" in repr(found)
         assert not found.detected
         assert 0.4 < found.confidence == found.confidences[word] <= SELDOM
         assert np.corrcoef(found.map.ravel(), child.map.ravel())[0, 1] > 0.95  # and the map is of that

@@ -209,7 +209,9 @@ def test_a_search_is_that_of_the_store_with_its_maps(made: Path) -> None:
             np.testing.assert_array_equal(hit.map, maps[hit.name])
             np.testing.assert_array_equal(arrays[f"map:{place}"], np.rint(255 * np.clip(maps[hit.name], 0, 1)))
         assert header["unknown"] == list(hits[0].unknown)
+        assert header["looked_for"] == hits[0].looked_for
     assert search(asked, "a zorkmid")[0]["unknown"] == ["zorkmid"]
+    assert search(asked, "a police car")[0]["looked_for"] == {"police car": "car"}
     assert len(search(asked, "a bus", count=1)[0]["hits"]) == 1
     assert "--read" in search(asked, 'a sign "STOP"')[0]["note"]
 

@@ -341,6 +341,15 @@ def test_scales_get_lighter(tab: Page) -> None:
         assert np.ptp(lightness(np.reshape(scale, (256, 3)))) > 70
 
 
+def test_what_is_looked_for_in_the_place_of_a_word_is_said(child: Page) -> None:
+    said = "looked for person in place of bride"
+    for question, expected in (("the bride", True), ("the child", False)):
+        child.evaluate("question => foveate.set({questions: [question]})", question)
+        child.wait_for_function("foveate.answer()")
+        assert (said in child.inner_text("#questions")) is expected
+        assert (said in (child.get_attribute("#stage .pictures canvas", "aria-label") or "")) is expected
+
+
 def test_words_are_listed_as_they_are_read(child: Page) -> None:
     ask(child, "the broccoli")
     words = [("ANGELES", 130, 12), ("STOP", 20, 40), ("LOS", 100, 10), ("SCHOOL", 160, 5)]  # by score

@@ -41,7 +41,14 @@ from tests.view_client import Service, check_refusal, message
 from tests.view_page import serving
 
 BUS = PHOTOS / "yellow_bus.jpg"
-QUESTIONS = ["the bus", "a bus and a wheel", "a zeppelin", "a wheel but not the bus", "what does the sign say?"]
+QUESTIONS = [
+    "the bus",
+    "a taxi",
+    "a bus and a wheel",
+    "a zeppelin",
+    "a wheel but not the bus",
+    "what does the sign say?",
+]
 GAZE = [[120.5, 200.25, 0.4], [300.0, 90.0, 1.5]]
 
 
@@ -75,6 +82,7 @@ def test_an_answer_is_what_score_says(service: Service, texture: Texture, questi
     assert header["confidences"] == dict(relevance.confidences)
     assert header["phrases"] == list(relevance.parts)
     assert (header["unknown"], header["ignored"]) == (list(relevance.unknown), list(relevance.ignored))
+    assert header["looked_for"] == relevance.looked_for
     assert np.array_equal(np.reshape(header["boxes"], (-1, 4)), relevance.boxes())
     assert header["words"] == []
 

@@ -123,7 +123,12 @@ def ask(
 
 def _show(title: str, records: list[dict[str, Any]]) -> None:
     rows = [
-        (r["question"], r["answer"], "{} of {}".format(*r["tokens"]), f"{sum(r['seconds'].values()):.2f} s")
+        (
+            terminal.add_understood(r["question"], r),
+            r["answer"],
+            "{} of {}".format(*r["tokens"]),
+            f"{sum(r['seconds'].values()):.2f} s",
+        )
         for r in records
     ]
     terminal.print_table(title, ("question", "answer", "tokens", "time"), rows)
@@ -182,6 +187,8 @@ def _record(encoded: EncodedImage, answer: Answer, identity: dict[str, Any], out
         ],
         "tokens": list(answer.tokens),
         "seconds": {name: round(seconds, 6) for name, seconds in answer.seconds.items()},
+        "looked_for": dict(answer.relevance[0].looked_for),
+        "unknown": list(answer.relevance[0].unknown),
         "confidence": round(answer.relevance[0].confidence, 4),
         "detected": answer.relevance[0].detected,
     }

@@ -134,7 +134,7 @@ def _look_at(
 
 
 def _looked_for(record: dict[str, Any]) -> str:
-    phrases = terminal.add_unknown(" + ".join(record["phrases"]), record["unknown"])
+    phrases = terminal.add_understood(" + ".join(record["phrases"]), record)
     return phrases + "".join(f", not {phrase}" for phrase in record["ignored"])
 
 
@@ -164,6 +164,7 @@ def _write(
         "phrases": list(relevance.parts),
         "confidences": {phrase: round(value, 4) for phrase, value in relevance.confidences.items()},
         "ignored": list(relevance.ignored),
+        "looked_for": dict(relevance.looked_for),
         "unknown": list(relevance.unknown),
         "budget": len(kept),
         "indices": kept.indices.tolist(),

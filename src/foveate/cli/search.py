@@ -72,6 +72,7 @@ def _record(text: str, hits: list[Hit], seconds: float, out: Path | None) -> dic
     ]
     return {
         "query": text,
+        "looked_for": {word: other for hit in hits for word, other in hit.looked_for.items()},
         "unknown": list(dict.fromkeys(word for hit in hits for word in hit.unknown)),
         "seconds": round(seconds, 5),
         "sheet": None if sheet is None else str(sheet),
@@ -85,7 +86,7 @@ def _show(record: dict[str, Any]) -> None:
         for place, hit in enumerate(record["hits"], 1)
     ]
     columns = 4 if any(row[3] for row in rows) else 3
-    asked = terminal.add_unknown(f"“{record['query']}”", record["unknown"])
+    asked = terminal.add_understood(f"“{record['query']}”", record)
     title = f"{asked}  {record['seconds'] * 1e3:.0f} ms"
     terminal.print_table(title, ("", "score", "image", "written there")[:columns], [row[:columns] for row in rows])
     if not rows:

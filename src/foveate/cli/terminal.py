@@ -235,11 +235,13 @@ def format_confidence(confidence: float, detected: bool, digits: int = 2) -> str
     return in_digits(confidence, digits) + ("" if detected else " (not detected)")
 
 
-def add_unknown(text: str, unknown: list[str]) -> str:
-    """For a table: 'violin (unknown)', 'tallest dog (unknown: tallest)'; the text alone where all was understood."""
-    if not unknown:
-        return text
-    return f"{text} (unknown)" if unknown == [text] else f"{text} (unknown: {', '.join(unknown)})"
+def add_understood(text: str, record: dict[str, Any]) -> str:
+    """For a table: 'violin (unknown)', 'tallest dog (unknown: tallest)', 'police car (as car)', from the lists
+    `unknown` and `looked_for` of a record; the text alone where all of it was looked for as asked."""
+    said = [f"as {other}" if word == text else f"{word} as {other}" for word, other in record["looked_for"].items()]
+    if unknown := record["unknown"]:
+        said.append("unknown" if unknown == [text] else f"unknown: {', '.join(unknown)}")
+    return f"{text} ({'; '.join(said)})" if said else text
 
 
 def round_box(box: Iterable[float]) -> list[float]:

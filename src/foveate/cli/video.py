@@ -226,7 +226,13 @@ def write_results(
         "video": None if video is None else str(video),
         "jsonl": str(lines),
         "queries": [
-            {"query": query, "unknown": list(relevance.unknown), "found": round(found, 4), **row}
+            {
+                "query": query,
+                "looked_for": dict(relevance.looked_for),
+                "unknown": list(relevance.unknown),
+                "found": round(found, 4),
+                **row,
+            }
             for query, (relevance, *_), found, row in zip(stream.queries, frame.answers, medians, counts, strict=True)
         ],
     }
@@ -259,7 +265,7 @@ def _print_summary(clip: str, found: dict[str, Any]) -> None:
         typer.echo(f"warning: could not be decoded, and left out: {left_out}", err=True)
     count, (h, w) = found["frames"], found["grid"]
     rows = [
-        (terminal.add_unknown(r["query"], r["unknown"]), f"{r['found']:.2f}", f"{r['detected_frames']} of {count}",
+        (terminal.add_understood(r["query"], r), f"{r['found']:.2f}", f"{r['detected_frames']} of {count}",
          f"{r['kept'] / count:.0f}", f"{r['sent'] / count:.1f}")
         for r in found["queries"]
     ]  # fmt: skip

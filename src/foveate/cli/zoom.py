@@ -62,8 +62,8 @@ def zoom(
         if folder is not None:
             save(scene, folder)  # also what was encoded before something went wrong
     rows = [
-        (r["query"], _answer(r), "y {:.0f}, x {:.0f}".format(*r["peak"]), f"{r['encoded']} of {tiles}",
-         f"{r['seconds']:.1f} s")
+        (terminal.add_understood(r["query"], r), _answer(r), "y {:.0f}, x {:.0f}".format(*r["peak"]),
+         f"{r['encoded']} of {tiles}", f"{r['seconds']:.1f} s")
         for r in records
     ]  # fmt: skip
     height, width = scene.raster.size
@@ -98,6 +98,8 @@ def _look_closer(scene: Any, query: str, share: float, sure: float, out: Path, i
     scene = found.scene
     record = {
         "query": query,
+        "looked_for": dict(found.relevance.looked_for),
+        "unknown": list(found.relevance.unknown),
         "confidence": round(found.relevance.confidence, 4),
         "detected": found.detected,
         "sure": sure,

@@ -33,8 +33,8 @@ class Found(NamedTuple):
 
 
 def describe_others(looked_for: Mapping[str, str]) -> list[str]:
-    """`Relevance.looked_for` in words: ["car for police car"]."""
-    return [f"{other} for {word}" for word, other in looked_for.items()]
+    """`Relevance.looked_for` in words: ["car in place of police car"]."""
+    return [f"{other} in place of {word}" for word, other in looked_for.items()]
 
 
 @runtime_checkable
@@ -101,7 +101,7 @@ class Relevance(Detectable, Frozen, Drawable, AsArray):
 
     def __repr__(self) -> str:
         found = "detected" if self.detected else "not detected"
-        said = f", looked for: {', '.join(describe_others(self.looked_for))}" if self.looked_for else ""
+        said = f", looked for {', '.join(describe_others(self.looked_for))}" if self.looked_for else ""
         said += f", unknown: {', '.join(self.unknown)}" if self.unknown else ""
         preset = "" if self.preset is None else f", preset {self.preset!r}"
         return (

@@ -173,6 +173,7 @@ def describe_answer(relevance: Relevance, auto: dict[str, int]) -> dict[str, Any
         "phrases": list(relevance.parts),
         "confidences": dict(relevance.confidences),
         "ignored": list(relevance.ignored),
+        "looked_for": dict(relevance.looked_for),
         "unknown": list(relevance.unknown),
         "words": [{"text": w.text, "box": list(map(float, w.box)), "because": w.because} for w in relevance.words],
         "unread": is_unread(relevance),

@@ -87,7 +87,7 @@ def open_store(path: Path, encoding: SessionEncoding = USUAL) -> Target:
 
 def describe_hits(query: str, hits: list[tuple[str, Hit]], unread: bool) -> Message:
     """For each hit (with its content key) a score and its map in 255 steps."""
-    listed, maps, unknown = [], dict[str, NDArray[Any]](), dict[str, None]()
+    listed, maps, unknown, others = [], dict[str, NDArray[Any]](), dict[str, None](), dict[str, str]()
     for place, (key, hit) in enumerate(hits):
         said = [word.text for word in hit.words]
         listed.append(
@@ -95,10 +95,11 @@ def describe_hits(query: str, hits: list[tuple[str, Hit]], unread: bool) -> Mess
         )
         maps[f"map:{place}"] = np.rint(np.clip(hit.map, 0, 1) * 255).astype(np.uint8)
         unknown |= dict.fromkeys(hit.unknown)
+        others |= hit.looked_for
     note = ""
     if read_quotes(query).quoted and unread:
         note = "nobody read the images of this store, so words in quotes are looked for in the pictures: add --read"
-    return {"query": query, "hits": listed, "unknown": list(unknown), "note": note}, maps
+    return {"query": query, "hits": listed, "looked_for": others, "unknown": list(unknown), "note": note}, maps
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from foveate.core.errors import OptionError
 from foveate.core.grid import Grid, check_whole
 from foveate.core.image import Bytes, ImageSource, load_image
 from foveate.relevance.confidence import DETECTED, in_digits
-from foveate.relevance.value import Relevance
+from foveate.relevance.value import Relevance, describe_others
 from foveate.texture.texture import Texture
 from foveate.viz import paper
 from foveate.viz.cartogram import REST, redraw
@@ -320,12 +320,15 @@ def confidence_shown(relevance: Relevance) -> float | None:
 
 
 def looked_for(relevance: Relevance) -> tuple[str, ...]:
-    """The phrases that were looked for, where they are not the question itself; the words that were read for it."""
+    """The phrases that were looked for, where they are not the question itself; what was in their place or was not
+    understood; the words that were read for it."""
     phrases = " + ".join(relevance.parts) + "".join(f", not {phrase}" for phrase in relevance.ignored)
     bare = " ".join(
         word.removesuffix("'s") for word in relevance.query.lower().split() if word not in ("a", "an", "the")
     )
     notes = () if phrases.lower() == bare else (f"looks for: {phrases}",)
+    if relevance.looked_for:
+        notes = (*notes, "looks for " + ", ".join(describe_others(relevance.looked_for)))
     if relevance.unknown:
         notes = (*notes, "not understood: " + ", ".join(relevance.unknown))
     if confidence_shown(relevance) is None:

@@ -2,6 +2,7 @@
 import { inNumber, make } from "./dom.js";
 import { active, recordOf, spreadOf, toJson, toPython, toSvg } from "./record.js";
 import { makeFigure } from "./sheet.js";
+import { verdict } from "./stage.js";
 import { POLICIES, toHash } from "./state.js";
 
 const PREVIEW = 1280, QUALITY = 0.92; // pixels of its width; of the photograph in an SVG
@@ -74,10 +75,7 @@ export function mountExport(app, root) {
     }
     const by = POLICIES[policy].replace("the ", "");
     const how = (count, spread) => (spread ? `: ${count - spread} ${by} + ${spread} even spread` : `, ${by}`);
-    const found = (i) => {
-      const { confidence, detected } = app.shown(i).header;
-      return `confidence ${confidence.toFixed(2)}, ${detected ? "detected" : "not detected"}`;
-    };
+    const found = (i) => verdict(app.shown(i).header);
     if (questions.length > 1) return questions.map((i) => ({ text: `${text(i)}, ${found(i)}`, colour: colourOf(i) }));
     const kept = view === "kept" || view === "both" ? app.kept(first) : undefined;
     const all = `${inNumber(h * w)} ${grid === "cells" ? "cells" : "visual tokens"}`;

@@ -4,6 +4,7 @@
 // With list = 1 in the state the list takes the page; with 0 it stands beside the image that is open.
 import { getJson, postPacked, Problem } from "./api.js";
 import { inNumber, make, trouble, typing } from "./dom.js";
+import { inPlaceOf } from "./stage.js";
 import { Tiles } from "./tiles.js";
 
 const PAGE = 100; // names asked for together
@@ -165,8 +166,10 @@ export function mountGallery(app, root) {
 
   function advice() {
     const { problem, unknown = [], note } = source ?? {}, open = app.state.list === 0, out = [];
+    const others = inPlaceOf(source ?? {});
     if (problem) out.push(trouble(problem));
     if (open && app.image?.note) out.push(make("p", {}, app.image.note));
+    if (others.length) out.push(make("p", {}, `Looked for ${others.join(", ")}.`));
     if (unknown.length) {
       out.push(make("p", {}, `Not understood: ${unknown.join(", ")}. `, ...nextStep(source.encoder, unknown)));
     }

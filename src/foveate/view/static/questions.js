@@ -1,7 +1,7 @@
 // The questions, up to six: the map moves while one is typed. Under each: whether its thing was found, and what was
 // understood.
 import { make, trouble, wayBack } from "./dom.js";
-import { byDialogue, pill } from "./stage.js";
+import { byDialogue, inPlaceOf, pill } from "./stage.js";
 import { MANY, MOST_QUESTIONS, isQuestion } from "./state.js";
 
 const PRIORS = { gaze: "your gaze", history: "the dialogue" };
@@ -138,6 +138,7 @@ const explain = ({ problem, session }) =>
 // What an answer says of itself; -> elements.
 function describe(app, header) {
   const { query, phrases = [], ignored = [], unknown = [], words = [], unread, prior, weight } = header;
+  const others = inPlaceOf(header);
   const chips = (all) => all.flatMap((each) => [make("span", { className: "chip" }, each), " "]);
   const line = (name, all) => (all.length ? [make("p", { className: "note" }, `${name} `, ...chips(all))] : []);
   const split = phrases.length > 1 || (phrases.length === 1 && bare(phrases[0]) !== bare(query));
@@ -145,6 +146,7 @@ function describe(app, header) {
   return [
     pill(header),
     ...line("looked for", split ? phrases : []),
+    ...line("looked for", others),
     ...line("looks by", prior ? [`${PRIORS[prior]}, ${Math.round(100 * weight)} %`] : []),
     ...line("left out", ignored),
     ...line("not understood", unknown),

@@ -29,8 +29,9 @@ export function toJson(record) {
   const { version, image, grid, answers, budget, policy, floor, context } = record;
   const { id, name, height, width, encoder } = image;
   const questions = answers.map(({ text, header, map, kept, spread, budget: cells }) => ({
-    question: text, confidence: header.confidence, detected: header.detected, unknown: header.unknown,
-    ignored: header.ignored, budget: cells, spread, kept: [...kept], map: rows(map, grid),
+    question: text, confidence: header.confidence, detected: header.detected,
+    looked_for: header.looked_for, unknown: header.unknown, ignored: header.ignored, budget: cells, spread,
+    kept: [...kept], map: rows(map, grid),
   }));
   const { h, w } = grid, shown = { id, name, height, width, encoder };
   const about = { foveate: version, image: shown, grid: { name: grid.name, h, w } };

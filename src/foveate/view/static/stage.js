@@ -151,6 +151,10 @@ const needsKept = (view) => view === "kept" || view === "both";
 // Whether a question names nothing of its own, and has the map of the dialogue.
 export const byDialogue = ({ prior, weight }) => prior === "history" && weight === 1;
 
+// What was looked for in the place of a question's words.
+export const inPlaceOf = ({ looked_for: others = {} }) =>
+  Object.entries(others).map(([word, other]) => `${other} in place of ${word}`);
+
 // Confidence, and whether the thing was found.
 export function pill(header) {
   const { confidence, detected } = header;
@@ -159,10 +163,13 @@ export function pill(header) {
     `${confidence.toFixed(2)} ${detected ? "detected" : "not detected"}`);
 }
 
+// "confidence 0.45, not detected, looked for car in place of police car"
+export const verdict = (header) => [`confidence ${header.confidence.toFixed(2)}`,
+  header.detected ? "detected" : "not detected", ...inPlaceOf(header).map((each) => `looked for ${each}`)].join(", ");
+
 function describe(name, { view, layers, overlay }) {
   if (overlay || view === "photo" || !layers.length) return name;
-  const each = layers.map(({ header: { query, confidence, detected } }) =>
-    `“${query}”, confidence ${confidence.toFixed(2)}, ${detected ? "detected" : "not detected"}`);
+  const each = layers.map(({ header }) => `“${header.query}”, ${verdict(header)}`);
   const what = { heat: "where a question looks", kept: "the cells that are kept for",
     both: "where a question looks, and what is kept for", difference: "the difference to" }[view];
   return `${name}: ${what} ${each.join("; ")}`;
