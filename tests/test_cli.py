@@ -189,10 +189,11 @@ def test_a_question_about_writing_says_how_it_is_read(run: Run) -> None:
 
 
 def test_doctor_says_which_words_nano_knows(run: Run) -> None:
-    asked = ("doctor", "--words", "cats", "unicorn", "the wheel of the tricycle", "why")
+    asked = ("doctor", "--words", "cats", "unicorn", "the wheel of the tricycle", "taxi", "why")
     found = {word["word"]: word for word in last(run(*asked, "--json"))["words"]}
     assert {word: entry["state"] for word, entry in found.items()} == {
-        "cats": "known", "unicorn": "near", "wheel": "known", "tricycle": "unknown", "why": "unknown",
+        "cats": "known", "unicorn": "near", "wheel": "known", "tricycle": "unknown", "taxi": "near",
+        "why": "unknown",
     }  # fmt: skip
     assert found["cats"]["names"] == {"cat": 1.0}
     assert next(iter(found["unicorn"]["names"])) == "horse"

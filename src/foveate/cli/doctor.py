@@ -33,7 +33,8 @@ MOST_NAMES, FAINT = 3, 0.05  # of a word, in the table
 
 LEGEND = """
 known    nano was taught it.
-near     it was not; what is like it is looked for instead, the weaker, the less alike (1: the same).
+near     it was not; what is like it, or what it is a kind of, is looked for instead, the weaker, the less alike
+         (1: at full strength), and its confidence is limited.
 unknown  nothing that nano was taught is like it: its map stays low, and it does not count as detected.
          An encoder that reads any text: --encoder clip of 'foveate look' (see docs/which_encoder.md)."""
 
@@ -105,7 +106,8 @@ def explain(text: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for word in dict.fromkeys(word for phrase in query.structure for word in words_of(phrase)):
         names = encoder.space.meaning(word)
-        state = "known" if encoder.knows(word) else "near" if encoder.understands(word) else "unknown"
+        known = encoder.knows(word) and encoder.understood_as(word) is None
+        state = "known" if known else "near" if encoder.understands(word) else "unknown"
         found.append({"word": word, "state": state, "names": names})
     named = {word["word"] for word in found}
     unread = [word for word in query.unknown if word not in named]  # "biggest", "on the left"
