@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from foveate.relevance.confidence import in_digits
-from foveate.relevance.value import Relevance, describe_others
+from foveate.relevance.value import Relevance
 from foveate.video.state import Frame
 from foveate.viz.layers import colour_heat, darken, tint
 from foveate.viz.paper import cut, font_for
@@ -194,8 +194,8 @@ def _draw_question(
     cv2.rectangle(out, (x, y), (x + wide - 1, y + tall - 1), colour, 1)
     left, width = x + wide + unit // 2, max(1, room - wide - unit)
     verdict = in_digits(relevance.confidence) + ("" if relevance.detected else ", not detected: spread out")
-    verdict += "".join(f"; {others}" for others in describe_others(relevance.looked_for))
-    _ink(out, _render_text(f"“{relevance.query}”", round(unit * 0.8), width), (y, left), colour)
+    asked = " as ".join(filter(None, (f"“{relevance.query}”", ", ".join(relevance.looked_for.values()))))
+    _ink(out, _render_text(asked, round(unit * 0.8), width), (y, left), colour)
     _ink(out, _render_text(f"confidence {verdict}", round(unit * 0.65), width), (y + round(unit * 0.95), left), INK)
     _ink(out, _render_text(note, round(unit * 0.65), width), (y + round(unit * 1.7), left), QUIET)
 
