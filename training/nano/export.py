@@ -27,6 +27,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from training.nano.classifier import add_classifier
 from training.nano.evidence import Evidence
 from training.nano.features import fitted
 from training.nano.head import Head
@@ -181,6 +182,7 @@ def main() -> None:
     if agreed.bad():
         raise SystemExit("the integers differ too much from floats (limits above): nothing was written")
     temporary.replace(args.assets / "nano_image.onnx")
+    add_classifier(args.assets / "nano_image.onnx", args.data)
     encode = TextTable(args.assets)
     groups = [encode([name, *synonyms[name]]) for name in coco]
     save_file({"carried": carried(groups)}, args.assets / "nano_names.safetensors")

@@ -58,7 +58,8 @@ class Convolution(torch.autograd.Function):
         ctx: Any, x: Tensor, x_scale: Tensor, x_zero: Tensor, weight: Tensor, scale: Tensor, zeros: Tensor,
         y_scale: Tensor, y_zero: Tensor, bias: Tensor, options: tuple[int, int, int, int],
     ) -> Tensor:  # fmt: skip
-        total = F.conv2d(x.double() - x_zero.double(), weight.double(), bias.double(), *options).float()
+        kernel = weight.double() - zeros.double().reshape(-1, 1, 1, 1)
+        total = F.conv2d(x.double() - x_zero.double(), kernel, bias.double(), *options).float()
         return codes(total * (x_scale * scale / y_scale)[:, None, None], y_zero)
 
     @staticmethod
@@ -106,11 +107,13 @@ class Coded(nn.Module):
 class Layer(nn.Module):
     """A convolution of codes."""
 
-    def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor, options: tuple[int, int, int, int]) -> None:
+    def __init__(
+        self, weight: Tensor, scale: Tensor, zeros: Tensor, bias: Tensor, options: tuple[int, int, int, int]
+    ) -> None:
         super().__init__()
         self.register_buffer("weight", weight)
         self.register_buffer("scale", scale)
-        self.register_buffer("zeros", torch.zeros(len(weight), dtype=torch.int8))
+        self.register_buffer("zeros", zeros)
         self.register_buffer("bias", bias)
         self.options = options
 
@@ -170,6 +173,10 @@ def _coded(tensor: Any) -> Coded:
 
 def _layer(file: File, op: Any, kind: str) -> Layer:
     kernel, bias = (file.tensors[i] for i in op.inputs[1:3])
-    weight = outputs_first(torch.from_numpy(stored(file.model, kernel).copy()), kind)
-    scale = torch.from_numpy(np.array(kernel.quantization.scale, np.float32))
-    return Layer(weight, scale, torch.from_numpy(stored(file.model, bias).copy()), geometry(weight, op, kind))
+    codes, q = stored(file.model, kernel), kernel.quantization
+    less = 128 if codes.dtype == np.uint8 else 0  # older files have one scale for all channels, and unsigned codes
+    weight = outputs_first(torch.from_numpy((codes.astype(np.int16) - less).astype(np.int8)), kind)
+    channels = np.ones(len(weight), np.float32)
+    scale = torch.from_numpy(channels * np.array(q.scale, np.float32))
+    zeros = torch.from_numpy((channels * (np.array(q.zeroPoint) - less)).astype(np.int8))
+    return Layer(weight, scale, zeros, torch.from_numpy(stored(file.model, bias).copy()), geometry(weight, op, kind))
