@@ -189,18 +189,20 @@ def test_a_question_about_writing_says_how_it_is_read(run: Run) -> None:
 
 
 def test_doctor_says_which_words_nano_knows(run: Run) -> None:
-    asked = ("doctor", "--words", "cats", "unicorn", "the wheel of the tricycle", "taxi", "why")
+    asked = ("doctor", "--words", "cats", "unicorn", "the wheel of the zorkmid", "tricycle", "taxi", "why")
     found = {word["word"]: word for word in last(run(*asked, "--json"))["words"]}
     assert {word: entry["state"] for word, entry in found.items()} == {
-        "cats": "known", "unicorn": "near", "wheel": "known", "tricycle": "unknown", "taxi": "near",
-        "why": "unknown",
+        "cats": "known", "unicorn": "near", "wheel": "known", "zorkmid": "unknown", "tricycle": "known",
+        "taxi": "known", "why": "unknown",
     }  # fmt: skip
     assert found["cats"]["names"] == {"cat": 1.0}
     assert next(iter(found["unicorn"]["names"])) == "horse"
+    whos = [found[word]["who"] for word in ("cats", "wheel", "tricycle")]
+    assert whos == ["detector", "head", "classifier"]
     table = run(*asked).stdout
     assert "horse 0.20" in table
     assert "names no thing" in table
-    assert re.search(r"tricycle +unknown +nothing", table)
+    assert re.search(r"zorkmid +unknown +nothing", table)
     of_no_map = ("doctor", "--words", "biggest dog", "the cat on the left")
     words = last(run(*of_no_map, "--json"))["words"]
     assert [(word["word"], word["state"]) for word in words] == [

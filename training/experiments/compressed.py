@@ -326,7 +326,9 @@ def train_features(x: Floats, shared: Shared, metric: Metric, folder: Path, step
     y = ((x - shared.mean) @ metric.root / shared.size).astype(np.float32)
     found = {}
     for k in SHARED[::-1]:
-        down = (metric.inverse_root @ shared.inward[:, :k]).T * shared.size  # of y, which is (x - mean) S^(1/2) / size
+        down = (
+            np.linalg.solve(metric.root, shared.inward[:, :k]).T * shared.size
+        )  # of y, which is (x - mean) S^(1/2) / size
         up = (shared.outward[:k] @ metric.root).T / shared.size
         model = Autoencoder(down, up, shared.reach[:k], hidden=192)
         found[k] = train(model, lambda random: y[random.integers(len(y), size=512)], steps, folder / f"features-{k}.pt")
@@ -360,7 +362,7 @@ def feature_coders(
     def learned(model: Autoencoder) -> Coder:
         def through(x: Floats) -> Floats:
             y = ((x - shared.mean) @ metric.root / shared.size).astype(np.float32)
-            return shared.mean + from_integers(model, to_integers(model, y)) @ metric.inverse_root * shared.size
+            return shared.mean + from_integers(model, to_integers(model, y)) @ np.linalg.inv(metric.root) * shared.size
 
         return through
 

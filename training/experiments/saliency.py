@@ -262,8 +262,9 @@ def plane_of_names(texture: Texture, weights: dict[str, float]) -> Floats:
     `with_saliency(texture, plane_of_names(texture, weights))` puts it where spectral residual was; `weights` are those
     of OUT/names.json.
     """
-    names = NanoEncoder.built_in().space.names
-    logits = texture.scores(np.array([*(weights[name] for name in names), 0.0], np.float32))[0]
+    encoder = NanoEncoder.built_in()
+    names = [weights[name] for name in encoder.space.names]
+    logits = texture.scores(np.pad(np.array(names, np.float32), (0, encoder.width - len(names))))[0]
     return np.asarray(np.exp(logits - logits.max()), np.float32)
 
 

@@ -36,7 +36,10 @@ known    nano was taught it.
 near     it was not; what is like it, or what it is a kind of, is looked for instead, the weaker, the less alike
          (1: at full strength), and its confidence is limited.
 unknown  nothing that nano was taught is like it: its map stays low, and it does not count as detected.
-         An encoder that reads any text: --encoder clip of 'foveate look' (see docs/which_encoder.md)."""
+         An encoder that reads any text: --encoder clip of 'foveate look' (see docs/which_encoder.md).
+Who knows: the detector's things and the head's stuff, rooms, parts and clothes are seen from a hundredth of the picture
+on; the classifier's classes from a tenth of its side on, and several of one kind are one place. MODEL_CARD.md has how
+well each is seen."""
 
 
 def doctor(
@@ -71,7 +74,8 @@ def _explain_words(texts: list[str]) -> None:
     if not texts:
         raise QueryError("--words without a word", expected="one or more", fix="foveate doctor --words cat wheel sky")
     found = [word for text in texts for word in explain(text)]
-    print_table("which words nano knows", ("word", "nano", "looks for"), [_explained(word) for word in found])
+    columns = ("word", "nano", "who knows", "looks for")
+    print_table("which words nano knows", columns, [_explained(word) for word in found])
     typer.echo(LEGEND)
     print_json(words=found)
 
@@ -91,7 +95,8 @@ def _check_model(name: str) -> None:
 def explain(text: str) -> list[dict[str, Any]]:
     """The things that a text names, then what of it is not understood.
 
-    {"word", "state": "known", "near" or "unknown", "names": {name: strength}} each; "why", where there are no names.
+    {"word", "state": "known", "near" or "unknown", "names": {name: strength}, "who": the specialist of the strongest}
+    each; "why", where there are no names.
     """
     from foveate.core.errors import QueryError
     from foveate.encoders.load import load_encoder
@@ -108,21 +113,23 @@ def explain(text: str) -> list[dict[str, Any]]:
         names = encoder.space.meaning(word)
         known = encoder.knows(word) and encoder.understood_as(word) is None
         state = "known" if known else "near" if encoder.understands(word) else "unknown"
-        found.append({"word": word, "state": state, "names": names})
+        who = encoder.space.specialist(next(iter(names))) if names else ""
+        found.append({"word": word, "state": state, "names": names, "who": who})
     named = {word["word"] for word in found}
     unread = [word for word in query.unknown if word not in named]  # "biggest", "on the left"
     return found + [{"word": word, "state": "unknown", "names": {}, "why": "it enters no map"} for word in unread]
 
 
-def _explained(word: dict[str, Any]) -> tuple[str, str, str]:
-    names = [(name, strength) for name, strength in word["names"].items() if strength >= FAINT][:MOST_NAMES]
+def _explained(word: dict[str, Any]) -> tuple[str, str, str, str]:
+    every = [(name, strength) for name, strength in word["names"].items() if strength >= FAINT]
+    names, more = every[:MOST_NAMES], len(every) - MOST_NAMES
     if word["state"] == "unknown":
         like = word.get("why", "nothing")
     elif word["state"] == "known":
-        like = ", ".join(name for name, _ in names)
+        like = ", ".join(name for name, _ in names) + (f" and {more} more" if more > 0 else "")
     else:
         like = ", ".join(f"{name} {strength:.2f}" for name, strength in names)
-    return word["word"], word["state"], like
+    return word["word"], word["state"], "" if word["state"] == "unknown" else word["who"], like
 
 
 def examine() -> dict[str, Any]:

@@ -1,9 +1,16 @@
-"""Turns a text into nano's text vector: one number for each name that nano was taught, one for what no name covers.
+"""Turns a text into nano's text vector: a number for each name that nano was taught, one for what no name covers, and
+one for each class of its classifier.
 
 1. A text, or its last words, that is in the table of words asks for the names of that word ("cobblestones": road).
-2. Else its words are compared with the table's, as vectors: names of near words count by how near they are.
-3. Else it is mapped to the detector's 80 names by ridge regression ("tricycle" is somewhat a bicycle).
-4. What no name covers goes into one last number, for which no image has evidence: the map of an unknown word is low.
+2. One that is a class, or a group of classes, asks for these, each with 1: "reptile" has the evidence of all reptiles
+   together. Of a word in both tables the names speak, which see smaller things; the class speaks where the word is
+   seldom what the name is (`kinds`): an ambulance is no truck.
+3. Else its words are compared with the table's, as vectors: names of near words count by how near they are.
+4. Else it is mapped to the detector's 80 names by ridge regression ("tricycle" is somewhat a bicycle).
+5. What no name covers goes into one number for which no image has evidence: the map of an unknown word is low.
+
+Where a class speaks, the names that the text would ask for count a little (BESIDE): a thing too small for the
+classifier still has the highest place of its map, and is not detected for it.
 """
 
 from __future__ import annotations
@@ -23,11 +30,13 @@ TAIL = 0.7  # strength of "desk lamp" asked as "lamp", where only the last words
 NEAR, SAME = 0.68, 0.9  # cosines of words: below the first nothing is shared, from the second on they mean the same
 LAST = 0.6  # share of the last word in the vector of a phrase: "dog bowl" is a bowl
 MOST_NAMES = 3  # names that a word of no table may ask for
+BESIDE = 0.15  # strength of names beside a class
 STRENGTH = 0.2  # of a text: with less, not even a thing that fills the picture is detected (nano's calibration)
 # How far a verdict may go on what is looked for in a text's place (`understood_as`): on its last words, on near words,
 # and on the name that it is a kind of, by how often such a thing is one. Below 0.5 nothing is called found.
 DROPPED, NEAR_BY, OFTEN, SELDOM = 0.45, 0.45, 0.8, 0.45
 FAINT = 0.15  # the regression gives all names a little of an unknown word: so much is taken off
+CLASSES = "nano_classes.tsv"
 KINDS = "nano_kinds.json"  # written by hand: it says what is said of a word, and changes no texture
 _WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
 _ARTICLES = frozenset("a an the some any his her its their my your our".split())
@@ -35,7 +44,7 @@ _ARTICLES = frozenset("a an the some any his her its their my your our".split())
 
 @dataclass(frozen=True, eq=False)
 class NameSpace:
-    """Where a text lies among names, by the words that mean each and the word table's `vectors`.
+    """Where a text lies among names and classes, by the words that mean each and the word table's `vectors`.
 
     `kinds`: of each name those of its words that mean a kind of it, or a neighbour, and not the same, with how far a
     verdict may go: an ambulance is looked for as a truck.
@@ -46,34 +55,46 @@ class NameSpace:
     carried: Floats
     vectors: Callable[[Sequence[str]], Floats]
     kinds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
+    class_words: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def width(self) -> int:
-        return len(self.names) + 1
+        return len(self.names) + 1 + len(self.classes)
 
     def place(self, text: str) -> Floats:
-        """A text -> unit vector float32 [names + 1]. Raises QueryError for a text that cannot be read."""
-        asked = self._look_up(text)
-        if asked is None:
-            asked = self._compare(text)
-        length = float(np.linalg.norm(asked))
-        if length > 1:
-            asked, length = asked / length, 1.0
-        return np.append(asked, np.float32(np.sqrt(max(0.0, 1 - length * length)))).astype(np.float32)
+        """A text -> vector float32 [names + 1 + classes], of length 1, or longer for a group of classes.
+
+        Raises QueryError for a text that cannot be read.
+        """
+        asked, classes = self._ask(text)
+        both = np.concatenate([asked, [0], classes])
+        length = float(np.linalg.norm(both))
+        if length > 1 and not classes.any():
+            both, length = both / length, 1.0
+        both[len(asked)] = np.sqrt(max(0.0, 1 - length * length))
+        return np.asarray(both, np.float32)
+
+    def specialist(self, name: str) -> str:
+        """Who has evidence for one of the names: "detector", "head" or "classifier"."""
+        if name not in self.names:
+            return "classifier"
+        return "detector" if self.names.index(name) < self.carried.shape[1] else "head"
 
     def known(self, text: str) -> float:
         """How much of a text the names cover, in [0, 1]: 1 for words of the table, near 0 for an unknown word."""
-        return float(np.linalg.norm(self.place(text)[:-1]))
+        return min(1.0, float(np.linalg.norm(np.concatenate(self._ask(text)))))
 
     def meaning(self, text: str) -> dict[str, float]:
         """The names that a text asks for, the strongest first, each in (0, 1]. Raises QueryError."""
-        placed = self.place(text)[:-1]
-        return {self.names[k]: round(float(placed[k]), 4) for k in np.argsort(-placed, kind="stable") if placed[k] > 0}
+        placed = np.delete(self.place(text), len(self.names))
+        every = (*self.names, *self.classes)
+        return {every[k]: round(float(placed[k]), 4) for k in np.argsort(-placed, kind="stable") if placed[k] > 0}
 
     def knows(self, text: str) -> bool:
         """Whether a text as a whole is in the table of words: "license plate" is, "blue plate" is not."""
-        words = _read_words(text)
-        return 0 < len(words) <= self._longest and any(form in self.words for form in _forms(words))
+        found = self._find(text)
+        return found is not None and found[1]
 
     def understands(self, text: str) -> bool:
         """Whether a text is in the table of words, or near a word of it."""
@@ -87,29 +108,52 @@ class NameSpace:
             best = max(near.values(), default=0.0)
             return (_either(name for name in near if near[name] > best / 2), NEAR_BY) if near else None
         word, whole = found
+        if word not in self.words or self._speaks(word):
+            return None if whole else (word, DROPPED)
         names = [self.names[k] for k in self.words[word]]
-        kinds = [self.kinds[name][word] for name in names if word in self.kinds.get(name, ())]
+        kinds = self._kinds_of(word)
         at_most = 1.0 if whole else DROPPED
         if len(kinds) == len(names):
             return _either(names), min(at_most, *kinds)
         return None if whole else (word, at_most)
 
+    def _kinds_of(self, word: str) -> list[float]:
+        """How far a verdict on a name may go, for each name of a word of the table that has it as a kind."""
+        names = [self.names[k] for k in self.words[word]]
+        return [self.kinds[name][word] for name in names if word in self.kinds.get(name, ())]
+
+    def _speaks(self, word: str) -> bool:
+        """Whether the class of a word speaks, and not its names: there are none, or it is seldom one of them."""
+        if word not in self.class_words or word not in self.words:
+            return word in self.class_words
+        kinds = self._kinds_of(word)
+        return len(kinds) == len(self.words[word]) and max(kinds) < OFTEN
+
     def _find(self, text: str) -> tuple[str, bool] | None:
         """-> (the longest end of a text that is in the table, whether it is the whole text)."""
         words = _read_words(text)
         for start in range(max(0, len(words) - self._longest), len(words)):
-            for form in _forms(words[start:]):
-                if form in self.words:
-                    return form, start == 0
+            forms = _forms(words[start:])
+            for table in (self.words, self.class_words):
+                for form in forms:
+                    if form in table:
+                        return form, start == 0
         return None
 
-    def _look_up(self, text: str) -> Floats | None:
-        word = self._find(text)
-        if word is None:
-            return None
-        found = np.zeros(len(self.names), np.float32)
-        found[list(self.words[word[0]])] = 1
-        return found * np.float32((1.0 if word[1] else TAIL) / np.linalg.norm(found))
+    def _ask(self, text: str) -> tuple[Floats, Floats]:
+        """How much a text asks for each name, and for each class."""
+        names, classes = np.zeros(len(self.names), np.float32), np.zeros(len(self.classes), np.float32)
+        found = self._find(text)
+        if found is None:
+            return self._compare(text), classes
+        word, whole = found
+        strength = np.float32(1.0 if whole else TAIL)
+        if word in self.words:
+            names[list(self.words[word])] = strength / np.sqrt(np.float32(len(self.words[word])))
+        if self._speaks(word):
+            classes[list(self.class_words[word])] = strength
+            names = np.float32(BESIDE) * (names if word in self.words else self._compare(text))
+        return names, classes
 
     def _compare(self, text: str) -> Floats:
         whole = self.vectors([text])[0]
@@ -141,7 +185,7 @@ class NameSpace:
 
     @cached_property
     def _longest(self) -> int:
-        return max((word.count(" ") + 1 for word in self.words), default=0)
+        return max((word.count(" ") + 1 for word in (*self.words, *self.class_words)), default=0)
 
     @cached_property
     def _table(self) -> tuple[Floats, list[tuple[int, ...]]]:
@@ -149,8 +193,8 @@ class NameSpace:
 
 
 def read_names(file: Path, carried: Floats, vectors: Callable[[Sequence[str]], Floats]) -> NameSpace:
-    """The names of a JSON file: {"names": {name: [words]}} in the order of the planes; `kinds` from the file KINDS
-    beside it, if there is one. Raises ValueError, OSError.
+    """The names of a JSON file: {"names": {name: [words]}} in the order of the planes; `kinds` and classes from the
+    files KINDS and CLASSES beside it, if they are there. Raises ValueError, OSError.
     """
     table: dict[str, list[str]] = json.loads(file.read_text("utf-8"))["names"]
     if not table or not all(isinstance(others, list) for others in table.values()):
@@ -168,7 +212,24 @@ def read_names(file: Path, carried: Floats, vectors: Callable[[Sequence[str]], F
         for how_often, at_most in (("often", OFTEN), ("seldom", SELDOM)):
             for name, others in written[how_often].items():
                 kinds.setdefault(name, {}).update(dict.fromkeys(others, at_most))
-    return NameSpace(tuple(table), {word: tuple(numbers) for word, numbers in words.items()}, carried, vectors, kinds)
+    classes, groups = read_classes(file.with_name(CLASSES))
+    by_word = {word: tuple(numbers) for word, numbers in words.items()}
+    return NameSpace(tuple(table), by_word, carried, vectors, kinds, classes, groups)
+
+
+def read_classes(file: Path) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]]]:
+    """-> (the first word of each class, the classes of each word), from a file of training/nano/classes.py."""
+    lines = file.read_text("utf-8").splitlines() if file.is_file() else []
+    names: list[str] = []
+    members: dict[str, set[int]] = {}
+    for line in lines:
+        words, group, numbers = line.partition("\t")
+        below = [int(number) for number in numbers.split()] if group else [len(names)]
+        for word in words.split(", "):
+            members.setdefault(" ".join(_read_words(word)), set()).update(below)
+        if not group:
+            names.append(words.partition(", ")[0])
+    return tuple(names), {word: tuple(sorted(numbers)) for word, numbers in members.items()}
 
 
 def _either(names: Iterable[str]) -> str:

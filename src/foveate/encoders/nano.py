@@ -1,8 +1,8 @@
 """nano, the built-in encoder: a convolutional network (ONNX) and a static table of word-piece vectors; offline.
 
 Its features are evidence, one plane a name; a text becomes a vector over the names (names.py). Both sides of the image
-are brought to multiples of 8 (long side 512), the stride. MODEL_CARD.md has the words it knows and how well it finds
-them; `training/` made its files.
+are brought to multiples of 8 (long side 512), the stride. A classifier looks on at a stride of 32: the probability p
+of a class is evidence CLASS p. MODEL_CARD.md has the words and how well they are found; `training/` made the files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from foveate.core.checks import check_int
 from foveate.core.errors import EncoderFilesError, QueryError
 from foveate.core.grid import Floats, Grid
-from foveate.encoders.names import NameSpace, read_names
+from foveate.encoders.names import CLASSES, NameSpace, read_names
 from foveate.encoders.protocol import ASK_IN_ENGLISH, Calibration, DenseFeatures
 
 LONG_SIDE = 512  # that its head was trained at
@@ -39,7 +39,10 @@ CALIBRATION = Calibration(temperature=20.0, contrast=0.0, synonym=0.6, slope=27.
 FIX = "install foveate again: pip install --force-reinstall foveate"
 IMAGE, TEXT, PIECES = "nano_image.onnx", "nano_text.safetensors", "nano_tokenizer.json"
 CARRIED, NAMES = "nano_names.safetensors", "nano_names.json"
-FILES = (IMAGE, TEXT, PIECES, CARRIED, NAMES)
+FILES = (IMAGE, TEXT, PIECES, CARRIED, NAMES, CLASSES)
+# Of the classifier (docs/log.md): a class counts as detected from p = 0.23 on; less than FAINTEST is no evidence; at
+# most so many classes have evidence in an image.
+CLASS, FAINTEST, MOST_CLASSES = 0.45, 0.02, 64
 # onnxruntime's threads wait by spinning, for up to a second: within a run this long, after it not at all. Versions that
 # do not know the first key spin within a run only.
 WAITING = {"session.intra_op.spin_duration_us": "100", "session.force_spinning_stop": "1"}
@@ -98,7 +101,7 @@ class NanoEncoder:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """What it has evidence for, each as a question; "tie (part)" is asked as "tie"."""
-        return tuple(dict.fromkeys(name.partition(" (")[0] for name in self.space.names))
+        return tuple(dict.fromkeys((*(name.partition(" (")[0] for name in self.space.names), *self.space.classes)))
 
     @cached_property
     def _session(self) -> Any:
@@ -120,10 +123,12 @@ class NanoEncoder:
     def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
         """uint8 [H, W, 3] -> features float32 [h, w, D], at most 1 long; 64 cells along the default long side."""
         padded, grid = fit_image(rgb, long_side)
-        (features,) = self._session.run(None, {"rgb": padded[None]})  # [1, rows, cols, D]
-        if features.shape[-1] != self.width:
-            raise _damaged(IMAGE, f"{features.shape[-1]} numbers a cell, not {self.width}")
-        return DenseFeatures(np.ascontiguousarray(features[0, : grid.h, : grid.w]), grid)
+        features, *classes = self._session.run(None, {"rgb": padded[None]})  # [1, rows, cols, names + 1]
+        width = sum(each.shape[-1] for each in (features, *classes))
+        if width != self.width:
+            raise _damaged(IMAGE, f"{width} numbers a cell, not {self.width}")
+        found = np.ascontiguousarray(features[0, : grid.h, : grid.w])
+        return DenseFeatures(_with_classes(found, classes[0][0], features.shape[1:3]) if classes else found, grid)
 
     def encode_words(self, texts: Sequence[str]) -> Floats:
         """Texts -> unit vectors of the word table, float32 [n, 256]: the mean of their pieces' rows. QueryError."""
@@ -183,6 +188,24 @@ def _damaged(file: str, cause: object) -> EncoderFilesError:
         expected="the files that come with foveate",
         fix=FIX,
     )
+
+
+def _with_classes(named: Floats, probabilities: Floats, padded: tuple[int, int]) -> Floats:
+    """Planes of names [h, w, n] and of classes [H/32, W/32, c], of an image of `padded` cells -> [h, w, n + c]."""
+    highest = probabilities.max((0, 1))
+    few = np.sort(np.argsort(-highest, kind="stable")[: min(MOST_CLASSES, np.count_nonzero(highest >= FAINTEST))])
+    out = np.zeros((*named.shape[:2], named.shape[2] + probabilities.shape[2]), np.float32)
+    out[..., : named.shape[2]] = named
+    if len(few):
+        some = probabilities[..., few]
+        evidence = np.where(some >= FAINTEST, CLASS * some, 0).astype(np.float32)
+        fine = cv2.resize(evidence, padded[::-1], interpolation=cv2.INTER_LINEAR).reshape(*padded, -1)
+        fine = fine[: named.shape[0], : named.shape[1]]
+        squares = np.einsum("yxd,yxd->yx", named, named) + np.einsum("yxd,yxd->yx", fine, fine)
+        shorter = 1 / np.sqrt(np.maximum(squares, 1))[..., None]
+        out[..., : named.shape[2]] *= shorter
+        out[..., named.shape[2] + few] = fine * shorter
+    return out
 
 
 def fit_image(rgb: NDArray[np.uint8], long_side: int | None) -> tuple[NDArray[np.uint8], Grid]:

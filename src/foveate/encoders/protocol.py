@@ -89,21 +89,25 @@ class Encoder(Protocol):
         ...
 
     def encode_text(self, texts: Sequence[str]) -> Floats:
-        """Texts -> unit vectors float32 [n, D]. Raises QueryError for a text that the encoder cannot read."""
+        """Texts -> vectors float32 [n, D] of length 1, or longer where a word stands for several `names`.
+
+        Raises QueryError for a text that the encoder cannot read.
+        """
         ...
 
     def __hash__(self) -> int: ...
 
 
 def encode_texts(encoder: Encoder, texts: Sequence[str]) -> Floats:
-    """`encoder.encode_text`, checked: unit vectors float32 [n, width]. Raises EncoderOutputError."""
+    """`encoder.encode_text`, checked: vectors float32 [n, width]. Raises EncoderOutputError."""
     vectors = encoder.encode_text(texts)
     shape = (len(texts), encoder.width)
+    longest = 1 if getattr(encoder, "names", ()) else np.inf
     if not isinstance(vectors, np.ndarray) or vectors.dtype.kind != "f":
         problem = f"a {type(vectors).__name__} as text vectors"
     elif vectors.shape != shape:
         problem = f"text vectors of shape {list(vectors.shape)}"
-    elif not (np.abs(_lengths(vectors) - 1) <= UNIT).all():  # NaN is not either
+    elif not np.isfinite(lengths := _lengths(vectors)).all() or (abs(np.minimum(lengths, longest) - 1) > UNIT).any():
         problem = "text vectors that are not finite and of length 1"
     else:
         return np.asarray(vectors, np.float32)

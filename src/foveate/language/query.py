@@ -433,8 +433,11 @@ def _prepare(encoder: Encoder, text: str) -> Query:
 
 @lru_cache(maxsize=REMEMBERED)  # "what is the man holding" and "... the woman holding" share fifty words
 def encode_phrase(encoder: Encoder, text: str) -> NDArray[np.float32]:
-    """The unit vector of one text, float32 [D]: the mean of its prompts. Raises QueryError."""
-    mean = encode_texts(encoder, [template.format(text) for template in encoder.templates]).mean(0)
+    """The vector of one text, float32 [D]: the mean direction of its prompts. Raises QueryError."""
+    vectors = encode_texts(encoder, [template.format(text) for template in encoder.templates])
+    if len(vectors) == 1:
+        return vectors[0]
+    mean = vectors.mean(0)
     return np.asarray(mean / max(float(np.linalg.norm(mean)), 1e-9), np.float32)
 
 

@@ -25,7 +25,7 @@ from foveate.reading.words import Words
 from foveate.relevance.confidence import peak_cells
 from foveate.store.format import ALPHA, FLAT, MOST_WORDS, Identity, Record, Space
 from foveate.store.words import pack_words
-from foveate.texture.basis import Basis, Metric, principal, rounded_up
+from foveate.texture.basis import Basis, Metric, fit, rounded_up, used_columns, widened
 
 Floats = NDArray[np.float32]
 STEPS, LEVELS = 127, 255
@@ -80,12 +80,11 @@ def add_words(record: Record, words: Words) -> Record:
 
 
 def _own(x: Floats, rank: int, metric: Metric) -> tuple[Basis, NDArray[np.int8], Floats]:
-    few = x[:: max(1, min(EVERY, len(x) // ENOUGH))]
-    mean = few.mean(0)
-    centred = few - mean
-    found = principal(centred.T @ centred / np.float32(len(few)), metric, rank)
-    z = (x - mean) @ found.inward(rank)
-    own = Space(Basis(mean, found.outward(rank)), np.maximum(np.abs(z).max(0), SMALLEST) / np.float32(STEPS))
+    used = used_columns(x, rank)
+    some = x if len(used) == x.shape[1] else np.ascontiguousarray(x[:, used])
+    basis, toward = fit(some[:: max(1, min(EVERY, len(x) // ENOUGH))], rank, metric.of(used))
+    z = (some - basis.mean) @ toward
+    own = Space(widened(basis, used, x.shape[1]), np.maximum(np.abs(z).max(0), SMALLEST) / np.float32(STEPS))
     return own.in_steps, whole_steps(z, own.steps), own.steps
 
 
@@ -128,7 +127,9 @@ def thumbnail(rgb: NDArray[np.uint8]) -> bytes:
 def image_vectors(x: Floats, kept: Floats, identity: Identity, space: Space, metric: Metric) -> NDArray[np.float16]:
     """Image-level vectors, float16 [k, s], of features x [n, D]; peaks are of `kept` [n, D], what is left of x."""
     if identity.peaks:
-        return plane_peaks(kept)[None].astype(np.float16)
+        used, peaks = used_columns(kept, 1), np.zeros(kept.shape[1], np.float32)
+        peaks[used] = plane_peaks(kept[:, used])
+        return peaks[None].astype(np.float16)
     return farthest(space.coordinates(x, metric), identity.vectors).astype(np.float16)
 
 

@@ -77,7 +77,7 @@ LEAST, SHARE, MOST = 64, 10, 512  # images of a store's own sample: one in ten, 
 CELLS = 256  # of each of them, for the basis
 FEW = 128  # of those, for the size of its steps: kept until it is known
 SPACE_RANK, SHARED_RANK = 96, 64  # of image-level vectors; of cells where all share a basis
-MOST_PLANES = 1024  # every shard repeats the space
+MOST_PLANES = 2048  # every shard repeats the space
 
 
 # --- a basis and its file ---------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """Compression that keeps scores: features x ~ mean + z B, and score(q) = q.mean + (B q).z.
 
-The basis minimises the error over text queries: with S = E[q q^T] over a bank of noun prompts and P the first right
-singular vectors of (X - mean) S^(1/2), z = P^T S^(1/2) (x - mean) and B = P^T S^(-1/2) (LeanVec-Sphering, arXiv
-2410.22347). q is never centred, and nothing is re-normalised: both would add errors that depend on the cell.
+The basis minimises the error over text queries: with S = E[q q^T] = L L^T over a bank of noun prompts and P the first
+right singular vectors of (X - mean) L, z = P^T L^T (x - mean) and B = P^T L^-1 (LeanVec-Sphering, arXiv 2410.22347,
+with Cholesky's root in the place of the symmetric one, which gives the same z). q is never centred, and nothing is
+re-normalised: both would add errors that depend on the cell. Components that are 0 in all cells take no part.
 
 The residual |x - x^| of every cell is kept: no score is wrong by more than |q| |x - x^| (Cauchy-Schwarz).
 """
@@ -10,7 +11,7 @@ The residual |x - x^| of every cell is kept: no score is wrong by more than |q| 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +31,21 @@ RIDGE = 1e-2  # of the mean eigenvalue of S, chosen by hand: keeps S^(-1/2) fini
 
 @dataclass(frozen=True)
 class Metric(Frozen):
-    """S^(1/2) and S^(-1/2) of a bank of queries, both float32 [D, D] and symmetric."""
+    """S of a bank of queries, float64 [D, D], and its root L, float32 [D, D] and lower triangular: S = L L^T."""
 
-    root: Floats
-    inverse_root: Floats
+    second: Doubles
+
+    @cached_property
+    def root(self) -> Floats:
+        return np.linalg.cholesky(self.second).astype(np.float32)
+
+    def outward(self, directions: NDArray[np.floating]) -> Doubles:
+        """Directions [D, n] of x L -> directions of x: L^-T directions."""
+        return np.linalg.solve(np.linalg.cholesky(self.second).T, directions.astype(np.float64))
+
+    def of(self, columns: NDArray[np.intp]) -> Metric:
+        """For features that are 0 outside these columns."""
+        return Metric(self.second[np.ix_(columns, columns)])
 
 
 @dataclass(frozen=True)
@@ -76,11 +88,7 @@ def query_metric(bank: NDArray[np.floating], ridge: float = RIDGE) -> Metric:
     q = np.asarray(bank, np.float64)
     second = q.T @ q / len(q)
     second[np.diag_indices_from(second)] += ridge * np.trace(second) / len(second)
-    values, vectors = np.linalg.eigh(second)
-    values = np.sqrt(np.maximum(values, 1e-12))
-    root = (vectors * values) @ vectors.T
-    inverse = (vectors / values) @ vectors.T
-    return Metric(root.astype(np.float32), inverse.astype(np.float32))
+    return Metric(second)
 
 
 def compress(
@@ -93,10 +101,34 @@ def compress(
     rank = check_int(
         "rank", rank, 1, x.shape[1], fix=f'leave it out for {DEFAULT_RANK}; in Python rank="full" keeps all'
     )
+    used = used_columns(x, rank)
+    small = x if len(used) == x.shape[1] else np.ascontiguousarray(x[:, used])
+    basis, toward = fit(small, rank, None if metric is None else metric.of(used))
+    found = _with_residual(basis, small, toward)
+    return Compressed(widened(basis, used, x.shape[1]), found.z, found.residual)
+
+
+def used_columns(x: NDArray[np.floating], rank: int) -> NDArray[np.intp]:
+    """The components [k] that features [n, D] have, or all of them where that saves little; enough for a rank."""
+    used = np.union1d(np.flatnonzero(x.any(0)), np.arange(min(x.shape[1], rank + SPARE)))
+    return used if 2 * len(used) < x.shape[1] else np.arange(x.shape[1])
+
+
+def widened(basis: Basis, used: NDArray[np.intp], width: int) -> Basis:
+    """A basis of some components, for features of `width`, which are 0 elsewhere."""
+    if len(used) == width:
+        return basis
+    mean, rows = np.zeros(width, np.float32), np.zeros((basis.rank, width), np.float16)
+    mean[used], rows[:, used] = basis.mean, basis.rows
+    return Basis(mean, rows)
+
+
+def fit(x: Floats, rank: int, metric: Metric | None) -> tuple[Basis, Floats]:
+    """-> (the basis of features [n, D], M float32 [D, rank] with z = (x - mean) M)."""
     mean = x.mean(0)
     centred = x - mean
     directions = principal(centred.T @ centred / np.float32(len(x)), metric, rank)
-    return _with_residual(Basis(mean, directions.outward(rank)), x, directions.inward(rank))
+    return Basis(mean, directions.outward(rank)), directions.inward(rank)
 
 
 @dataclass(frozen=True)
@@ -118,7 +150,7 @@ class Directions:
     def outward(self, rank: int) -> NDArray[np.float16]:
         """x ~ mean + z outward: float16 [rank, D]."""
         first = self.vectors[:, :rank]
-        turned = first if self.metric is None else self.metric.inverse_root @ first
+        turned = first if self.metric is None else self.metric.outward(first)
         return np.ascontiguousarray(turned.T.astype(np.float16))
 
 
@@ -128,7 +160,7 @@ def principal(covariance: NDArray[np.floating], metric: Metric | None, rank: int
         return _leading(covariance.astype(np.float32), metric, rank)
     covariance = covariance.astype(np.float64)
     if metric is not None:
-        covariance = metric.root @ covariance @ metric.root
+        covariance = metric.root.T @ covariance @ metric.root
     values, vectors = np.linalg.eigh(covariance)
     return Directions(np.maximum(values[::-1], 0), _with_signs(vectors[:, ::-1].astype(np.float32)), metric)
 
@@ -137,7 +169,7 @@ def _leading(covariance: Floats, metric: Metric | None, rank: int) -> Directions
     """The first `rank` of them, by subspace iteration: all of them would take most of an image's time."""
 
     def turn(block: Floats) -> Floats:
-        return covariance @ block if metric is None else metric.root @ (covariance @ (metric.root @ block))
+        return covariance @ block if metric is None else metric.root.T @ (covariance @ (metric.root @ block))
 
     block = _any_block(len(covariance), rank + SPARE)
     for _ in range(TURNS):
@@ -192,11 +224,10 @@ def rounded_up(lengths: Floats) -> NDArray[np.float16]:
 def inward(basis: Basis, metric: Metric | None) -> Floats:
     """M float32 [D, r] with z = (x - mean) M: coordinates in a given basis, for features it was not fitted to.
 
-    z minimises |(x - mean - z B) S^(1/2)|, so M = S B^T (B S B^T)^(-1), where S is 1 without a metric.
+    z minimises |(x - mean - z B) L|, so M = S B^T (B S B^T)^(-1), where S is 1 without a metric.
     """
     rows = basis.rows.astype(np.float64)
-    root = np.eye(basis.width) if metric is None else metric.root.astype(np.float64)
-    toward = root @ (root @ rows.T)
+    toward = rows.T if metric is None else metric.second @ rows.T
     return np.asarray(toward @ np.linalg.pinv(rows @ toward, hermitian=True), np.float32)
 
 
@@ -205,12 +236,12 @@ def extended(basis: Basis, left: NDArray[np.floating], metric: Metric | None, ex
     rest, root = np.asarray(left, np.float32), np.eye(basis.width, dtype=np.float32) if metric is None else metric.root
     block = _any_block(basis.width, min(basis.width, extra + SPARE))
     for _ in range(TURNS):  # as in `_leading`, of rest root without making it
-        block = np.linalg.qr(root @ (rest.T @ (rest @ (root @ block))))[0]
+        block = np.linalg.qr(root.T @ (rest.T @ (rest @ (root @ block))))[0]
     _, lengths, turned = np.linalg.svd((rest @ (root @ block)).astype(np.float64), full_matrices=False)
     directions = turned @ block.T
     first = directions[: min(extra, int((lengths > 1e-6 * max(float(lengths[0]), 1e-12)).sum()))]
     first = _with_signs(first.T).T
-    outward = first if metric is None else first @ metric.inverse_root.astype(np.float64)
+    outward = first if metric is None else metric.outward(first.T).T
     return Basis(basis.mean, np.concatenate([basis.rows, outward.astype(np.float16)]))
 
 
