@@ -83,7 +83,7 @@ def _own(x: Floats, rank: int, metric: Metric) -> tuple[Basis, NDArray[np.int8],
     used = used_columns(x, rank)
     some = x if len(used) == x.shape[1] else np.ascontiguousarray(x[:, used])
     basis, toward = fit(some[:: max(1, min(EVERY, len(x) // ENOUGH))], rank, metric.of(used))
-    z = (some - basis.mean) @ toward
+    z = np.asarray((some - basis.mean) @ toward, np.float32)
     own = Space(widened(basis, used, x.shape[1]), np.maximum(np.abs(z).max(0), SMALLEST) / np.float32(STEPS))
     return own.in_steps, whole_steps(z, own.steps), own.steps
 
