@@ -105,15 +105,17 @@ def failures(
     false = sorted((one for one in asked if not one.there), key=lambda one: -one.confidence)
     chosen = [*worst[: count - count // 4], *false[: count // 4]]
     nano, rows = NanoEncoder.built_in(), []
+    names = (*nano.space.names, *nano.space.classes)
+    axes = np.delete(np.eye(nano.width, dtype=np.float32), len(nano.space.names), 0)  # without that of no name
     textures = {
         number: encode(rgb, encoder=nano) for number, _, rgb in questions.read(only={one.number for one in chosen})
     }
     for one in chosen:
         texture = textures[one.number]
-        planes = texture.scores(np.eye(nano.width, dtype=np.float32)[:-1]).reshape(nano.width - 1, -1)
+        planes = texture.scores(axes).reshape(len(names), -1)
         best = planes[:, int(score(texture, one.thing, encoder=nano).map.argmax())].argsort()[::-1][:2]
         precision = f"{one.found['nano'].precision:.2f}" if one.there else "not there"
-        seen = ", ".join(nano.space.names[i] for i in best)
+        seen = ", ".join(names[i] for i in best)
         rows.append([one.thing, one.image, f"{one.share:.1%}", precision, f"{one.confidence:.2f}", seen])
     head = ("question", "photograph", "share of it", "precision", "confidence", "what nano sees at the map's peak")
     return {
