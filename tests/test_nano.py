@@ -468,7 +468,8 @@ def test_a_class_speaks_where_no_name_does_and_a_group_has_the_evidence_of_its_c
     first = len(space.names) + 1
     assert len(space.classes) == 1000
     assert len(set(space.class_words) | set(space.words)) > 3500
-    violin, reptile, dog, ambulance, lorry = nano.encode_text(["a violin", "reptiles", "dog", "ambulance", "lorry"])
+    texts = ["a violin", "reptiles", "dog", "ambulance", "lorry", "furniture"]
+    violin, reptile, dog, ambulance, lorry, furniture = nano.encode_text(texts)
     assert violin[first + space.classes.index("violin")] == 1
     of_reptiles = {space.classes[k] for k in np.flatnonzero(reptile[first:])}
     assert {"mud turtle", "green mamba", "komodo dragon"} <= of_reptiles
@@ -477,6 +478,8 @@ def test_a_class_speaks_where_no_name_does_and_a_group_has_the_evidence_of_its_c
     assert not dog[first:].any()  # the detector sees smaller dogs
     assert 0 < ambulance[space.names.index("truck")] < 0.2 < ambulance[first + space.classes.index("ambulance")] == 1
     assert lorry[space.names.index("truck")] == 1
+    assert furniture[first + space.classes.index("rocking chair")] == 1  # a group that is a list of names asks for both
+    assert np.linalg.norm(furniture[:first]) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("photo", ["yellow_bus.jpg", "cake_and_coffee.jpg"])

@@ -4,7 +4,8 @@ one for each class of its classifier.
 1. A text, or its last words, that is in the table of words asks for the names of that word ("cobblestones": road).
 2. One that is a class, or a group of classes, asks for these, each with 1: "reptile" has the evidence of all reptiles
    together. Of a word in both tables the names speak, which see smaller things; the class speaks where the word is
-   seldom what the name is (`kinds`): an ambulance is no truck.
+   seldom what the name is (`kinds`): an ambulance is no truck. A group that is but a list of names ("furniture": chair,
+   table, ...) asks for both.
 3. Else its words are compared with the table's, as vectors: names of near words count by how near they are.
 4. Else it is mapped to the detector's 80 names by ridge regression ("tricycle" is somewhat a bicycle).
 5. What no name covers goes into one number for which no image has evidence: the map of an unknown word is low.
@@ -150,7 +151,9 @@ class NameSpace:
         strength = np.float32(1.0 if whole else TAIL)
         if word in self.words:
             names[list(self.words[word])] = strength / np.sqrt(np.float32(len(self.words[word])))
-        if self._speaks(word):
+        if len(self.words.get(word, ())) > 1 and len(self.class_words.get(word, ())) > 1:
+            classes[list(self.class_words[word])] = strength
+        elif self._speaks(word):
             classes[list(self.class_words[word])] = strength
             names = np.float32(BESIDE) * (names if word in self.words else self._compare(text))
         return names, classes
