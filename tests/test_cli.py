@@ -166,15 +166,16 @@ def test_channels_draws_one_sheet_and_doctor_is_content(run: Run, photo: Path) -
 
 @pytest.mark.usefixtures("no_pictures")
 def test_look_says_what_was_not_understood_and_what_stood_in(run: Run, photo: Path, tmp_path: Path) -> None:
-    asked = ("look", str(photo), "a violin", "the tallest dog", "a taxi", "an old taxi", "--out", str(tmp_path))
+    queries = ("a trophy", "the tallest dog", "a police car", "an old police car")
+    asked = ("look", str(photo), *queries, "--out", str(tmp_path))
     table = run(*asked).stdout
-    assert "violin (unknown)" in table
+    assert "trophy (unknown)" in table
     assert "tallest dog (unknown: tallest)" in table
-    assert "taxi (as car)" in table
-    assert "old taxi (taxi as car; unknown: old)" in " ".join(table.split())
+    assert "police car (as car)" in table
+    assert "old police car (police car as car; unknown: old)" in " ".join(table.split())
     records = last(run(*asked, "--json"))["queries"]
-    assert [record["unknown"] for record in records] == [["violin"], ["tallest"], [], ["old"]]
-    assert [record["looked_for"] for record in records] == [{}, {}, {"taxi": "car"}, {"taxi": "car"}]
+    assert [record["unknown"] for record in records] == [["trophy"], ["tallest"], [], ["old"]]
+    assert [record["looked_for"] for record in records] == [{}, {}, {"police car": "car"}, {"police car": "car"}]
 
 
 @pytest.mark.usefixtures("no_pictures")

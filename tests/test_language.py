@@ -180,7 +180,7 @@ def test_a_query_is_prepared_once_and_what_cannot_be_read_does_not_refuse_the_re
     assert query.structure == (read("the dog's face"),)
     assert prepare(NANO, "狗 dog").phrases == ("狗 dog",)
     words: Any = type("Words", (Toy,), {"reads_phrases": False})()
-    assert prepare(words, "the tallest violin on the left").unknown == ("tallest", "on the left")
+    assert prepare(words, "the tallest trophy on the left").unknown == ("tallest", "on the left")
     query = prepare(NANO, "a very particular dog")
     assert prepare(NANO, "a very particular dog") is query
     with pytest.raises(ValueError, match="read-only"):
@@ -191,7 +191,7 @@ def test_what_is_looked_for_in_the_place_of_a_word_limits_every_phrase_with_it()
     assert dict(prepare(NANO, "a police car and a dog").promises) == {"police car": SELDOM}
     assert prepare(NANO, "the white stove's knobs").promises == {"stove": OFTEN, "white stove knobs": OFTEN}
     assert prepare(NANO, "the knobs of the stove beside the police car").promises["knobs of stove"] == SELDOM
-    assert not prepare(NANO, "a dog, a lorry or a violin").promises
+    assert not prepare(NANO, "a dog, a lorry or a trophy").promises
     for half_known in ("a person holding the trophy", "a person with a trophy", "a person and 犬"):
         assert prepare(NANO, half_known).promises["person"] == HALF
     toy: Any = Toy()

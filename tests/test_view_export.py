@@ -96,7 +96,7 @@ def test_the_lines_of_python_open_a_store(browser: Browser, tmp_path: Path, monk
 
 
 def test_data_is_the_map_and_the_cells(asked: Page) -> None:
-    asked.evaluate("foveate.set({questions: ['the bus', 'a violin', 'a taxi'], budget: 64, grid: '28px'})")
+    asked.evaluate("foveate.set({questions: ['the bus', 'a trophy', 'a police car'], budget: 64, grid: '28px'})")
     asked.wait_for_function("foveate.answer(0) && foveate.answer(1) && foveate.answer(2)")
     name, content = downloaded(asked, "Save JSON")
     told = json.loads(content)
@@ -105,9 +105,9 @@ def test_data_is_the_map_and_the_cells(asked: Page) -> None:
     assert told["foveate"] == foveate.__version__
     texture = foveate.encode(PHOTOS / "yellow_bus.jpg", channels="standard")
     shape = told["grid"]["h"], told["grid"]["w"]
-    assert [one["question"] for one in told["questions"]] == ["the bus", "a violin", "a taxi"]
-    assert told["questions"][1]["spread"] > 0  # as there is no violin
-    assert told["questions"][2]["looked_for"] == {"taxi": "car"}
+    assert [one["question"] for one in told["questions"]] == ["the bus", "a trophy", "a police car"]
+    assert told["questions"][1]["spread"] > 0  # as there is no trophy
+    assert told["questions"][2]["looked_for"] == {"police car": "car"}
     for one in told["questions"]:
         relevance = foveate.score(texture, one["question"]).on(shape)
         np.testing.assert_array_equal(np.array(one["map"], np.float32), relevance.map)

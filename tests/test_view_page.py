@@ -153,9 +153,9 @@ def test_heat_is_that_of_viz_and_what_is_not_there_is_pale(child: Page) -> None:
     assert apart(settled(child, opacity=0), np.asarray(Image.open(CHILD))).mean() < 6  # nothing but the outline
     child.evaluate("foveate.set({budget: 64})")
     assert re.fullmatch(r"auto \d+(\.\d+)?%", child.locator("#tokens output").inner_text())
-    ask(child, "a violin")
+    ask(child, "a trophy")
     assert (
-        'nano does not know this word. foveate doctor --words "violin"'
+        'nano does not know this word. foveate doctor --words "trophy"'
         in child.locator("#questions .said").inner_text()
     )
 

@@ -43,7 +43,7 @@ from tests.view_page import serving
 BUS = PHOTOS / "yellow_bus.jpg"
 QUESTIONS = [
     "the bus",
-    "a taxi",
+    "a police car",
     "a bus and a wheel",
     "a zeppelin",
     "a wheel but not the bus",

@@ -384,9 +384,9 @@ def test_what_a_channel_found_is_lit_though_no_thing_was_detected() -> None:
     assert not writing.detected
     assert writing.trust == 1
     assert looked_for(writing)[-1] == "found by text, not as a thing"
-    old_taxi = foveate.score(texture, "an old taxi")
-    assert looked_for(old_taxi) == (
-        "looks for car in place of taxi",
+    found = foveate.score(texture, "an old police car")
+    assert looked_for(found) == (
+        "looks for car in place of police car",
         "not understood: old",
     )
     assert confidence_shown(writing) is None
