@@ -56,6 +56,7 @@ TENSORS = {
 HEAD, VECTORS = "record", "vectors"  # beside the tensors, where a record travels
 
 # Limits of what is read. Nothing that foveate writes comes near them.
+MOST_PLANES = 2048  # with peaks: the identity is made again from nothing
 MOST_WIDTH, MOST_VECTORS, MOST_SHARDS = 2**14, 2**8, 99_999_999
 MOST_FORMAT, MOST_HEADER, MOST_PIECE = 2**20, 100_000_000, 2**30  # bytes: format.json, a header, read at once
 MOST_WORDS = 2**24  # bytes of what is written in an image: 100,000 words take a quarter
@@ -246,8 +247,10 @@ class Space:
 
     @property
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """By name, as in basis.safetensors and, with "space." before it, in shards."""
-        return {"mean": self.basis.mean, "rows": self.basis.rows, "steps": self.steps}
+        """By name, as in basis.safetensors and, with "space." before it, in shards. No rows stand for the identity."""
+        rows, width = self.basis.rows, self.basis.width
+        planes = rows.shape == (width, width) and bool((rows == np.eye(width, dtype=rows.dtype)).all())
+        return {"mean": self.basis.mean, "rows": rows[:0] if planes else rows, "steps": self.steps}
 
     @property
     def content(self) -> bytes:
@@ -261,7 +264,10 @@ class Space:
 
 def parse_space(tensors: Mapping[str, NDArray[Any]]) -> Space:
     """Tensors -> Space. Raises OptionError for what is none."""
-    basis, steps = check_basis(Basis(tensors["mean"], tensors["rows"])), tensors["steps"]
+    rows, steps = tensors["rows"], tensors["steps"]
+    if rows.ndim == 2 and len(rows) == 0 and rows.shape[1] <= MOST_PLANES:
+        rows = np.eye(rows.shape[1], dtype=np.float16)
+    basis = check_basis(Basis(tensors["mean"], rows))
     if steps.dtype != np.float32 or steps.shape != (basis.rank,) or not ((steps > 0) & (steps < HUGE)).all():
         raise OptionError(
             f"steps {steps.dtype} {list(steps.shape)}", expected="positive floats [r]", fix="fit it again"
@@ -503,7 +509,7 @@ def read_shard(path: Path) -> Shard:
             for name in SPACE:
                 places.take(name)
             entries = tuple(_entry(places, position, h, identity) for position, h in enumerate(head["images"]))
-            shape = [len(entries), identity.vectors, tensors["space.rows"]["shape"][0]]
+            shape = [len(entries), identity.vectors, tensors["space.steps"]["shape"][0]]
             start, _ = places.take("vectors", "F16", shape)
             if places.end != size or places.taken != len(tensors):
                 raise ValueError(f"{size} bytes and {len(tensors)} tensors, not {places.end} and {places.taken}")

@@ -50,7 +50,7 @@ from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import LEAST_SIDE, PROBE, Encoder, check_features
 from foveate.language.negatives import bank_of, query_metric_of
 from foveate.store.engine import Engine, Local, column
-from foveate.store.format import Space
+from foveate.store.format import MOST_PLANES, Space
 from foveate.store.record import SMALLEST, STEPS
 from foveate.store.sources import (
     SUFFIXES,
@@ -77,7 +77,6 @@ LEAST, SHARE, MOST = 64, 10, 512  # images of a store's own sample: one in ten, 
 CELLS = 256  # of each of them, for the basis
 FEW = 128  # of those, for the size of its steps: kept until it is known
 SPACE_RANK, SHARED_RANK = 96, 64  # of image-level vectors; of cells where all share a basis
-MOST_PLANES = 2048  # every shard repeats the space
 
 
 # --- a basis and its file ---------------------------------------------------------------------------------------------
