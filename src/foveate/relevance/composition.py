@@ -1,20 +1,29 @@
-"""The map of a composed phrase ("the dog's white face") from the maps of its thing, attributes and place.
+"""The map and the verdict of a composed phrase ("the dog's white face") from maps of its thing, attributes and place.
+
+The map:
 
     thing       p of the noun alone: "face" of "the dog's white face"
     attribute   what the pixels show: p <- p (1 - A (1 - a)), with a the share of that colour around the cell
     place       where the relation allows it, from the map w of the other thing:  p <- p (1 - G (1 - place(w)))
 
-* A part is likelier once its whole is there (GIVEN), and nothing without its whole. A part that is not found is looked
-  for where such parts are ("paws": low on the dog); that map stays below one half (GUESS), so it is never detected.
-* A place chooses among things of a kind: the one that fits best keeps its value.
-* The map of a frame ("what is the man holding?") is the place times the likeliest of some words for what is held.
-* Confidence is that of the phrase's own map, at most that of the thing it belongs to.
+A part is nothing without its whole. One that is not found is looked for where such parts are ("paws": low on the dog);
+that map stays below one half (GUESS). A place chooses among things of a kind: the one that fits best keeps its value.
+The map of a frame ("what is the man holding?") is the place times the likeliest of some words for what is held.
 
-GATE, GIVEN, SEEN and NEAR were chosen on one half of a development set (docs/log.md); the other numbers by eye.
+The verdict is of pieces, connected cells above half of the noun's highest value:
+
+    evidence of a phrase   max over its pieces of  e * colour * geometry,  at most that of the thing it belongs to
+    colour                 its share of the piece, by RIVAL of the share of the most common other colour, at most 1
+    geometry               by how far the piece touches the other thing, or lies on the right side of it, 0 to 1
+    confidence             sigmoid(logit(evidence) + odds of the form): the form is the relation, or "attribute"
+
+Where a thing has an attribute or a place that fits, less evidence of it is enough; ODDS says how much less.
+GATE, SEEN and NEAR were chosen on one half of a development set (docs/log.md); other numbers of the map by eye.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -25,16 +34,25 @@ from numpy.typing import NDArray
 from foveate.language.lists import read_set
 from foveate.language.phrase import HANDS, Phrase, Relation, things_of
 from foveate.relevance.confidence import DETECTED, peak
+from foveate.relevance.evidence import Shown
 
 Floats = NDArray[np.float32]
 GATE = 0.75  # how much a place outside its relation takes away
-GIVEN = 1.0  # log odds by which a part is likelier once its whole is there
-GUESS = 0.45  # a part that is only guessed from the whole stays below this
-SEEN = 0.3  # a part whose map reaches this is not guessed at all
-LEAST = 0.05  # a whole that is less likely than this has no places
+GUESS = 0.18  # a part that is only guessed from the whole stays below this
+SEEN = 0.08  # a part whose map reaches this is not guessed at all
+LEAST = np.float32(0.06)  # how likely a thing is that is not seen, where something else decides its place
 NEAR, BESIDE, REACH = 0.2, 0.45, 0.35  # distances, in square roots of the other thing's area
-ENOUGH, LOCAL = 0.4, 0.25  # share of a property that is enough to be sure of; over what part of a thing it is taken
+MAIN = 0.3  # a piece smaller than this share of the largest is no thing of its own
+TOUCHING, SOFT = 1.5, 2.0  # cells between things that touch; over how many more the fit falls to 0
+ODDS = {"attribute": 1.0, "part": 1.0}  # log odds by which less evidence is enough, by form
 HIGH, LOW = read_set("things", "high"), read_set("things", "low")
+# A colour is a thing's if it covers so much of it as the most common other colour does, times MAJOR; not, times MINOR.
+MINOR, MAJOR, ENOUGH = 0.2, 0.6, 0.4
+COARSE = 6  # cells that are looked for on the map as it is
+AROUND = 5  # cells along the square in which a property counts for each cell
+_TOUCH = frozenset(("part", "on", "in", "with", "held", "ridden", "worn"))
+# Where the thing is: down, right of the other.
+_SIDES: dict[Relation, tuple[int, int]] = {"above": (-1, 0), "under": (1, 0), "left": (0, -1), "right": (0, 1)}
 
 
 @dataclass(frozen=True)
@@ -48,94 +66,150 @@ class Composed:
     weights: dict[str, float]
 
 
-Evidence = Callable[[str], tuple[Floats, float] | None]
+Look = Callable[..., Floats]  # words -> the map of the likeliest of them, float32 [h, w] in [0, 1]
+Evidence = Callable[[str], Shown | None]
+Pieces = list[NDArray[np.bool_]]
 
 
-def compose(phrase: Phrase, maps: dict[str, Floats], evidence: Evidence) -> Composed:
-    """The map of a phrase from those of `words_of(phrase)`, each float32 [h, w] in [0, 1], and `evidence_of` words."""
-    planes: dict[str, Floats] = {}
-    confidences: dict[str, float] = {}
-    weights: dict[str, float] = {}
-    found = maps[phrase.noun] if phrase.noun else None
-    support = 1.0
-    if found is not None and not phrase.plain:
-        planes[phrase.noun], confidences[phrase.noun] = found, peak(found)
-    for attribute in phrase.attributes:
-        for word in attribute.split():
-            shown = evidence(word)
-            if shown is not None and found is not None:
-                planes[f"looks {word}"], share = shown
-                weights[f"looks {word}"] = share
-                support = min(support, share_of(shown[0], found) / ENOUGH)
-                found = found * (1 - np.float32(share) * (1 - around(shown[0], found)))
+def compose(phrase: Phrase, look: Look, evidence: Evidence) -> Composed:
+    """The map and the verdict of a phrase from the maps of `words_of(phrase)` and what its attributes look like."""
+    if phrase.plain:
+        found = look(phrase.noun)
+        return Composed(found, peak(found), {}, {}, {})
     if phrase.place is None:
-        assert found is not None
-        return Composed(found, peak(found) * support, planes, confidences, weights)
-    relation, other = phrase.place.relation, compose(phrase.place.of, maps, evidence)
-    planes |= other.planes
-    confidences |= other.confidences
-    weights |= other.weights
+        return _describe(phrase, look, evidence)[0]
+    relation, other = phrase.place.relation, compose(phrase.place.of, look, evidence)
     whole = phrase.place.of.noun or phrase.place.of.text
-    planes.setdefault(whole, other.map)
-    confidences[whole] = other.confidence
-    if found is None:
-        place, found = frame(relation, other.map, maps)
-        planes["place"] = place
-        found = found * place
-        return Composed(found, min(peak(found), other.confidence), planes, confidences, weights)
-    place = region(relation, other.map)
-    planes["place"] = place
-    if relation == "part":
-        odds = np.float32(np.exp(GIVEN * other.confidence))
-        found = np.asarray(found * odds / (1 - found + found * odds), np.float32)
-        confidences[phrase.noun] = peak(found)
+    planes, confidences = {whole: other.map} | other.planes, other.confidences | {whole: other.confidence}
+    if not phrase.noun:
+        planes["place"], found = frame(relation, other.map, look)
+        found = found * planes["place"]
+        seen = peak(found)
+        return Composed(found, min(with_odds(seen, "frame"), other.confidence), planes, confidences, other.weights)
+    thing, pieces, fits = _describe(phrase, look, evidence)
+    found, known = thing.map, thing.confidences[phrase.noun]
+    planes["place"] = place = region(relation, other.map)
     gate = 1 - np.float32(GATE) * (1 - place)
-    if relation != "part":  # the best of its kind keeps its value
-        gate = gate / gate[found >= found.max() / 2].max()
-    there = np.float32(min(1.0, other.confidence / DETECTED))  # nothing is part of what is not there, or beside it
-    gated = np.minimum(found * gate, 1) * there
-    confidence = min(peak(gated) * support, other.confidence)
     if relation == "part":
-        unseen = max(0.0, 1 - peak(gated) / SEEN)
-        gated = np.maximum(gated, np.float32(GUESS * unseen) * other.map * usual(phrase.noun, other.map))
-    return Composed(gated, confidence, planes, confidences, weights)
+        seen = peak(found * place) * max(fits, default=0)
+    else:
+        gate /= gate[found >= found.max() / 2].max()  # the best of its kind keeps its value
+        pieces = pieces or find_pieces(found)
+        seen = known * max(fits * place_fits(relation, pieces, other.map), default=0)
+    there = np.float32(min(1.0, other.confidence / DETECTED))  # nothing is part of what is not there, or beside it
+    found = np.minimum(found * gate, 1) * there
+    if relation == "part":
+        unseen = max(0.0, 1 - float(found.max()) / SEEN)
+        found = np.maximum(found, np.float32(GUESS * unseen) * other.map * usual(phrase.noun, other.map))
+    return Composed(
+        found,
+        min(with_odds(seen, relation), other.confidence),
+        planes | thing.planes,
+        confidences | thing.confidences,
+        other.weights | thing.weights,
+    )
+
+
+def _describe(phrase: Phrase, look: Look, evidence: Evidence) -> tuple[Composed, Pieces | None, Floats]:
+    """A thing with its attributes and no place: with its pieces, where attributes asked for them, and how each fits."""
+    found = thing = look(phrase.noun)
+    known = peak(thing)
+    planes, weights, fits = {phrase.noun: thing}, dict[str, float](), np.ones(1, np.float32)
+    pieces = None
+    for word in (word for attribute in phrase.attributes for word in attribute.split()):
+        if (shown := evidence(word)) is not None:
+            pieces = pieces or find_pieces(thing)
+            planes[f"looks {word}"], weights[f"looks {word}"] = shown.plane, shown.weight
+            fits = fits * property_fits(shown, thing, pieces)
+            found = np.maximum(found, LEAST)  # of what is not seen, where such a colour is
+            found *= 1 - np.float32(shown.weight) * (1 - around(shown.plane, found))
+    sure = with_odds(known * max(fits, default=0), "attribute") if weights else known
+    return Composed(found, sure, planes, {phrase.noun: known}, weights), pieces, fits
+
+
+def with_odds(evidence: float, form: str) -> float:
+    """Evidence in [0, 1] -> confidence in [0, 1]; none stays none."""
+    odds = math.exp(ODDS.get(form, 0.0))
+    return evidence * odds / (1 - evidence + evidence * odds)
+
+
+def find_pieces(p: Floats) -> list[NDArray[np.bool_]]:
+    """The parts of a thing, bool [h, w] each: connected cells above half of its highest value, none small beside another."""
+    count, of_cell = cv2.connectedComponents((p > p.max() / 2).astype(np.uint8), connectivity=8)
+    if count <= 2:
+        return [of_cell == 1] * (count - 1)
+    sizes = np.bincount(of_cell.ravel())[1:]
+    return [of_cell == number for number in np.flatnonzero(sizes >= MAIN * sizes.max()) + 1]
+
+
+def property_fits(shown: Shown, p: Floats, pieces: Pieces) -> Floats:
+    """How far each piece of a thing with the map p has a property: [n] in [0, 1]."""
+    planes = shown.planes.reshape(len(shown.planes), -1)
+    shares = np.array([planes @ (weights := piece * p).ravel() / weights.sum() for piece in pieces], np.float32)
+    own, rivals = shares[:, shown.own].copy(), shares
+    rivals[:, shown.own] = ENOUGH
+    fits = np.minimum(np.maximum((own / rivals.max(1) - MINOR) / (MAJOR - MINOR), 0), 1)
+    return np.asarray(1 - np.float32(shown.certain) * (1 - fits))
+
+
+def place_fits(relation: Relation, pieces: Pieces, w: Floats) -> Floats:
+    """How far each piece stands in a relation to a thing with the map w: [n] in [0, 1]."""
+    if relation in _SIDES:
+        down, right = _SIDES[relation]
+        some, others = (np.array([_box(piece) for piece in each]).reshape(-1, 2, 2) for each in (pieces, find_pieces(w)))
+        reach = ((some[:, 1] - some[:, 0])[:, None] + others[:, 1] - others[:, 0]) / 2
+        apart = (some.sum(1)[:, None] - others.sum(1)) / 2 / reach  # [n, others, (y, x)]; 1 where they are side by side
+        fits = np.clip(0.5 + 2 * (apart @ (down, right)), 0, 1)
+        if down:  # one over the other
+            fits = fits * np.clip(2 - 1.5 * np.abs(apart[..., 1]), 0, 1)
+        return np.asarray(fits.max(1, initial=0), np.float32)
+    reach = TOUCHING if relation in _TOUCH else BESIDE * extent(w)
+    away = cv2.distanceTransform((w <= w.max() / 2).astype(np.uint8), cv2.DIST_L2, 3)
+    gaps = np.array([away[piece].min() for piece in pieces], np.float32)
+    return np.asarray(np.clip(1 - (gaps - reach) / SOFT, 0, 1))
+
+
+def _box(piece: NDArray[np.bool_]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """((y0, x0), (y1, x1)) around cells."""
+    rows, columns = np.flatnonzero(piece.any(1)), np.flatnonzero(piece.any(0))
+    return (rows[0], columns[0]), (rows[-1] + 1, columns[-1] + 1)
 
 
 def region(relation: Relation, w: Floats) -> Floats:
     """Where a thing may be that stands in a relation to one with the map w: float32 [h, w] in [0, 1]."""
     size = extent(w)
-    w = np.minimum(1, w / max(peak(w), LEAST)) if peak(w) > LEAST else w
+    w = (w + LEAST) / (w.max() + LEAST)
     if relation == "part":
         return grown(w, NEAR * size)
     if relation in ("on", "in", "with"):
         return grown(w, (NEAR if relation == "in" else 2 * NEAR) * size)
-    if relation in ("above", "under", "left", "right"):
-        down, right = {"above": (-1, 0), "under": (1, 0), "left": (0, -1), "right": (0, 1)}[relation]
+    if relation in _SIDES:
+        down, right = _SIDES[relation]
         step = BESIDE * size
         moved = np.maximum(shifted(w, down * step / 2, right * step / 2), shifted(w, down * step, right * step))
         return grown(moved, NEAR * size) * (1 - 0.5 * w)
     return grown(w, BESIDE * size) * (1 - 0.5 * w)
 
 
-def frame(relation: Relation, w: Floats, maps: dict[str, Floats]) -> tuple[Floats, Floats]:
+def frame(relation: Relation, w: Floats, look: Look) -> tuple[Floats, Floats]:
     """(place, likeliest thing) of a question for what is beside its noun."""
     size = extent(w)
-    things = np.max([maps[word] for word in things_of(relation)], 0)
+    things = look(*things_of(relation))
     inside = grown(w, NEAR * size)
     if relation in ("held", "carried", "used", "eaten"):
-        hold = np.max([maps[word] for word in HANDS], 0) * inside
-        touch = grown(np.maximum(hold, 0.3 * inside), REACH * size)
-        return touch, np.maximum(things, 0.3 * touch * (1 - 0.6 * w))
+        hold = look(*HANDS) * inside
+        touch = grown(np.maximum(hold, 0.25 * inside), REACH * size)
+        return touch, np.maximum(things, 0.25 * touch * (1 - 0.6 * w))
     if relation == "worn on head":
-        top = np.maximum(maps["head"] * inside, 0.5 * w * usual("head", w))
-        return grown(top, NEAR * size), np.maximum(things, 0.4 * top)
+        top = np.maximum(look("head") * inside, 0.46 * w * usual("head", w))
+        return grown(top, NEAR * size), np.maximum(things, 0.36 * top)
     if relation == "worn":
-        return inside, np.maximum(things, 0.4 * w)
+        return inside, np.maximum(things, 0.36 * w)
     if relation in ("supporting", "ridden"):
         below = np.maximum(shifted(w, BESIDE * size / 2, 0), shifted(w, BESIDE * size, 0))
         near = np.maximum(grown(below, NEAR * size), 0.6 * grown(w, 2 * NEAR * size))
-        return near * (1 - 0.5 * w), np.maximum(things, 0.3)
-    return region(relation, w), np.maximum(things * (1 - 0.8 * w), 0.2)
+        return near * (1 - 0.5 * w), np.maximum(things, 0.25)
+    return region(relation, w), np.maximum(things * (1 - 0.8 * w), 0.14)
 
 
 def usual(part: str, w: Floats) -> Floats:
@@ -156,27 +230,26 @@ def extent(w: Floats) -> float:
 
 
 def grown(w: Floats, cells: float) -> Floats:
-    """The highest value within a distance, with soft borders."""
+    """The highest value within a distance, with soft borders; a long distance is taken on a coarser map."""
     reach = max(1, round(cells))
+    if reach > COARSE:
+        coarse = grown(cv2.dilate(w, np.ones((2, 2), np.uint8))[::2, ::2], reach / 2)
+        return np.maximum(w, cv2.resize(coarse, w.shape[::-1]))
     kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
-    wide = cv2.dilate(np.ascontiguousarray(w, np.float32), kernel)
-    return np.maximum(w, cv2.GaussianBlur(wide, (0, 0), max(0.5, reach / 2)))
+    return np.maximum(w, cv2.GaussianBlur(cv2.dilate(w, kernel), (0, 0), max(0.5, reach / 2)))
 
 
 def shifted(w: Floats, down: float, right: float) -> Floats:
-    matrix = np.array([[1, 0, round(right)], [0, 1, round(down)]], np.float32)
-    return np.asarray(cv2.warpAffine(np.ascontiguousarray(w, np.float32), matrix, w.shape[::-1]), np.float32)
-
-
-def share_of(plane: Floats, p: Floats) -> float:
-    """The largest share of a property in any third of a thing: sky in its windows does not make a bus blue."""
-    thing = np.where(p > p.max() / 2, p, 0)
-    reach = max(1.0, LOCAL * extent(p))
-    seen = cv2.GaussianBlur(plane * thing, (0, 0), reach) / np.maximum(cv2.GaussianBlur(thing, (0, 0), reach), 1e-3)
-    return float(seen[thing > 0].max(initial=0))
+    """A map moved by whole cells; zeros come in."""
+    y, x = (max(-side, min(side, round(step))) for step, side in zip((down, right), w.shape, strict=True))
+    moved = np.zeros_like(w)
+    moved[max(y, 0) : len(w) + min(y, 0), max(x, 0) : w.shape[1] + min(x, 0)] = w[
+        max(-y, 0) : len(w) - max(y, 0), max(-x, 0) : w.shape[1] - max(x, 0)
+    ]
+    return moved
 
 
 def around(plane: Floats, p: Floats) -> Floats:
     """A property's share around each cell, as far as the thing is there."""
-    near = cv2.GaussianBlur(plane * p, (0, 0), 1.5) / np.maximum(cv2.GaussianBlur(p, (0, 0), 1.5), 1e-3)
-    return np.maximum(plane, np.clip(near, 0, 1)).astype(np.float32)
+    near = cv2.blur(plane * p, (AROUND, AROUND)) / np.maximum(cv2.blur(p, (AROUND, AROUND)), 1e-3)
+    return np.maximum(plane, np.minimum(near, 1))

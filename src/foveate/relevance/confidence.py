@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from foveate.core.arrays import largest
 
 DETECTED = 0.5  # even odds: a calibration is fitted to "this is in the image"
-PEAK_SHARE = 256  # confidence is the mean of the best 1/256 of the cells: one cell of 16 x 16, 16 of 64 x 64
+PEAK_SHARE = 1024  # confidence is the mean of the best 1/1024 of the cells: one cell of 32 x 32, 4 of 64 x 64
 KNEE = 0.9  # share of a limit up to which a confidence is what it was
-MOST = 64  # cells at most, as of 128 x 128: a thing of 64 pixels fills them, however large the photograph
+MOST = 16  # cells at most, as of 128 x 128: a thing of 32 pixels fills them, however large the photograph
 
 
 class Detectable:
@@ -44,7 +44,7 @@ def peak_cells(cells: int) -> int:
 
 
 def peak(p: NDArray[np.float32]) -> float:
-    """Mean of the best 1/256 of a map of any shape, one to 64 cells: its confidence."""
+    """Mean of the best 1/1024 of a map of any shape, one to 16 cells: its confidence."""
     flat = p.ravel()
     count = peak_cells(len(flat))
     total = math.fsum(largest(flat, count).tolist())  # exact, so that their order does not count

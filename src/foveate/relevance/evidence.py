@@ -6,7 +6,7 @@ Colours are fuzzy regions of hue, saturation and value (language/words/colours.t
 from __future__ import annotations
 
 import math
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import cv2
 import numpy as np
@@ -45,38 +45,62 @@ def plane_of(texture: Texture, channel: str) -> Floats | None:
     return _cells(texture, channel) if texture.has(channel) else None
 
 
-def evidence_of(texture: Texture, attribute: str) -> tuple[Floats, float] | None:
-    """What pixels show of a descriptive word: its plane [h, w] in [0, 1], and how much a lack of it counts; or None."""
+class Shown(NamedTuple):
+    """What pixels show of a descriptive word.
+
+    Attributes:
+        planes: float32 [n, h, w] in [0, 1]: of what competes, its own with the number `own`.
+        weight: how much of a map its lack takes away. certain: how much of a confidence.
+    """
+
+    planes: Floats
+    own: int
+    weight: float
+    certain: float
+
+    @property
+    def plane(self) -> Floats:
+        return np.asarray(self.planes[self.own])
+
+
+def evidence_of(texture: Texture, attribute: str) -> Shown | None:
+    """What pixels show of a descriptive word; None where they show nothing of it."""
     colour = SPELLED.get(attribute, attribute)
     if colour in COLOURS:
-        return colour_plane(texture, colour), COLOUR
+        return Shown(colour_planes(texture), COLOURS.index(colour), COLOUR, 1.0)
     if attribute in MATERIALS:
-        names = MATERIALS[attribute]
-
-        def any_colour() -> Floats:
-            return np.asarray(np.maximum.reduce([colour_plane(texture, name) for name in names]))
-
-        return texture.derive(("colours", names), any_colour), MATERIAL
+        names = [COLOURS.index(name) for name in MATERIALS[attribute]]
+        any_colour = texture.derive(("colours", *names), lambda: colour_planes(texture)[names].max(0, keepdims=True))
+        return Shown(any_colour, 0, MATERIAL, MATERIAL)
     if attribute in PATTERNS and texture.has("high_pass"):
-        return texture.derive("edges of patterns", lambda: _edges(texture)), MATERIAL
+        return Shown(texture.derive("edges of patterns", lambda: _edges(texture)[None]), 0, MATERIAL, MATERIAL)
     return None
 
 
 def colour_plane(texture: Texture, colour: str) -> Floats:
     """How much each cell's mean colour deserves a basic name: float32 [h, w] in [0, 1]."""
+    return np.asarray(colour_planes(texture)[COLOURS.index(colour)])
+
+
+def colour_planes(texture: Texture) -> Floats:
+    """Those of all colours, float32 [11, h, w], in the order of COLOURS."""
 
     def make() -> Floats:
         rgb = texture.tokens(layout=_RGB).reshape(*texture.grid.shape, 3)
         hue, saturation, value = np.moveaxis(cv2.cvtColor(rgb, cv2.COLOR_RGB2HSV), -1, 0)
-        start, stop, edge, low, high = _REGIONS[colour]
-        inside = _above(value, low) * _above(1 - value, 1 - high)
-        if math.isnan(start):  # black, white, grey
-            return np.asarray(inside * _above(1 - saturation, 1 - edge), np.float32)
-        middle, half = (start + stop) / 2, (stop - start) / 2
-        off = np.abs((hue - middle + 180) % 360 - 180) - half
-        return np.asarray(inside * _above(saturation, edge) * np.clip(1 - off / SOFT_HUE, 0, 1), np.float32)
+        planes = np.empty((len(COLOURS), *texture.grid.shape), np.float32)
+        for plane, name in zip(planes, COLOURS, strict=True):
+            start, stop, edge, low, high = _REGIONS[name]
+            inside = _above(value, low) * _above(1 - value, 1 - high)
+            if math.isnan(start):  # black, white, grey
+                plane[:] = inside * _above(1 - saturation, 1 - edge)
+            else:
+                middle, half = (start + stop) / 2, (stop - start) / 2
+                off = np.abs((hue - middle + 180) % 360 - 180) - half
+                plane[:] = inside * _above(saturation, edge) * np.clip(1 - off / SOFT_HUE, 0, 1)
+        return planes
 
-    return texture.derive(("colour", colour), make)
+    return texture.derive("colours", make)
 
 
 def own_motion(texture: Texture) -> Floats | None:

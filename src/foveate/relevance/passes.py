@@ -64,7 +64,7 @@ def add_word_maps(texture: Texture, relevance: Relevance, encoder: str | Encoder
     for word, describes in words.items():
         seen = evidence_of(texture, word) if describes else None
         if seen is not None:
-            maps[word] = seen[0] if valid is None else np.minimum(seen[0], valid)
+            maps[word] = seen.plane if valid is None else np.minimum(seen.plane, valid)
             continue
         with contextlib.suppress(QueryError):
             asked = Query(word, (word,), encode_phrase(encoder, word)[None])

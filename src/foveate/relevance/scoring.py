@@ -5,14 +5,16 @@ For a phrase with unit vector q and a cell with unit feature x (compressed, see 
     score      s = q.x                                              linear, so it may be interpolated
     negatives  r = log(mean over j of exp(t s_j)) / t               over nouns that are not like q
     logits     m = s - contrast r
-    relevance  p = sigmoid(slope m + offset)                        in [0, 1]; of several phrases the highest
+    odds       o = sigmoid(slope m + offset)
+    relevance  p = o where there are negatives, else (o - f) / (1 - f), at least 0; of several phrases the highest
 
-The five numbers are the encoder's `Calibration`. Transparent pixels have no relevance.
+f is sigmoid(offset): without negatives a score of 0 is no evidence, and its relevance is 0. The five numbers are the encoder's `Calibration`. Transparent pixels have no relevance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -26,9 +28,9 @@ from foveate.encoders.protocol import Calibration
 from foveate.language.cues import find_cues
 from foveate.language.negatives import Negatives
 from foveate.language.query import Query
-from foveate.relevance.composition import compose
+from foveate.relevance.composition import Composed, compose
 from foveate.relevance.confidence import limit, peak
-from foveate.relevance.evidence import evidence_of
+from foveate.relevance.evidence import Shown, evidence_of
 from foveate.relevance.options import DEFAULTS, CheckedScoring
 from foveate.relevance.steps import combine, segment_means, smooth
 from foveate.relevance.value import Relevance
@@ -92,7 +94,7 @@ def score_query(
 
 def _score_plain(texture: Texture, query: Query, calibration: Calibration, negatives: Negatives | None) -> Relevance:
     """In half the time, where only segments enter."""
-    logits, maps, _ = _score_vectors(texture, query.vectors, calibration, negatives)
+    logits, maps = _score_vectors(texture, query.vectors, calibration, negatives)
     kept = _of_texture(texture)
     own, confidence = maps.reshape(kept.grid.shape), peak(maps[0])
     if query.promises:
@@ -217,13 +219,30 @@ def score_maps(
     return maps.reshape(-1, *texture.grid.shape)
 
 
-def sigmoid(logits: Floats, slope: np.float32, offset: np.float32) -> Floats:
-    """1 / (1 + exp(-(slope m + offset))) of each logit m, float32."""
-    maps = -slope * logits
-    maps -= offset
+def relevance_of(logits: Floats, calibration: Calibration) -> Floats:
+    """p of the module's formula for each logit m, float32."""
+    maps = np.float32(-calibration.slope) * logits
+    maps -= np.float32(calibration.offset)
     np.exp(maps, out=maps)
     maps += 1
-    return np.divide(1, maps, out=maps)
+    np.divide(1, maps, out=maps)
+    if floor := floor_of(calibration):
+        maps -= np.float32(floor)
+        maps *= np.float32(1 / (1 - floor))
+        np.maximum(maps, 0, out=maps)
+    return maps
+
+
+def logits_behind(maps: Floats, calibration: Calibration) -> Floats:
+    """The logits m whose relevance a composed map is."""
+    floor = floor_of(calibration)
+    likely = np.maximum(np.float32(floor) + np.float32(1 - floor - 1e-6) * maps, np.float32(1e-6))
+    return (np.log(likely / (1 - likely)) - np.float32(calibration.offset)) / np.float32(calibration.slope)
+
+
+def floor_of(calibration: Calibration) -> float:
+    """What the sigmoid gives to no evidence, where that is a score of 0; 0 where scores mean something beside others."""
+    return 0.0 if calibration.contrast > 0 else 1 / (1 + math.exp(-calibration.offset))
 
 
 class _Scored(NamedTuple):
@@ -231,8 +250,8 @@ class _Scored(NamedTuple):
 
     logits: Floats
     maps: Floats
-    confidences: list[float]
     valid: Floats | None
+    confidences: list[float]
     planes: dict[str, Floats]
     inside: dict[str, float]
     weights: dict[str, float]
@@ -243,44 +262,76 @@ def _highest(rows: Floats, asked: tuple[int, ...]) -> Floats:
 
 
 def _score_phrases(texture: Texture, query: Query, calibration: Calibration, negatives: Negatives | None) -> _Scored:
-    logits, maps, valid = _score_vectors(texture, query.vectors, calibration, negatives)
-    confidences = [peak(one) for one in maps]
+    made, valid = compose_phrases(texture, query, calibration, negatives), _validity(texture)
+    plain = [i for i in range(len(query.phrases)) if i not in made]
+    if len(plain) == len(query.phrases):
+        logits, maps = _score_vectors(texture, query.vectors, calibration, negatives)
+    else:
+        logits, maps = np.empty((2, len(query.phrases), texture.grid.count), np.float32)
+        if plain:
+            logits[plain], maps[plain] = _score_vectors(texture, query.vectors[plain], calibration, negatives)
+    for i, composed in made.items():
+        maps[i] = composed.map.ravel() if valid is None else composed.map.ravel() * valid
+        logits[i] = logits_behind(maps[i], calibration)
+    confidences = [made[i].confidence if i in made else peak(one) for i, one in enumerate(maps)]
+    return _Scored(logits, maps, valid, *join_composed(query, confidences, made.values()))
+
+
+def join_composed(
+    query: Query, confidences: Sequence[float], made: Iterable[Composed]
+) -> tuple[list[float], dict[str, Floats], dict[str, float], dict[str, float]]:
+    """-> the confidences of the phrases; by name planes, confidences and weights that entered composed ones."""
     planes: dict[str, Floats] = {}
     inside: dict[str, float] = {}
     weights: dict[str, float] = {}
-    if query.words and query.word_vectors is not None:
-        shape = texture.grid.shape
-        _, words, _ = _score_vectors(texture, query.word_vectors, calibration, negatives)
-        by_word = {word: plane.reshape(shape) for word, plane in zip(query.words, words, strict=True)}
-        for i, phrase in enumerate(query.structure):
-            if not query.composed(i):
-                continue
-            made = compose(phrase, by_word, lambda word: evidence_of(texture, word))
-            maps[i] = made.map.ravel() if valid is None else made.map.ravel() * valid
-            clipped = np.clip(maps[i], 1e-6, 1 - 1e-6)
-            logits[i] = (np.log(clipped / (1 - clipped)) - calibration.offset) / calibration.slope
-            confidences[i] = made.confidence
-            planes |= {name: plane.copy() for name, plane in made.planes.items()}  # a view would keep all words' maps
-            inside |= made.confidences
-            weights |= made.weights
+    for each in made:
+        planes |= each.planes
+        inside |= each.confidences
+        weights |= each.weights
     if query.promises:
         confidences = [limit(c, query.promises.get(p, 1.0)) for c, p in zip(confidences, query.phrases, strict=True)]
         inside = {word: limit(c, query.promises.get(word, 1.0)) for word, c in inside.items()}
-    return _Scored(logits, maps, confidences, valid, planes, inside, weights)
+    return list(confidences), planes, inside, weights
+
+
+def compose_phrases(
+    texture: Texture, query: Query, calibration: Calibration, negatives: Negatives | None
+) -> dict[int, Composed]:
+    """The composed phrases of a question, by their numbers; their words are scored in one product."""
+    if not query.words or query.word_vectors is None:
+        return {}
+    logits, valid = _logits_of(texture, query.word_vectors, calibration, negatives), _validity(texture)
+    number = {word: i for i, word in enumerate(query.words)}
+
+    def look(*words: str) -> Floats:
+        rows = [number[word] for word in words]
+        best = logits[rows[0]] if len(rows) == 1 else logits[rows].max(0)  # of one map only the sigmoid is taken
+        found = relevance_of(best, calibration)
+        return (found if valid is None else found * valid).reshape(texture.grid.shape)
+
+    def evidence(word: str) -> Shown | None:
+        return evidence_of(texture, word)
+
+    composed = filter(query.composed, range(len(query.structure)))
+    return {i: compose(query.structure[i], look, evidence) for i in composed}
 
 
 def _score_vectors(
     texture: Texture, vectors: Floats, calibration: Calibration, negatives: Negatives | None
-) -> tuple[Floats, Floats, Floats | None]:
+) -> tuple[Floats, Floats]:
+    logits, valid = _logits_of(texture, vectors, calibration, negatives), _validity(texture)
+    maps = relevance_of(logits, calibration)
+    if valid is not None:
+        maps *= valid
+    return logits, maps
+
+
+def _logits_of(texture: Texture, vectors: Floats, calibration: Calibration, negatives: Negatives | None) -> Floats:
     logits = texture.scores(vectors).reshape(len(vectors), -1)
     if calibration.contrast > 0 and negatives is not None:
         for row, vector in zip(logits, vectors, strict=True):
             row -= calibration.contrast * _against(texture, negatives, vector, calibration)
-    maps = sigmoid(logits, np.float32(calibration.slope), np.float32(calibration.offset))
-    valid = _validity(texture)
-    if valid is not None:
-        maps *= valid
-    return logits, maps, valid
+    return logits
 
 
 def level_of(texture: Texture, negatives: Negatives, temperature: float) -> NDArray[np.float64]:

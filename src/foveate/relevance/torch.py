@@ -20,12 +20,19 @@ from foveate.core.readonly import OwnCopy, ReadOnly
 from foveate.encoders.protocol import Calibration
 from foveate.language.negatives import Negatives
 from foveate.language.query import Query, quoted
-from foveate.relevance.composition import compose
-from foveate.relevance.confidence import Detectable, in_digits, limit, peak_cells
-from foveate.relevance.evidence import evidence_of, follow, plane_of
+from foveate.relevance.confidence import Detectable, in_digits, peak_cells
+from foveate.relevance.evidence import follow, plane_of
 from foveate.relevance.fusion import Participation
 from foveate.relevance.options import CheckedScoring
-from foveate.relevance.scoring import CHUNK, OF_THE_QUESTION, join_confidences
+from foveate.relevance.scoring import (
+    CHUNK,
+    OF_THE_QUESTION,
+    compose_phrases,
+    floor_of,
+    join_composed,
+    join_confidences,
+    logits_behind,
+)
 from foveate.relevance.value import Relevance, Relevances
 from foveate.relevance.written import page_of
 from foveate.texture.torch import ON_THE_CPU, DeviceTexture
@@ -129,25 +136,14 @@ def score_on_device(
     check_supported(texture, options)
     shape = texture.grid.shape
     logits, maps = score_vectors(texture, query.vectors, calibration, negatives)
-    confidences = [peak_of(each) for each in maps]
-    planes: dict[str, Tensor] = {}  # what composed phrases say where; how sure each is; weights of channels
-    inside: dict[str, float] = {}
-    weights: dict[str, float] = {}
-    if query.words and query.word_vectors is not None:
-        words = score_vectors(texture, query.word_vectors, calibration, negatives)[1].cpu().numpy()
-        by_word = {word: plane.reshape(shape) for word, plane in zip(query.words, words, strict=True)}
-        for i in filter(query.composed, range(len(query.structure))):
-            made = compose(query.structure[i], by_word, lambda word: evidence_of(texture.texture, word))
-            maps[i] = _sent(made.map.ravel(), texture) * texture.valid
-            clipped = maps[i].clamp(1e-6, 1 - 1e-6)
-            logits[i] = ((clipped / (1 - clipped)).log() - calibration.offset) / calibration.slope
-            confidences[i] = made.confidence
-            planes |= {name: _sent(plane, texture) for name, plane in made.planes.items()}
-            inside |= made.confidences
-            weights |= made.weights
-    if query.promises:
-        confidences = [limit(c, query.promises.get(p, 1.0)) for c, p in zip(confidences, query.phrases, strict=True)]
-        inside = {word: limit(c, query.promises.get(word, 1.0)) for word, c in inside.items()}
+    made = compose_phrases(texture.texture, query, calibration, negatives)
+    for i, composed in made.items():
+        maps[i] = _sent(composed.map.ravel(), texture) * texture.valid
+        logits[i] = _sent(logits_behind(composed.map.ravel(), calibration), texture)
+    confidences, on_host, inside, weights = join_composed(
+        query, [made[i].confidence if i in made else peak_of(one) for i, one in enumerate(maps)], made.values()
+    )
+    planes = {name: _sent(plane, texture) for name, plane in on_host.items()}
     asked = list(query.asked)
     best, logits = maps[asked].amax(0), logits[asked].amax(0)
     by_phrase = dict(zip(query.phrases, confidences, strict=True))
@@ -201,7 +197,8 @@ def score_vectors(
         levels = [_against(texture, negatives, vector, calibration) for vector in vectors]
         logits = logits - calibration.contrast * torch.stack(levels)
     slope, offset = float(np.float32(calibration.slope)), float(np.float32(calibration.offset))
-    return logits, texture.valid / (torch.exp(-slope * logits - offset) + 1)
+    found, floor = 1 / (torch.exp(-slope * logits - offset) + 1), floor_of(calibration)
+    return logits, texture.valid * ((found - floor) / (1 - floor)).clamp(min=0)
 
 
 def plain_scores(texture: DeviceTexture, vectors: NDArray[np.floating]) -> Tensor:
