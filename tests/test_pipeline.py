@@ -185,7 +185,7 @@ def test_transparent_cells_are_not_relevant_and_kept_last(broccoli: Path) -> Non
     for query in ("a child", "an elephant"):
         relevance = foveate.score(texture, query)
         assert (relevance.map[32:] == 0).all()
-        assert relevance.map[:32].min() > 0
+        assert (relevance.map[:32].max() > 0.5) == (query == "a child")
         assert not foveate.allocate(relevance, 273).mask[32:].any()
         assert foveate.allocate(relevance, 32 * 48 + 5).mask[:32].all()
 

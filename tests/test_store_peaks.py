@@ -109,16 +109,16 @@ def test_a_store_keeps_the_peak_of_each_plane(store: Store) -> None:
 
 
 def test_a_peak_is_a_mean_where_an_image_has_many_cells(quick: Path) -> None:
-    """Of 1,024 cells the best four; the other pictures here have 54, of which it is the best one."""
+    """Of 4,096 cells the best four; the other pictures here have 54, of which it is the best one."""
     (quick / "photos").mkdir()
-    (quick / "photos" / "large.png").write_bytes(picture(3, height=128, width=128))
+    (quick / "photos" / "large.png").write_bytes(picture(3, height=256, width=256))
     made = Store(quick / "s.fov", encoder=PLANES)
     made.add(quick / "photos")
     assert_peaks(made, 1)
     ((path, vector),) = by_path(made).items()
     texture = made[path]
     assert isinstance(texture.basis, Basis)
-    assert texture.grid.count >= 512
+    assert texture.grid.count >= 2048
     highest = texture.basis.restore(np.asarray(texture.embedding, np.float32)).reshape(-1, WIDTH).max(0)
     assert (vector < 0.99 * highest).any()
 

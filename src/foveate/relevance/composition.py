@@ -12,13 +12,12 @@ The map of a frame ("what is the man holding?") is the place times the likeliest
 
 The verdict is of pieces, connected cells above half of the noun's highest value:
 
-    evidence of a phrase   max over its pieces of  e * colour * geometry,  at most that of the thing it belongs to
-    colour                 its share of the piece, by RIVAL of the share of the most common other colour, at most 1
-    geometry               by how far the piece touches the other thing, or lies on the right side of it, 0 to 1
-    confidence             sigmoid(logit(evidence) + odds of the form): the form is the relation, or "attribute"
+    evidence    e = the noun's confidence * max over the pieces of (colour * geometry); of a part, of its map * place
+    colour      (r - MINOR) / (MAJOR - MINOR), cut to [0, 1], with r its share of the piece by the most common other's
+    geometry    how near the piece is to touching the other thing, or how far it lies on the right side of it, 0 to 1
+    confidence  sigmoid(logit(e) + ODDS of the relation or attribute), at most that of the other thing
 
-Where a thing has an attribute or a place that fits, less evidence of it is enough; ODDS says how much less.
-GATE, SEEN and NEAR were chosen on one half of a development set (docs/log.md); other numbers of the map by eye.
+GATE, NEAR, MAIN and ODDS were chosen on one half of development sets (docs/log.md), other numbers by eye.
 """
 
 from __future__ import annotations
@@ -44,7 +43,9 @@ LEAST = np.float32(0.06)  # how likely a thing is that is not seen, where someth
 NEAR, BESIDE, REACH = 0.2, 0.45, 0.35  # distances, in square roots of the other thing's area
 MAIN = 0.3  # a piece smaller than this share of the largest is no thing of its own
 TOUCHING, SOFT = 1.5, 2.0  # cells between things that touch; over how many more the fit falls to 0
-ODDS = {"attribute": 1.0, "part": 1.0}  # log odds by which less evidence is enough, by form
+# Log odds by which less evidence of a thing is enough where more is asked of it than that it is there, and that fits.
+ODDS = {"attribute": 2.5, "part": 0.85, "frame": 0.0, "left": 3.0, "right": 3.0, "above": 3.0, "under": 3.0}
+PLACE_ODDS = 2.0  # of other places
 HIGH, LOW = read_set("things", "high"), read_set("things", "low")
 # A colour is a thing's if it covers so much of it as the most common other colour does, times MAJOR; not, times MINOR.
 MINOR, MAJOR, ENOUGH = 0.2, 0.6, 0.4
@@ -91,11 +92,11 @@ def compose(phrase: Phrase, look: Look, evidence: Evidence) -> Composed:
     planes["place"] = place = region(relation, other.map)
     gate = 1 - np.float32(GATE) * (1 - place)
     if relation == "part":
-        seen = peak(found * place) * max(fits, default=0)
+        seen = peak(found * place) * float(fits.max(initial=0))
     else:
         gate /= gate[found >= found.max() / 2].max()  # the best of its kind keeps its value
         pieces = pieces or find_pieces(found)
-        seen = known * max(fits * place_fits(relation, pieces, other.map), default=0)
+        seen = known * float((fits * place_fits(relation, pieces, other.map)).max(initial=0))
     there = np.float32(min(1.0, other.confidence / DETECTED))  # nothing is part of what is not there, or beside it
     found = np.minimum(found * gate, 1) * there
     if relation == "part":
@@ -123,18 +124,18 @@ def _describe(phrase: Phrase, look: Look, evidence: Evidence) -> tuple[Composed,
             fits = fits * property_fits(shown, thing, pieces)
             found = np.maximum(found, LEAST)  # of what is not seen, where such a colour is
             found *= 1 - np.float32(shown.weight) * (1 - around(shown.plane, found))
-    sure = with_odds(known * max(fits, default=0), "attribute") if weights else known
+    sure = with_odds(known * float(fits.max(initial=0)), "attribute") if weights else known
     return Composed(found, sure, planes, {phrase.noun: known}, weights), pieces, fits
 
 
 def with_odds(evidence: float, form: str) -> float:
     """Evidence in [0, 1] -> confidence in [0, 1]; none stays none."""
-    odds = math.exp(ODDS.get(form, 0.0))
+    odds = math.exp(ODDS.get(form, PLACE_ODDS))
     return evidence * odds / (1 - evidence + evidence * odds)
 
 
-def find_pieces(p: Floats) -> list[NDArray[np.bool_]]:
-    """The parts of a thing, bool [h, w] each: connected cells above half of its highest value, none small beside another."""
+def find_pieces(p: Floats) -> Pieces:
+    """The parts of a thing: connected cells above half of its highest value, bool [h, w] each; none that is small."""
     count, of_cell = cv2.connectedComponents((p > p.max() / 2).astype(np.uint8), connectivity=8)
     if count <= 2:
         return [of_cell == 1] * (count - 1)
@@ -145,7 +146,10 @@ def find_pieces(p: Floats) -> list[NDArray[np.bool_]]:
 def property_fits(shown: Shown, p: Floats, pieces: Pieces) -> Floats:
     """How far each piece of a thing with the map p has a property: [n] in [0, 1]."""
     planes = shown.planes.reshape(len(shown.planes), -1)
-    shares = np.array([planes @ (weights := piece * p).ravel() / weights.sum() for piece in pieces], np.float32)
+    shares = np.empty((len(pieces), len(planes)), np.float32)
+    for share, piece in zip(shares, pieces, strict=True):
+        weights = (piece * p).ravel()
+        share[:] = planes @ weights / weights.sum()
     own, rivals = shares[:, shown.own].copy(), shares
     rivals[:, shown.own] = ENOUGH
     fits = np.minimum(np.maximum((own / rivals.max(1) - MINOR) / (MAJOR - MINOR), 0), 1)
@@ -156,17 +160,21 @@ def place_fits(relation: Relation, pieces: Pieces, w: Floats) -> Floats:
     """How far each piece stands in a relation to a thing with the map w: [n] in [0, 1]."""
     if relation in _SIDES:
         down, right = _SIDES[relation]
-        some, others = (np.array([_box(piece) for piece in each]).reshape(-1, 2, 2) for each in (pieces, find_pieces(w)))
+        some, others = (
+            np.array([_box(piece) for piece in each]).reshape(-1, 2, 2) for each in (pieces, find_pieces(w))
+        )
         reach = ((some[:, 1] - some[:, 0])[:, None] + others[:, 1] - others[:, 0]) / 2
         apart = (some.sum(1)[:, None] - others.sum(1)) / 2 / reach  # [n, others, (y, x)]; 1 where they are side by side
         fits = np.clip(0.5 + 2 * (apart @ (down, right)), 0, 1)
         if down:  # one over the other
             fits = fits * np.clip(2 - 1.5 * np.abs(apart[..., 1]), 0, 1)
         return np.asarray(fits.max(1, initial=0), np.float32)
-    reach = TOUCHING if relation in _TOUCH else BESIDE * extent(w)
     away = cv2.distanceTransform((w <= w.max() / 2).astype(np.uint8), cv2.DIST_L2, 3)
     gaps = np.array([away[piece].min() for piece in pieces], np.float32)
-    return np.asarray(np.clip(1 - (gaps - reach) / SOFT, 0, 1))
+    if relation in _TOUCH:
+        return np.asarray(np.clip(1 - (gaps - TOUCHING) / SOFT, 0, 1))
+    sizes = np.array([np.sqrt(piece.sum()) for piece in pieces], np.float32) + extent(w)
+    return np.asarray(np.clip(2 - gaps / np.maximum(BESIDE * sizes, TOUCHING), 0, 1))
 
 
 def _box(piece: NDArray[np.bool_]) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -233,7 +241,7 @@ def grown(w: Floats, cells: float) -> Floats:
     """The highest value within a distance, with soft borders; a long distance is taken on a coarser map."""
     reach = max(1, round(cells))
     if reach > COARSE:
-        coarse = grown(cv2.dilate(w, np.ones((2, 2), np.uint8))[::2, ::2], reach / 2)
+        coarse = grown(np.asarray(cv2.dilate(w, np.ones((2, 2), np.uint8))[::2, ::2], np.float32), reach / 2)
         return np.maximum(w, cv2.resize(coarse, w.shape[::-1]))
     kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
     return np.maximum(w, cv2.GaussianBlur(cv2.dilate(w, kernel), (0, 0), max(0.5, reach / 2)))

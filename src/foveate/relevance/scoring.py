@@ -8,7 +8,8 @@ For a phrase with unit vector q and a cell with unit feature x (compressed, see 
     odds       o = sigmoid(slope m + offset)
     relevance  p = o where there are negatives, else (o - f) / (1 - f), at least 0; of several phrases the highest
 
-f is sigmoid(offset): without negatives a score of 0 is no evidence, and its relevance is 0. The five numbers are the encoder's `Calibration`. Transparent pixels have no relevance.
+f is sigmoid(offset): without negatives a score of 0 is no evidence, and its relevance is 0. The five numbers are the
+encoder's `Calibration`. Transparent pixels have no relevance.
 """
 
 from __future__ import annotations
@@ -241,7 +242,7 @@ def logits_behind(maps: Floats, calibration: Calibration) -> Floats:
 
 
 def floor_of(calibration: Calibration) -> float:
-    """What the sigmoid gives to no evidence, where that is a score of 0; 0 where scores mean something beside others."""
+    """f of the module's formula: what the sigmoid gives to a score of 0, where that is no evidence."""
     return 0.0 if calibration.contrast > 0 else 1 / (1 + math.exp(-calibration.offset))
 
 
@@ -262,7 +263,7 @@ def _highest(rows: Floats, asked: tuple[int, ...]) -> Floats:
 
 
 def _score_phrases(texture: Texture, query: Query, calibration: Calibration, negatives: Negatives | None) -> _Scored:
-    made, valid = compose_phrases(texture, query, calibration, negatives), _validity(texture)
+    made = compose_phrases(texture, query, calibration, negatives)
     plain = [i for i in range(len(query.phrases)) if i not in made]
     if len(plain) == len(query.phrases):
         logits, maps = _score_vectors(texture, query.vectors, calibration, negatives)
@@ -271,10 +272,10 @@ def _score_phrases(texture: Texture, query: Query, calibration: Calibration, neg
         if plain:
             logits[plain], maps[plain] = _score_vectors(texture, query.vectors[plain], calibration, negatives)
     for i, composed in made.items():
-        maps[i] = composed.map.ravel() if valid is None else composed.map.ravel() * valid
+        maps[i] = composed.map.ravel()
         logits[i] = logits_behind(maps[i], calibration)
     confidences = [made[i].confidence if i in made else peak(one) for i, one in enumerate(maps)]
-    return _Scored(logits, maps, valid, *join_composed(query, confidences, made.values()))
+    return _Scored(logits, maps, _validity(texture), *join_composed(query, confidences, made.values()))
 
 
 def join_composed(
@@ -312,8 +313,10 @@ def compose_phrases(
     def evidence(word: str) -> Shown | None:
         return evidence_of(texture, word)
 
-    composed = filter(query.composed, range(len(query.structure)))
-    return {i: compose(query.structure[i], look, evidence) for i in composed}
+    made = {i: compose(s, look, evidence) for i, s in enumerate(query.structure) if query.composed(i)}
+    if valid is not None:  # a guess knows nothing of transparency
+        made = {i: replace(each, map=each.map * valid.reshape(texture.grid.shape)) for i, each in made.items()}
+    return made
 
 
 def _score_vectors(

@@ -138,7 +138,7 @@ def score_on_device(
     logits, maps = score_vectors(texture, query.vectors, calibration, negatives)
     made = compose_phrases(texture.texture, query, calibration, negatives)
     for i, composed in made.items():
-        maps[i] = _sent(composed.map.ravel(), texture) * texture.valid
+        maps[i] = _sent(composed.map.ravel(), texture)
         logits[i] = _sent(logits_behind(composed.map.ravel(), calibration), texture)
     confidences, on_host, inside, weights = join_composed(
         query, [made[i].confidence if i in made else peak_of(one) for i, one in enumerate(maps)], made.values()
@@ -197,8 +197,10 @@ def score_vectors(
         levels = [_against(texture, negatives, vector, calibration) for vector in vectors]
         logits = logits - calibration.contrast * torch.stack(levels)
     slope, offset = float(np.float32(calibration.slope)), float(np.float32(calibration.offset))
-    found, floor = 1 / (torch.exp(-slope * logits - offset) + 1), floor_of(calibration)
-    return logits, texture.valid * ((found - floor) / (1 - floor)).clamp(min=0)
+    found = 1 / (torch.exp(-slope * logits - offset) + 1)
+    if floor := floor_of(calibration):  # rounded as on the CPU
+        found = ((found - float(np.float32(floor))) * float(np.float32(1 / (1 - floor)))).clamp(min=0)
+    return logits, texture.valid * found
 
 
 def plain_scores(texture: DeviceTexture, vectors: NDArray[np.floating]) -> Tensor:

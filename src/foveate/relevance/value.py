@@ -66,7 +66,7 @@ class Relevance(Detectable, Frozen, Drawable, AsArray):
         unknown: words that were not looked for at all, in the question's order: "violin", "tallest", "on the left".
         looked_for: words of the question -> what was looked for in their place: {"police car": "car"}. Empty where all
             was looked for as asked. Then `confidence` is at most what the other thing can promise.
-        peak: the mean of the highest 1/256 of the final map, where more than one map and its segments entered; else 0.
+        peak: the mean of the highest 1/1024 of the final map, where more than one map and its segments entered; else 0.
         words: words of the image that the question found, the best first.
         weights: how much each channel counted, in (0, 1], by its name in `reasons`.
         preset: name of the preset that the question went by; None for none.

@@ -262,7 +262,7 @@ def _rank(
         if query is not None:
             peaks = peak_confidences(texture, query, encoder.calibration, negatives)
         worth = join_factors(peaks, written[row], [candidates[id]] * len(question.quoted))
-        if worth > 0:
+        if worth > 0 or not question.quoted:
             scored.append((-worth, id, path, name))
     scored.sort()
 
