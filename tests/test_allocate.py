@@ -421,3 +421,17 @@ def test_numbers_that_cannot_be(make: Callable[[Any], Any], wrong: Any) -> None:
 def test_wrong_input_is_named(given_all: dict[str, Any], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         allocate_map(np.zeros((8, 8)), FLAT, 3, **given_all)
+
+
+def test_the_map_of_a_thing_just_below_detection_has_the_whole_budget(texture: Texture) -> None:
+    sure = foveate.score(texture, "broccoli")
+    best = foveate.allocate(sure, 200)
+    for confidence in (0.49, 0.1):
+        faint = replace(sure, map=0.3 * sure.map, confidence=confidence)
+        assert not faint.detected
+        assert faint.trust == 1
+        assert np.array_equal(foveate.allocate(faint, 200).indices, best.indices)
+        assert len(foveate.allocate(faint)) > len(foveate.allocate(replace(faint, confidence=0.5)))  # "auto"
+    absent = replace(sure, confidence=0.0)
+    kept = foveate.allocate(absent, 200)
+    assert (absent.trust, kept.reasons["floor"].sum()) == (0, 100)

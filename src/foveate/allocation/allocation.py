@@ -3,8 +3,8 @@
 * Ties go to the lower index.
 * Protected cells, the floor and transparency reach every policy as scores of plus and minus infinity, windows as cells
   of a coarser grid.
-* `budget="auto"`: K = SHARE sqrt(N m), with m the sum of the map over its N cells. The less a map can be trusted, the
-  nearer K is to its upper bound.
+* `budget="auto"`: K = SHARE sqrt(N m), with m the sum of the map over its N cells. The further a thing is from being
+  detected, the nearer K is to its upper bound.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from foveate.core.display import Drawable
 from foveate.core.errors import BudgetError, OptionError
 from foveate.core.grid import Floats, Grid
 from foveate.core.readonly import Frozen, ReadOnly
+from foveate.relevance.confidence import DETECTED
 from foveate.relevance.value import Found, Relevance
 from foveate.texture.texture import Texture
 
@@ -237,7 +238,8 @@ def auto_budget(relevance: Relevance) -> int:
     """Between a 64th and a quarter of the cells."""
     lower, upper = math.ceil(relevance.grid.count * LOWEST), math.ceil(relevance.grid.count * HIGHEST)
     number = budget_of_mass(relevance.map, lower, upper)
-    return number + round((1 - relevance.trust) * (upper - number))
+    sure = min(1.0, max(relevance.confidence, relevance.peak) / DETECTED)
+    return number + round((1 - sure) * (upper - number))
 
 
 def budget_of_mass(relevance: ArrayLike, lower: int, upper: int) -> int:

@@ -40,6 +40,7 @@ GATE = 0.75  # how much a place outside its relation takes away
 GUESS = 0.18  # a part that is only guessed from the whole stays below this
 SEEN = 0.08  # a part whose map reaches this is not guessed at all
 LEAST = np.float32(0.06)  # how likely a thing is that is not seen, where something else decides its place
+FAINT = np.float32(0.01)  # as likely as that is a thing of which there is no evidence
 NEAR, BESIDE, REACH = 0.2, 0.45, 0.35  # distances, in square roots of the other thing's area
 MAIN = 0.3  # a piece smaller than this share of the largest is no thing of its own
 TOUCHING, SOFT = 1.5, 2.0  # cells between things that touch; over how many more the fit falls to 0
@@ -122,7 +123,7 @@ def _describe(phrase: Phrase, look: Look, evidence: Evidence) -> tuple[Composed,
             pieces = pieces or find_pieces(thing)
             planes[f"looks {word}"], weights[f"looks {word}"] = shown.plane, shown.weight
             fits = fits * property_fits(shown, thing, pieces)
-            found = np.maximum(found, LEAST)  # of what is not seen, where such a colour is
+            found = np.maximum(found, FAINT)  # of what is not seen, where such a colour is
             found *= 1 - np.float32(shown.weight) * (1 - around(shown.plane, found))
     sure = with_odds(known * float(fits.max(initial=0)), "attribute") if weights else known
     return Composed(found, sure, planes, {phrase.noun: known}, weights), pieces, fits

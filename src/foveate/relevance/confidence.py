@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from foveate.core.arrays import largest
 
 DETECTED = 0.5  # even odds: a calibration is fitted to "this is in the image"
+FOLLOWED = 0.1  # where a thing is likelier than this, its cells are rather in its map than anywhere else (docs/log.md)
 PEAK_SHARE = 1024  # confidence is the mean of the best 1/1024 of the cells: one cell of 32 x 32, 4 of 64 x 64
 KNEE = 0.9  # share of a limit up to which a confidence is what it was
 MOST = 16  # cells at most, as of 128 x 128: a thing of 32 pixels fills them, however large the photograph
@@ -29,8 +30,8 @@ class Detectable:
 
     @property
     def trust(self) -> float:
-        """How far `allocate` follows the map, in [0, 1]: twice the confidence, or twice the peak if that is higher."""
-        return min(1.0, max(self.confidence, self.peak) / DETECTED)
+        """How far `allocate` follows the map, in [0, 1]: wholly from a confidence, or a peak, of 0.1 on."""
+        return min(1.0, max(self.confidence, self.peak) / FOLLOWED)
 
 
 def in_digits(confidence: float, digits: int = 2) -> str:
