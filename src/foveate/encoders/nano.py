@@ -157,7 +157,6 @@ class NanoEncoder:
         return self.space.understood_as(text)
 
     def encode_text(self, texts: Sequence[str]) -> Floats:
-        self.encode_words(texts)  # refuses what it cannot read
         return np.array([self.space.place(text) for text in texts], np.float32).reshape(-1, self.width)
 
 
