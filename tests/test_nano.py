@@ -488,7 +488,7 @@ def test_the_evidence_of_a_class_is_a_share_of_its_probability_and_leaves_the_na
     assert isinstance(nano, NanoEncoder)
     dense = nano.encode_image(load_image(PHOTOS / photo).rgb)
     padded, grid = fit_image(load_image(PHOTOS / photo).rgb, None)
-    named, classes = nano._session.run(None, {"rgb": padded[None]})
+    named, classes = nano._session.run(["features", "classes"], {"rgb": padded[None]})
     first = named.shape[-1]
     assert (np.linalg.norm(dense.features, axis=-1) <= 1 + 1e-5).all()
     together = np.linalg.norm(named[0, : grid.h, : grid.w], axis=-1) < 0.8

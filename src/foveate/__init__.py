@@ -20,8 +20,10 @@ _WHERE = {
     "encode": "pipeline",
     "score": "pipeline",
     "allocate": "pipeline",
+    "teach": "pipeline",
     "load_encoder": "encoders",
     "load_image": "core.image",
+    "TaughtWords": "encoders.taught",
     "Texture": "texture",
     "Relevance": "relevance.value",
     "Relevances": "relevance.value",
@@ -50,9 +52,11 @@ if TYPE_CHECKING:
     from foveate.core.grid import Grid as Grid
     from foveate.core.image import load_image as load_image
     from foveate.encoders.load import load_encoder as load_encoder
+    from foveate.encoders.taught import TaughtWords as TaughtWords
     from foveate.pipeline import allocate as allocate
     from foveate.pipeline import encode as encode
     from foveate.pipeline import score as score
+    from foveate.pipeline import teach as teach
     from foveate.relevance.value import Relevance as Relevance
     from foveate.relevance.value import Relevances as Relevances
     from foveate.store import Store as Store

@@ -8,7 +8,9 @@ together, and can be called from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, overload
 
@@ -19,17 +21,18 @@ from foveate.allocation.policies import Policy
 from foveate.allocation.torch import DeviceAllocation, allocate_on_device
 from foveate.channels.build import Channels, ChannelSet, build_planes, select_channels
 from foveate.core.arrays import to_half
-from foveate.core.checks import check_choice, check_int, check_type
+from foveate.core.checks import check_array, check_choice, check_int, check_type
 from foveate.core.devices import explain_device
-from foveate.core.errors import ImageError, QueryError, ReadingWarning, warn
+from foveate.core.errors import ImageError, OptionError, QueryError, ReadingWarning, TextureEncoderError, warn
 from foveate.core.gone import without
 from foveate.core.image import ImageSource, Picture, is_one_colour
 from foveate.core.threads import attempt, complete, is_several, map_in_order, products_in_one_thread, usual_threads
 from foveate.encoders.load import match_encoder, resolve_encoder
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images
+from foveate.encoders.taught import TaughtWords, learn
 from foveate.encoders.windows import RANK, encode_native, hint_at_resolution
 from foveate.language.negatives import negatives_of, query_metric_of
-from foveate.language.query import prepare
+from foveate.language.query import parse, prepare
 from foveate.reading.pdf import PdfPage, is_pdf, open_source
 from foveate.reading.readers import ReadBy, choose_reader, read_picture
 from foveate.reading.words import Words
@@ -202,6 +205,7 @@ def build_texture(
         },
         name=picture.name,
         made_by=made_by,
+        looks=dense.looks,
     )
     return texture if words is None else texture.with_words(words)
 
@@ -235,10 +239,12 @@ def score(
             "history", "gaze"), or an array [h, w] in [0, 1] on the cells.
         prior_weight: share of the prior, 0 to 1; 0.3.
         preset: by whose keywords the question goes, instead of those of the texture's own preset.
+        words: taught words (`teach`, `TaughtWords.load`), which the question may name beside the encoder's own.
         encoder: the one that made the texture; needed only for one that does not come with foveate.
 
     Raises:
-        QueryError: empty, too long or unreadable. TextureEncoderError: the texture is from another encoder.
+        QueryError: empty, too long or unreadable. TextureEncoderError: the texture is from another encoder, or
+            holds nothing that taught words could be found by.
         ChannelError, OptionError: a prior, a fusion or weights that are none.
         DeviceError: on a device: what works only on the CPU, a prior on another device.
     """
@@ -259,12 +265,103 @@ def _ask(texture: Texture, how: ScoringOptions) -> Callable[[str], Relevance]:
     encoder = match_encoder(texture.encoder, how.get("encoder"))
     negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
     options = parse_options(texture, how) if how or texture.preset is not None else DEFAULTS
+    taught = _check_words(how.get("words"))
+    seen, reads = (texture, encoder) if taught is None else taught.on(texture, encoder)
 
     def ask(text: str) -> Relevance:
-        query = prepare_question(texture, encoder, text, options.reading)
-        return score_query(texture, query, encoder.calibration, negatives, options)
+        query = prepare_question(seen, reads, text, options.reading)
+        found = score_query(seen, query, encoder.calibration, negatives, options)
+        if taught is None:
+            return found
+        return replace(found, texture=texture, features=texture.coordinates().reshape(*texture.grid.shape, -1))
 
     return ask
+
+
+def _check_words(words: object) -> TaughtWords | None:
+    if words is None:
+        return None
+    fix = "foveate.teach makes them, foveate.TaughtWords.load('words.fov') reads a file"
+    return check_type("words", words, TaughtWords, fix=fix)
+
+
+def teach(
+    name: str,
+    boxes: Iterable[tuple[ImageSource | Texture, Sequence[float]]],
+    *,
+    without: Iterable[ImageSource | Texture] = (),
+    words: TaughtWords | None = None,
+) -> TaughtWords:
+    """Make a word of a handful of boxes: for a thing that the encoder has no name for (docs/teach.md).
+
+    >>> words = teach("our logo", [("a.jpg", (10, 20, 80, 90)), ("b.jpg", (5, 5, 60, 70))])    # doctest: +SKIP
+    >>> score(encode("c.jpg"), "our logo", words=words).detected                               # doctest: +SKIP
+
+    Args:
+        name: one noun phrase. Articles do not count: "our logo" is asked for by "the logo", too.
+        boxes: (image, box) pairs. An image is what `encode` takes, or a texture of nano; a box is (y0, x0, y1, x1) in
+            its pixels. An image may come several times; what no box covers of it should not show the thing.
+        without: images, or textures, that do not show it: things that it was mistaken for.
+        words: words that were taught before. The word joins them; boxes of the same name are added to its own.
+
+    Raises:
+        QueryError: the name is no noun phrase. OptionError: no boxes, or a box outside of its image.
+        TextureEncoderError: a texture, or `words`, of another encoder or release. Images: as `encode`.
+    """
+    wording = parse(name) if isinstance(name, str) and name.strip() else None
+    if wording is None or len(wording.phrases) != 1 or wording.groups == ():
+        raise QueryError(
+            f"{name!r} as the name of a word", expected="one noun phrase", fix='call it "our logo", or "door handle"'
+        )
+    pairs, earlier = [_check_pair(pair) for pair in boxes], _check_words(words)
+    if not pairs:
+        raise OptionError(
+            "no boxes",
+            expected="at least one (image, box) pair",
+            fix='teach("our logo", [("a.jpg", (10, 20, 80, 90))])',
+        )
+    seen: dict[Hashable, tuple[Texture, list[Sequence[float]]]] = {}
+    for source, box in pairs:
+        key = str(source) if isinstance(source, str | os.PathLike) else id(source)
+        texture, held = seen.setdefault(key, (seen[key][0] if key in seen else _see(source), []))
+        held.append(_check_box(texture, box))
+    word = learn(wording.phrases[0], list(seen.values()), [_see(source) for source in without])
+    stamp = next(iter(seen.values()))[0].encoder
+    before = TaughtWords((), stamp) if earlier is None else earlier
+    if others := {texture.encoder for texture, _ in seen.values()} - {before.encoder}:
+        raise TextureEncoderError(
+            f"textures of {others.pop()} for words of {before.encoder}",
+            expected="one encoder and release",
+            fix="encode the images again, and teach all words with one release",
+        )
+    return before.joined(word)
+
+
+def _see(source: Any) -> Texture:
+    return source if isinstance(source, Texture) else encode(source, channels="fast")
+
+
+def _check_pair(pair: Any) -> tuple[Any, Any]:
+    if isinstance(pair, tuple | list) and len(pair) == 2:
+        return pair[0], pair[1]
+    raise OptionError(
+        f"{str(pair)[:60]!r} as an example",
+        expected="(image, box) pairs",
+        fix='teach("our logo", [("a.jpg", (10, 20, 80, 90))])',
+    )
+
+
+def _check_box(texture: Texture, box: Any) -> Sequence[float]:
+    fix = "a box is (y0, x0, y1, x1) in pixels of the image"
+    y0, x0, y1, x1 = check_array("box", box, (4,), dtype=np.float64, fix=fix).tolist()
+    height, width = texture.grid.height, texture.grid.width
+    if 0 <= y0 < y1 <= height and 0 <= x0 < x1 <= width:
+        return y0, x0, y1, x1
+    raise OptionError(
+        f"the box {y0:g},{x0:g},{y1:g},{x1:g} in an image of {height} x {width} pixels",
+        expected="0 <= y0 < y1 <= height and 0 <= x0 < x1 <= width",
+        fix=fix,
+    )
 
 
 def _ask_on_device(texture: DeviceTexture, how: ScoringOptions) -> Callable[[str], DeviceRelevance]:
@@ -274,7 +371,9 @@ def _ask_on_device(texture: DeviceTexture, how: ScoringOptions) -> Callable[[str
     if hasattr(prior, "cpu"):  # a DeviceRelevance, or a tensor
         how = {**how, "prior": prior.cpu()}
     options = parse_options(texture.texture, how)
-    check_supported(texture, options)  # before a question that only what was read can answer: "why?"
+    check_supported(
+        texture, options, words=how.get("words") is not None
+    )  # before a question that only what was read can answer: "why?"
 
     def ask(text: str) -> DeviceRelevance:
         query = prepare(encoder, text)

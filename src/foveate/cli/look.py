@@ -55,11 +55,13 @@ def look(
     page: terminal.PageNumber = None,
     picture: Pictures = None,
     preset: terminal.PresetOption = None,
+    words: terminal.WordsFile = None,
 ) -> None:
     """Ask an image questions: a heat map, boxes and K kept cells for each (docs/pictures.md)."""
     terminal.refuse_files(image, query)
     reading = who_reads(read, reader)
-    record, _ = _look_at(image, query, budget, out, encoder, floor, long_side, reading, page, picture or (), preset)
+    how = (encoder, floor, long_side, reading, page, picture or (), preset, words)
+    record, _ = _look_at(image, query, budget, out, *how)
     terminal.print_json(**record)
 
 
@@ -86,7 +88,7 @@ def demo(out: terminal.Out = Path("demo"), budget: terminal.Budget = "auto") -> 
 def _look_at(
     image: Path, queries: list[str] | tuple[str, ...], budget: Any, out: Path, encoder: str | None = None,
     floor: float | None = None, long_side: Any = None, read: bool | str | None = None, page: int | None = None,
-    pictures: Sequence[str] = (), preset: str | None = None,
+    pictures: Sequence[str] = (), preset: str | None = None, taught: Path | None = None,
 ) -> tuple[dict[str, Any], list[Relevance]]:  # fmt: skip
     """Print and write the results of all queries -> what `foveate look` prints as JSON; the relevances.
 
@@ -99,6 +101,7 @@ def _look_at(
 
     for name in pictures:
         check_choice("--picture", name, PICTURES)
+    known = terminal.load_words(taught)
     with hints_aside() as hints:
         texture, seconds = load_or_encode(image, encoder, long_side, read=read, page=page, preset=preset)
     encoder = encoder or (None if image.suffix.lower() == TEXTURE else "nano")
@@ -106,7 +109,7 @@ def _look_at(
     score(texture, "a dog", encoder=encoder)  # loads the encoder of a texture: no part of a question's time
     for query in queries:
         start = time.perf_counter()
-        relevance = score(texture, query, encoder=encoder)
+        relevance = score(texture, query, encoder=encoder, **known)
         kept = allocate(relevance, budget, floor=floor)
         seconds_each = time.perf_counter() - start
         results.append((relevance, kept, seconds_each, question_page(texture, relevance, kept, pictures)))

@@ -23,6 +23,7 @@ from foveate.cli.index import index
 from foveate.cli.look import demo, look
 from foveate.cli.search import search
 from foveate.cli.store import store
+from foveate.cli.teach import teach
 from foveate.cli.terminal import Program
 from foveate.cli.video import video
 from foveate.cli.view import view
@@ -90,6 +91,13 @@ _add(
     "Encode an image once and keep it, for other commands.",
     "foveate encode photo.jpg -o photo.safetensors",
     'foveate look photo.safetensors "a dog"',
+)
+_add(
+    ONE,
+    teach,
+    "Teach it a word with a handful of boxes.",
+    'foveate teach "our logo" a.jpg:10,20,80,90 b.jpg:5,5,60,70 without.jpg -o words.fov',
+    'foveate look c.jpg "our logo" --words words.fov',
 )
 _add(
     MODELS,

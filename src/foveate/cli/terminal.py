@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from foveate.core.options import ALLOCATE, ENCODE, MODEL_ARGS, PREPARE, STREAM
+from foveate.core.options import ALLOCATE, ENCODE, MODEL_ARGS, PREPARE, SCORE, STREAM
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -67,6 +67,7 @@ LongSideOrNative = Annotated[
     ),
 ]
 PresetOption = Annotated[str | None, typer.Option("--preset", help=ENCODE["preset"].help)]
+WordsFile = Annotated[Path | None, typer.Option("--words", help=SCORE["words"].help)]
 ReadFlag = Annotated[bool | None, typer.Option("--read/--no-read", help=ENCODE["read"].help)]
 ReaderName = Annotated[
     str | None,
@@ -92,6 +93,15 @@ Device = Annotated[str, typer.Option(help=f"{MODEL_ARGS['device'].about} {MODEL_
 
 _json_goes_to: ContextVar[IO[str] | None] = ContextVar("json_goes_to", default=None)
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and no tables.")]
+
+
+def load_words(path: Path | None) -> dict[str, Any]:
+    """--words as keywords of `score`. Raises WordsFileError."""
+    if path is None:
+        return {}
+    from foveate.encoders.taught import TaughtWords
+
+    return {"words": TaughtWords.load(path)}
 
 
 class _Command(TyperCommand):

@@ -119,6 +119,10 @@ class BasisFileError(FoveateError, ValueError):
     """Not a basis, or not as it was written."""
 
 
+class WordsFileError(FoveateError, ValueError):
+    """Not a file of taught words, or not as it was written."""
+
+
 class EncoderNameError(FoveateError, ValueError):
     """No encoder of this name."""
 

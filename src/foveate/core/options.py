@@ -90,6 +90,7 @@ SCORE = _table(
     PRIOR,
     PRIOR_WEIGHT,
     replace(PRESET, about="Whose keywords a question goes by.", usual="the texture's"),
+    Option("words", "TaughtWords", "None", "Taught words that a question may name (docs/teach.md).", "none"),
     replace(ENCODER, default="None", about="The encoder that made the texture.", usual="the texture's"),
 )  # fmt: skip
 KEEP = _table(

@@ -132,9 +132,9 @@ class NameSpace:
 
     def _find(self, text: str) -> tuple[str, bool] | None:
         """-> (the longest end of a text that is in the table, whether it is the whole text)."""
-        words = _read_words(text)
+        words = read_words(text)
         for start in range(max(0, len(words) - self._longest), len(words)):
-            forms = _forms(words[start:])
+            forms = forms_of(words[start:])
             for table in (self.words, self.class_words):
                 for form in forms:
                     if form in table:
@@ -160,7 +160,7 @@ class NameSpace:
 
     def _compare(self, text: str) -> Floats:
         whole = self.vectors([text])[0]
-        words = _read_words(text)
+        words = read_words(text)
         vector = whole
         if len(words) > 1 and len(last := self._read(words[-1])):
             vector = (1 - LAST) * whole + LAST * last
@@ -229,7 +229,7 @@ def read_classes(file: Path) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]
         words, group, numbers = line.partition("\t")
         below = [int(number) for number in numbers.split()] if group else [len(names)]
         for word in words.split(", "):
-            members.setdefault(" ".join(_read_words(word)), set()).update(below)
+            members.setdefault(" ".join(read_words(word)), set()).update(below)
         if not group:
             names.append(words.partition(", ")[0])
     return tuple(names), {word: tuple(sorted(numbers)) for word, numbers in members.items()}
@@ -239,12 +239,14 @@ def _either(names: Iterable[str]) -> str:
     return " or ".join(dict.fromkeys(name.partition(" (")[0] for name in names))
 
 
-def _read_words(text: str) -> list[str]:
+def read_words(text: str) -> list[str]:
+    """The words of a text in lower case, without articles."""
     found = _WORD.findall(text.lower().replace("’", "'"))
     return [word.removesuffix("'s") for word in found if word not in _ARTICLES]
 
 
-def _forms(words: Sequence[str]) -> list[str]:
+def forms_of(words: Sequence[str]) -> list[str]:
+    """A phrase, and what it may be the plural of."""
     phrase, last = " ".join(words), words[-1]
     head = phrase[: len(phrase) - len(last)]
     forms = [phrase]

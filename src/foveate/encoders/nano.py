@@ -109,6 +109,10 @@ class NanoEncoder:
             return self.__dict__.get("_session") or load_network(self.folder / IMAGE)
 
     @cached_property
+    def _outputs(self) -> list[str]:
+        return [each.name for each in self._session.get_outputs()]
+
+    @cached_property
     def _table(self) -> tuple[Any, NDArray[np.int8], Floats]:
         from safetensors.numpy import load_file
         from tokenizers import Tokenizer
@@ -123,12 +127,21 @@ class NanoEncoder:
     def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
         """uint8 [H, W, 3] -> features float32 [h, w, D], at most 1 long; 64 cells along the default long side."""
         padded, grid = fit_image(rgb, long_side)
-        features, *classes = self._session.run(None, {"rgb": padded[None]})  # [1, rows, cols, names + 1]
-        width = sum(each.shape[-1] for each in (features, *classes))
+        seen = dict(zip(self._outputs, self._session.run(self._outputs, {"rgb": padded[None]}), strict=True))
+        features, classes, looks = (
+            seen["features"],
+            seen.get("classes"),
+            seen.get("looks"),
+        )  # [1, rows, cols, names + 1]
+        width = sum(each.shape[-1] for each in (features, classes) if each is not None)
         if width != self.width:
             raise _damaged(IMAGE, f"{width} numbers a cell, not {self.width}")
         found = np.ascontiguousarray(features[0, : grid.h, : grid.w])
-        return DenseFeatures(_with_classes(found, classes[0][0], features.shape[1:3]) if classes else found, grid)
+        if classes is not None:
+            found = _with_classes(found, classes[0], features.shape[1:3])
+        if looks is not None:
+            looks = np.ascontiguousarray(looks[0, : -(-grid.h // 2), : -(-grid.w // 2)])
+        return DenseFeatures(found, grid, looks)
 
     def encode_words(self, texts: Sequence[str]) -> Floats:
         """Texts -> unit vectors of the word table, float32 [n, 256]: the mean of their pieces' rows. QueryError."""

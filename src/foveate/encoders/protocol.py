@@ -27,10 +27,14 @@ PROBE = 224  # pixels: no encoder says how many of them a cell takes; encoding a
 
 @dataclass(frozen=True)
 class DenseFeatures:
-    """Features float32 [h, w, D], finite and at most 1 long, on a grid of cells over the whole image."""
+    """Features float32 [h, w, D], finite and at most 1 long, on a grid of cells over the whole image.
+
+    looks: of an encoder that can be taught words (taught.py), int8 [h / 2, w / 2, n], halves rounded up.
+    """
 
     features: Floats
     grid: Grid
+    looks: NDArray[np.int8] | None = None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from foveate.core.errors import ChannelError, OptionError
 from foveate.core.gone import check_kept
 from foveate.core.layout import Channel, Layout
 from foveate.encoders.protocol import Encoder
+from foveate.encoders.taught import TaughtWords
 from foveate.language.cues import COLOUR_OF, COLOURS, Cue
 from foveate.relevance.evidence import plane_of
 from foveate.relevance.fusion import FUSIONS, Fusion, find_fusion
@@ -39,6 +40,7 @@ class ScoringOptions(TypedDict, total=False):
     prior: str | Relevance | ArrayLike | Sequence[Any] | None
     prior_weight: float
     preset: PresetName | None
+    words: TaughtWords | None
     encoder: str | Encoder | None
 
 

@@ -171,13 +171,15 @@ def score_on_device(
     )
 
 
-def check_supported(texture: DeviceTexture, options: CheckedScoring) -> None:
-    """Raises DeviceError for what was read in the image, and for fusions."""
+def check_supported(texture: DeviceTexture, options: CheckedScoring, words: bool = False) -> None:
+    """Raises DeviceError for what was read in the image, for fusions, and for taught `words`."""
     host, why = texture.texture, ""
     if options.reading and (host.words or (host.words is None and page_of(host)[1] is not None)):
         why = f"what is written in {host.name!r}"
     if not isinstance(options.fusion, Participation):
         why = f"fusion={options.fusion.name!r}"
+    if words:
+        why = "taught words"
     if why:
         raise DeviceError(
             f"{why}, on {texture.device}",

@@ -44,6 +44,7 @@ def save_parts(path: str | os.PathLike[str], parts: Mapping[str, Any]) -> None:
         **({} if parts["valid"] is None else {"valid": parts["valid"]}),
         **{PLANE + key: plane for key, plane in parts["planes"].items()},
         **({} if words is None else words_tensors(words)),
+        **({} if parts["looks"] is None else {"looks": parts["looks"]}),
     }
     broken = [key for key, tensor in tensors.items() if not np.isfinite(tensor).all()]
     if broken or not name.isprintable():
@@ -158,7 +159,7 @@ def _check_names(names: set[str], header: Mapping[str, Any]) -> None:
         raise ValueError(f"layout {header.get('layout')!r}")
     wanted = {"pixel", "embedding", "residual", "basis.mean", "basis.rows", *(PLANE + name for name in channels)}
     wanted |= set(WORDS) if "words" in header else set()
-    names = names - {"valid"}
+    names = names - {"valid", "looks"}
     if names != wanted:
         raise ValueError(f"tensors missing {sorted(wanted - names)}, unexpected {sorted(names - wanted)}")
 
@@ -229,7 +230,15 @@ def _parts(header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> di
         "made_by": {str(key): str(value) for key, value in header["made_by"].items()},
         "extra": extra,
         "words": _words(header, tensors, (height, width)),
+        "looks": _looks(tensors, grid) if "looks" in tensors else None,
     }
+
+
+def _looks(tensors: Mapping[str, NDArray[Any]], grid: Grid) -> NDArray[Any]:
+    looks = tensors["looks"]
+    if looks.dtype != np.int8 or looks.ndim != 3 or looks.shape[:2] != (-(-grid.h // 2), -(-grid.w // 2)):
+        raise ValueError(f"tensor 'looks' is {looks.dtype} {list(looks.shape)}")
+    return looks
 
 
 def _words(header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]], size: tuple[int, int]) -> Words | None:

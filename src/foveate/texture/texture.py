@@ -82,6 +82,8 @@ class Texture(Frozen, Drawable):
         made_by: how channels were computed, by name, where there is more than one way.
         extra: descriptions of planes that are not in the table, by name.
         words: the words in the image (`read`), with boxes; None if it was not read.
+        looks: int8 [h / 2, w / 2, n], halves rounded up: what taught words are made of (`foveate.teach`); None if the
+            encoder has none.
     """
 
     grid: Grid
@@ -97,6 +99,7 @@ class Texture(Frozen, Drawable):
     made_by: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, Channel] = field(default_factory=dict)
     words: Words | None = None
+    looks: NDArray[np.int8] | None = None
     _derived: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -141,7 +144,7 @@ class Texture(Frozen, Drawable):
     def nbytes(self) -> int:
         """Bytes of everything stored, without what was derived since."""
         own = (self.pixel, self.valid, self.embedding, self.residual, self.basis.mean, self.basis.rows)
-        return sum(part.nbytes for part in (*own, *self.planes.values(), self.words) if part is not None)
+        return sum(part.nbytes for part in (*own, *self.planes.values(), self.words, self.looks) if part is not None)
 
     @property
     def query_nbytes(self) -> int:

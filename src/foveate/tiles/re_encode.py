@@ -131,6 +131,7 @@ def _refine_box(texture: Texture, cells: Box, scale: float, network: Encoder) ->
         texture,
         embedding=embedding.astype(np.float16),
         residual=rounded_up(residual),
+        looks=None,  # of the first look
         made_by={**texture.made_by, "embedding": f"{before}; {made}" if before else made},
     )
 

@@ -394,6 +394,7 @@ def _make_texture(given: StepInput, state: State, features: Field, planes: dict[
         basis=state.basis,
         residual=rounded_up(features.residual + rounding),
         name=given.name,
+        looks=None,  # they are those of the keyframe
     )
     if state.writing is None:
         return texture

@@ -1,0 +1,310 @@
+"""Words that a person teaches with a handful of boxes, and an encoder with those words beside its own.
+
+A texture of nano keeps `looks`: numbers of mean 0 and covariance 1 over photographs, in which things that look alike
+lie together. With m the mean of the boxes, and o, C mean and covariance of what is beside them in the same pictures:
+
+    direction  u ~ ((1 - OUTSIDE) I + OUTSIDE C)^-1 (m - OUTSIDE o)     linear discriminant analysis, |u| = 1
+    level      q: mean of the highest of u.x over a bank of cells from other photographs, and over pictures without it
+    evidence   of a cell: STEEP (u.x / q - CUT), the log odds that the thing is there
+
+As planes beside the encoder's own these answer questions like any name: "the red logo", "the logo on the car".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.core.errors import TextureEncoderError, WordsFileError
+from foveate.core.files import carries, check_target, write_whole
+from foveate.core.grid import Floats
+from foveate.encoders.names import forms_of, read_words
+from foveate.encoders.protocol import Calibration, DenseFeatures, Encoder
+from foveate.texture.basis import Basis
+from foveate.texture.texture import EncoderStamp, Texture
+
+Looks = NDArray[np.int8]
+STEP = np.float32(1 / 16)  # of the numbers of `looks`
+# Chosen on one half of the training photographs, measured on the other (docs/log.md).
+OUTSIDE, HIGHEST, CUT, STEEP = 0.2, 10, 1.4, 4.0
+BESIDE = 64  # cells beside the boxes that are kept of a picture, and at most MOST of a word
+MOST = 1024
+FORMAT, VERSION, KEY = "foveate-words", 1, "foveate.words"
+SUFFIX = ".fov"
+BANK = "nano_looks.safetensors"
+AGAIN = "encode the image again with this release; stores, clips and scenes keep no looks"
+
+
+@dataclass(frozen=True, eq=False)
+class TaughtWord:
+    """examples float16 [boxes, w]: the mean of each box; beside int8 [n, w]: cells of its pictures without it; level:
+    the highest u.x in pictures without it, 0 if there are none."""
+
+    name: str
+    examples: NDArray[np.float16]
+    beside: Looks
+    lowest: float = 0.0
+
+    @cached_property
+    def direction(self) -> Floats:
+        """u / q, float32 [w]."""
+        mean = self.examples.astype(np.float64).mean(0)
+        spread = np.eye(len(mean))
+        if len(self.beside):
+            other = self.beside.astype(np.float64) * STEP
+            mean = mean - OUTSIDE * other.mean(0)
+            spread = (1 - OUTSIDE) * spread + OUTSIDE * np.cov(other.T, bias=True)
+        toward = np.linalg.solve(spread, mean)
+        toward /= max(float(np.linalg.norm(toward)), 1e-9)
+        level = max(float(np.sort(_bank() @ toward)[-HIGHEST:].mean()), self.lowest)
+        return np.asarray(toward / max(level, 1e-3), np.float32)
+
+
+@dataclass(frozen=True)
+class TaughtWords:
+    """Words of one encoder, by name. `foveate.teach` makes them, `load` reads a file of `save`."""
+
+    words: tuple[TaughtWord, ...]
+    encoder: EncoderStamp
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(word.name for word in self.words)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{word.name!r} from {len(word.examples)}" for word in self.words)
+        return f"TaughtWords({said} boxes; {self.encoder.name}, revision {self.encoder.revision})"
+
+    def joined(self, word: TaughtWord) -> TaughtWords:
+        """With one word more; boxes of a word that is there are added to its own."""
+        old = next((each for each in self.words if each.name == word.name), None)
+        if old is not None:
+            examples = np.concatenate([old.examples, word.examples])
+            beside = np.concatenate([old.beside, word.beside])
+            word = TaughtWord(word.name, examples, thinned(beside, MOST), max(old.lowest, word.lowest))
+        return replace(self, words=(*(each for each in self.words if each is not old), word))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a .fov file (docs/teach.md): all of it or nothing. Raises OutputError."""
+        from safetensors.numpy import save as to_bytes
+
+        file = Path(path)
+        check_target(file, "file of taught words", lambda there: carries(there, KEY), suffix=SUFFIX)
+        tensors: dict[str, NDArray[Any]] = {f"examples.{i}": word.examples for i, word in enumerate(self.words)}
+        tensors |= {f"beside.{i}": word.beside for i, word in enumerate(self.words)}
+        stamp = {"name": self.encoder.name, "revision": self.encoder.revision, "width": self.encoder.width}
+        header = {
+            "format": FORMAT,
+            "version": VERSION,
+            "encoder": stamp,
+            "words": [{"name": word.name, "lowest": word.lowest} for word in self.words],
+            "sha256": _digest(tensors),
+        }
+        write_whole(file, to_bytes(tensors, {KEY: json.dumps(header, sort_keys=True)}))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> TaughtWords:
+        """Read a file that `save` wrote. Raises WordsFileError, never returns damage."""
+        from safetensors import safe_open
+
+        file = Path(path)
+        try:
+            with safe_open(file, framework="np") as content:
+                header = json.loads((content.metadata() or {})[KEY])
+                tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
+            if header["format"] != FORMAT or header["version"] != VERSION:
+                raise ValueError(f"version {header['version']!r} of {header['format']!r}, not {VERSION}")
+            if header["sha256"] != _digest(tensors):
+                raise ValueError("its numbers are not those that were written")
+            stamp = header["encoder"]
+            words = tuple(
+                TaughtWord(str(each["name"]), tensors[f"examples.{i}"], tensors[f"beside.{i}"], float(each["lowest"]))
+                for i, each in enumerate(header["words"])
+            )
+            for word in words:
+                _check_word(word)
+            encoder = EncoderStamp(str(stamp["name"]), str(stamp["revision"]), int(stamp["width"]))
+        except Exception as cause:  # a hostile file fails in many ways
+            what = str(cause) if isinstance(cause, ValueError) else f"{type(cause).__name__}: {cause}"
+            raise WordsFileError(
+                f"'{file}' cannot be read as taught words ({what})",
+                expected="a file that foveate teach wrote",
+                fix=f'foveate teach "our logo" photo.jpg:10,20,80,90 -o words{SUFFIX} writes one',
+            ) from cause
+        return cls(words, encoder)
+
+    def on(self, texture: Texture, encoder: Encoder) -> tuple[Texture, Encoder]:
+        """A texture with a plane of evidence for each word, and the encoder that asks it.
+
+        Raises TextureEncoderError: words of another encoder, or a texture that was made without looks.
+        """
+        stamp = texture.encoder
+        if stamp != self.encoder:
+            raise TextureEncoderError(
+                f"words that were taught to encoder '{self.encoder.name}', revision {self.encoder.revision}, for a "
+                f"texture of '{stamp.name}', revision {stamp.revision}",
+                expected="the same encoder and release",
+                fix="teach them again, with the same boxes",
+            )
+        check_looks(texture)
+        return texture.derive(
+            ("taught", self), lambda: _with_planes(texture, self, encoder.calibration)
+        ), TaughtEncoder(encoder, self)
+
+
+@dataclass(frozen=True)
+class TaughtEncoder:
+    """An encoder whose vectors have a number more for each taught word; what it is asked otherwise stays as it is."""
+
+    base: Any  # an Encoder; its optional members are passed on
+    taught: TaughtWords
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "base" or name.startswith("__"):  # of a copy that is being made
+            raise AttributeError(name)
+        return getattr(self.base, name)
+
+    @property
+    def width(self) -> int:
+        return int(self.base.width) + len(self.taught)
+
+    @property
+    def calibration(self) -> Calibration:
+        return self.base.calibration
+
+    def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
+        return self.base.encode_image(rgb, long_side=long_side)
+
+    def encode_text(self, texts: Sequence[str]) -> Floats:
+        out = np.zeros((len(texts), self.width), np.float32)
+        for row, text in zip(out, texts, strict=True):
+            number = self.find(text)
+            if number is None:
+                row[: self.base.width] = self.base.encode_text([text])[0]
+            else:
+                row[self.base.width + number] = 1
+        return out
+
+    def find(self, text: str) -> int | None:
+        """The number of the taught word that a text is, in the singular or plural; or None."""
+        words = read_words(text)
+        numbers = {word.name: i for i, word in enumerate(self.taught.words)}
+        return next((numbers[form] for form in forms_of(words) if form in numbers), None) if words else None
+
+    def knows(self, text: str) -> bool:
+        return self.find(text) is not None or bool(self.base.knows(text))
+
+    def understands(self, text: str) -> bool:
+        return self.find(text) is not None or bool(self.base.understands(text))
+
+    def understood_as(self, text: str) -> tuple[str, float] | None:
+        return None if self.find(text) is not None else self.base.understood_as(text)
+
+
+def learn(
+    name: str, boxed: Sequence[tuple[Texture, Sequence[Sequence[float]]]], without: Sequence[Texture]
+) -> TaughtWord:
+    """A word from pictures with boxes (y0, x0, y1, x1) in pixels, and pictures without it."""
+    examples, beside = [], []
+    for texture, boxes in boxed:
+        looks = check_looks(texture).astype(np.float32) * STEP
+        inside = np.zeros(looks.shape[:2], np.float32)
+        for box in boxes:
+            share = covered(texture, box, looks.shape[:2])
+            weights = share * share  # the middle of a box is the thing, its border half of something else
+            examples.append((looks * weights[..., None]).sum((0, 1)) / weights.sum())
+            inside = np.maximum(inside, share)
+        beside.append(thinned(check_looks(texture)[inside <= 0], BESIDE))
+    empty = [check_looks(texture).reshape(-1, looks.shape[-1]) for texture in without]
+    beside += [thinned(flat, BESIDE) for flat in empty]
+    cells = thinned(np.concatenate(beside), MOST)
+    word = TaughtWord(" ".join(read_words(name)), np.array(examples, np.float16), cells)
+    unit = word.direction / max(float(np.linalg.norm(word.direction)), 1e-9)
+    highest = [float(np.sort(flat.astype(np.float32) * STEP @ unit)[-4:].mean()) for flat in empty]
+    return replace(word, lowest=max(0.0, *highest) / CUT * 1.1 if highest else 0.0)
+
+
+def covered(texture: Texture, box: Sequence[float], shape: tuple[int, int]) -> Floats:
+    """The share of each cell of the looks, two cells of the texture along, that lies in a box: float32 [h, w]."""
+    grid = texture.grid
+    axes = []
+    for low, high, pixels, cells, count in (
+        (box[0], box[2], grid.height, grid.h, shape[0]), (box[1], box[3], grid.width, grid.w, shape[1]),
+    ):  # fmt: skip
+        edges, scale = np.arange(count + 1), cells / pixels / 2
+        axes.append(np.clip(np.minimum(edges[1:], high * scale) - np.maximum(edges[:-1], low * scale), 0, 1))
+    return np.asarray(np.outer(*axes), np.float32)
+
+
+def thinned(cells: Looks, most: int) -> Looks:
+    """At most so many rows, evenly from all."""
+    return cells if len(cells) <= most else cells[np.linspace(0, len(cells) - 1, most).astype(np.int64)]
+
+
+def check_looks(texture: Texture) -> Looks:
+    """The looks of a texture. Raises TextureEncoderError where it has none."""
+    if texture.looks is None:
+        raise TextureEncoderError(
+            f"the texture of {texture.name!r} has no looks, which taught words are made of",
+            expected="a texture of nano, by foveate.encode of an image, without long_side='native'",
+            fix=AGAIN,
+        )
+    return texture.looks
+
+
+def _with_planes(texture: Texture, taught: TaughtWords, calibration: Calibration) -> Texture:
+    looks, grid, count = check_looks(texture).astype(np.float32) * STEP, texture.grid, len(taught)
+    odds = STEEP * (looks @ np.stack([word.direction for word in taught.words], 1) - CUT)
+    size = 2 * looks.shape[1], 2 * looks.shape[0]
+    fine = cv2.resize(odds, size, interpolation=cv2.INTER_LINEAR).reshape(*size[::-1], count)[: grid.h, : grid.w]
+    evidence = np.logaddexp(0, fine - calibration.offset) / calibration.slope  # never below 0, and in the same order
+    z = np.concatenate([texture.embedding, np.clip(evidence, 0, 1).astype(np.float16)], -1)
+    basis, rank = texture.basis, texture.basis.rank
+    rows = np.zeros((rank + count, basis.width + count), np.float16)
+    rows[:rank, : basis.width] = basis.rows
+    rows[rank:, basis.width :] = np.eye(count)
+    wider = Basis(np.append(basis.mean, np.zeros(count, np.float32)), rows)
+    stamp = replace(texture.encoder, width=basis.width + count)
+    return replace(texture, embedding=z, basis=wider, encoder=stamp)
+
+
+@lru_cache(maxsize=1)
+def _bank() -> Floats:
+    """Looks of cells of other photographs, float32 [n, w]."""
+    from safetensors.numpy import load_file
+
+    path = Path(str(files("foveate") / "encoders" / "assets" / BANK))
+    return load_file(path)["bank"].astype(np.float32) * STEP
+
+
+def _check_word(word: TaughtWord) -> None:
+    width = _bank().shape[1]
+    examples, beside = word.examples, word.beside
+    if examples.dtype != np.float16 or beside.dtype != np.int8 or not word.name or not np.isfinite(word.lowest):
+        raise ValueError(f"the word {word.name!r} with {examples.dtype} and {beside.dtype}")
+    if examples.ndim != 2 or not len(examples) or examples.shape[1] != width or beside.shape[1:] != (width,):
+        raise ValueError(f"the word {word.name!r} with {examples.shape} and {beside.shape} numbers")
+    if not np.isfinite(examples).all():
+        raise ValueError(f"the word {word.name!r} with numbers that are not finite")
+
+
+def _digest(tensors: dict[str, NDArray[Any]]) -> str:
+    whole = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = np.ascontiguousarray(tensors[name])
+        whole.update(f"{name} {tensor.dtype} {tensor.shape}".encode())
+        whole.update(tensor.tobytes())
+    return whole.hexdigest()

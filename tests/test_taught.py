@@ -1,0 +1,248 @@
+"""Words taught with boxes: found again, asked like other words, kept in a file; and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from typer.testing import CliRunner
+
+import foveate
+from foveate import TaughtWords, Texture
+from foveate.cli.main import app
+from foveate.core.errors import OptionError, OutputError, QueryError, TextureEncoderError, WordsFileError
+from foveate.encoders.load import load_encoder
+from foveate.encoders.taught import KEY, MOST, TaughtEncoder, covered, thinned
+from tests.conftest import PHOTOS
+
+CHILD, CAKE, BUS = "child_with_broccoli.jpg", "cake_and_coffee.jpg", "yellow_bus.jpg"
+BROCCOLI, CAKES = (257, 242, 501, 480), (264, 179, 405, 305)
+
+
+@pytest.fixture(scope="module")
+def textures() -> dict[str, Texture]:
+    return {name: foveate.encode(PHOTOS / name) for name in (CHILD, CAKE, BUS)}
+
+
+@pytest.fixture(scope="module")
+def words(textures: dict[str, Texture]) -> TaughtWords:
+    return foveate.teach("the zorple", [(textures[CHILD], BROCCOLI)], without=[textures[BUS]])
+
+
+def test_a_taught_word_is_found_where_its_box_was_and_not_elsewhere(
+    textures: dict[str, Texture], words: TaughtWords
+) -> None:
+    found = foveate.score(textures[CHILD], "where is the zorple?", words=words)
+    assert found.detected
+    assert found.unknown == ()
+    y, x = np.unravel_index(found.map.argmax(), found.map.shape)
+    grid = textures[CHILD].grid
+    assert BROCCOLI[0] < (y + 0.5) * grid.height / grid.h < BROCCOLI[2]
+    assert BROCCOLI[1] < (x + 0.5) * grid.width / grid.w < BROCCOLI[3]
+    assert not foveate.score(textures[BUS], "zorple", words=words).detected
+    assert not foveate.score(textures[CAKE], "zorple", words=words).detected
+    assert not foveate.score(textures[CHILD], "zorple").detected  # nobody taught it
+    assert foveate.score(textures[CHILD], "zorple").unknown == ("zorple",)
+
+
+def test_it_is_asked_like_any_word(textures: dict[str, Texture], words: TaughtWords) -> None:
+    one = foveate.score(textures[CHILD], "the zorple", words=words)
+    many = foveate.score(textures[CHILD], "Zorples", words=words)
+    assert np.array_equal(one.map, many.map)
+    both = foveate.score(textures[CHILD], "the child and the zorple", words=words)
+    assert list(both.parts) == ["child", "zorple"]
+    assert both.detected
+    green = foveate.score(textures[CHILD], "the green zorple", words=words)
+    blue = foveate.score(textures[CHILD], "the blue zorple", words=words)
+    assert green.confidence > blue.confidence
+
+
+def test_other_words_are_what_they_were(textures: dict[str, Texture], words: TaughtWords) -> None:
+    for query in ("the child's hand", "a dog", "the blue shirt", "what is the child holding?"):
+        before = foveate.score(textures[CHILD], query)
+        after = foveate.score(textures[CHILD], query, words=words)
+        assert np.allclose(before.map, after.map, atol=1e-5)
+        assert after.confidence == pytest.approx(before.confidence, abs=1e-5)
+        assert after.unknown == before.unknown
+        assert after.texture is textures[CHILD]
+        assert after.features.shape == before.features.shape
+
+
+def test_a_taught_word_goes_before_the_encoders_own(textures: dict[str, Texture]) -> None:
+    words = foveate.teach("dog", [(textures[CHILD], BROCCOLI)])
+    assert foveate.score(textures[CHILD], "a dog", words=words).detected
+    assert not foveate.score(textures[CHILD], "a dog").detected
+
+
+def test_boxes_of_the_same_name_join_and_other_names_stand_beside(
+    textures: dict[str, Texture], words: TaughtWords
+) -> None:
+    more = foveate.teach("a zorple", [(textures[CHILD], (300, 260, 480, 440))], words=words)
+    assert [len(word.examples) for word in more.words] == [2]
+    two = foveate.teach("blick", [(textures[CAKE], CAKES), (textures[CAKE], (200, 170, 300, 300))], words=more)
+    assert list(two) == ["zorple", "blick"]
+    assert [len(word.examples) for word in two.words] == [2, 2]
+    assert len(words) == 1
+    assert foveate.score(textures[CAKE], "the blick", words=two).detected
+    alone = foveate.score(textures[CHILD], "zorple", words=more)
+    assert np.allclose(alone.map, foveate.score(textures[CHILD], "zorple", words=two).map, atol=1e-3)
+    assert repr(two).startswith("TaughtWords('zorple' from 2, 'blick' from 2 boxes; nano, revision ")
+
+
+def test_a_photograph_without_it_does_not_show_it(textures: dict[str, Texture]) -> None:
+    sloppy = foveate.teach("bright", [(textures[BUS], (0, 0, 60, 600))])
+    mistaken = max((CHILD, CAKE), key=lambda name: foveate.score(textures[name], "bright", words=sloppy).confidence)
+    told = foveate.teach("bright", [(textures[BUS], (0, 0, 60, 600))], without=[textures[mistaken]])
+    assert not foveate.score(textures[mistaken], "bright", words=told).detected
+    assert (
+        foveate.score(textures[mistaken], "bright", words=told).confidence
+        <= foveate.score(textures[mistaken], "bright", words=sloppy).confidence
+    )
+
+
+def test_images_and_textures_teach_the_same(textures: dict[str, Texture], words: TaughtWords) -> None:
+    from_files = foveate.teach("zorple", [(PHOTOS / CHILD, BROCCOLI)], without=[PHOTOS / BUS])
+    for mine, other in zip(from_files.words, words.words, strict=True):
+        assert np.array_equal(mine.examples, other.examples)
+        assert np.array_equal(mine.beside, other.beside)
+
+
+def test_looks_are_kept_with_a_texture(textures: dict[str, Texture], words: TaughtWords, tmp_path: Path) -> None:
+    texture = textures[CHILD]
+    assert texture.looks is not None
+    assert texture.looks.shape == (32, 24, 96)
+    texture.save(tmp_path / "t.safetensors")
+    again = Texture.load(tmp_path / "t.safetensors")
+    assert np.array_equal(again.looks, texture.looks)  # type: ignore[arg-type]
+    one, other = (foveate.score(each, "zorple", words=words) for each in (texture, again))
+    assert np.array_equal(one.map, other.map)
+
+
+def test_a_file_of_words_says_the_same(textures: dict[str, Texture], words: TaughtWords, tmp_path: Path) -> None:
+    words.save(tmp_path / "w.fov")
+    first = (tmp_path / "w.fov").read_bytes()
+    words.save(tmp_path / "w.fov")
+    assert (tmp_path / "w.fov").read_bytes() == first
+    again = TaughtWords.load(tmp_path / "w.fov")
+    one, other = (foveate.score(textures[CHILD], "zorple", words=each) for each in (words, again))
+    assert np.array_equal(one.map, other.map)
+    assert one.confidence == other.confidence
+
+
+def damage(path: Path, change: str) -> None:
+    tensors = load_file(path)
+    from safetensors import safe_open
+
+    with safe_open(path, framework="np") as content:
+        header = json.loads(content.metadata()[KEY])
+    if change == "number":
+        tensors["examples.0"] = tensors["examples.0"] + 1
+    elif change == "version":
+        header["version"] = 99
+    elif change == "missing":
+        del tensors["beside.0"]
+    elif change == "cut":
+        path.write_bytes(path.read_bytes()[:-7])
+        return
+    elif change == "text":
+        path.write_text("words")
+        return
+    save_file(tensors, path, {KEY: json.dumps(header)})
+
+
+@pytest.mark.parametrize("change", ["number", "version", "missing", "cut", "text"])
+def test_a_damaged_file_is_refused(words: TaughtWords, tmp_path: Path, change: str) -> None:
+    words.save(tmp_path / "w.fov")
+    damage(tmp_path / "w.fov", change)
+    with pytest.raises(WordsFileError, match="cannot be read as taught words"):
+        TaughtWords.load(tmp_path / "w.fov")
+
+
+def test_a_file_of_another_kind_is_not_overwritten(words: TaughtWords, tmp_path: Path) -> None:
+    (tmp_path / "w.fov").write_text("something else")
+    with pytest.raises(OutputError, match="is no file of taught words"):
+        words.save(tmp_path / "w.fov")
+    with pytest.raises(WordsFileError):
+        TaughtWords.load(tmp_path / "not-there.fov")
+
+
+@pytest.mark.parametrize(
+    ("name", "boxes", "error", "says"),
+    [
+        ("", [(CHILD, BROCCOLI)], QueryError, "one noun phrase"),
+        ("a cat and a dog", [(CHILD, BROCCOLI)], QueryError, "one noun phrase"),
+        ("zorple", [], OptionError, "no boxes"),
+        ("zorple", [(CHILD, (10, 10, 700, 20))], OptionError, "in an image of 640 x 480 pixels"),
+        ("zorple", [(CHILD, (10, 30, 20, 20))], OptionError, "y0 < y1"),
+        ("zorple", [(CHILD, (10, 30, 20))], OptionError, "box"),
+        ("zorple", [CHILD], OptionError, "image, box"),
+    ],
+)
+def test_bad_examples_are_refused(
+    textures: dict[str, Texture], name: str, boxes: Sequence[Any], error: type[Exception], says: str
+) -> None:
+    given = [(textures[each[0]], each[1]) if isinstance(each, tuple) else each for each in boxes]
+    with pytest.raises(error, match=says):
+        foveate.teach(name, given)
+
+
+def test_textures_and_words_that_do_not_belong_together_are_refused(
+    textures: dict[str, Texture], words: TaughtWords
+) -> None:
+    bare = replace(textures[CHILD], looks=None)
+    with pytest.raises(TextureEncoderError, match=r"has no looks.*\n.*\n.*encode the image again"):
+        foveate.score(bare, "zorple", words=words)
+    with pytest.raises(TextureEncoderError, match="has no looks"):
+        foveate.teach("zorple", [(bare, BROCCOLI)])
+    older = replace(words, encoder=replace(words.encoder, revision="0" * 12))
+    with pytest.raises(TextureEncoderError, match="revision 000000000000"):
+        foveate.score(textures[CHILD], "zorple", words=older)
+    with pytest.raises(TextureEncoderError):
+        foveate.teach("blick", [(textures[CHILD], BROCCOLI)], words=older)
+    with pytest.raises(OptionError, match="TaughtWords"):
+        foveate.score(textures[CHILD], "zorple", words="words.fov")  # type: ignore[arg-type]
+
+
+def test_the_encoder_with_words_is_one(words: TaughtWords) -> None:
+    nano = load_encoder("nano")
+    encoder: Any = TaughtEncoder(nano, words)
+    assert encoder == TaughtEncoder(nano, words)
+    assert hash(encoder) == hash(TaughtEncoder(nano, words))
+    vectors = encoder.encode_text(["our zorple", "dog"])
+    assert vectors.shape == (2, nano.width + 1)
+    assert vectors[0].argmax() == nano.width
+    assert np.array_equal(vectors[1, :-1], nano.encode_text(["dog"])[0])
+    assert encoder.knows("zorples")
+    assert encoder.understood_as("zorple") is None
+
+
+def test_cells_of_a_box(textures: dict[str, Texture]) -> None:
+    share = covered(textures[CHILD], (0, 0, 640, 480), (32, 24))
+    assert share.min() == 1
+    share = covered(textures[CHILD], (20, 40, 40, 50), (32, 24))  # a cell of the looks is 20 pixels
+    assert share.sum() == pytest.approx(0.5)
+    assert share[1, 2] == pytest.approx(0.5)
+    assert len(thinned(np.zeros((5000, 3), np.int8), MOST)) == MOST
+
+
+def test_the_command_teaches_and_look_asks(tmp_path: Path) -> None:
+    run, file = CliRunner().invoke, tmp_path / "words.fov"
+    box = ",".join(map(str, BROCCOLI))
+    made = run(app, ["teach", "our zorple", f"{PHOTOS / CHILD}:{box}", str(PHOTOS / BUS), "-o", str(file), "--json"])
+    assert made.exit_code == 0, made.output
+    record = json.loads(made.stdout)
+    assert record["words"] == ["zorple"]
+    assert (record["boxes"], record["without"]) == (1, 1)
+    assert record["images"][0]["confidence"] > 0.5 > record["images"][1]["confidence"]
+    again = run(app, ["teach", "blick", f"{PHOTOS / CAKE}:264,179,405,305", "-o", str(file), "--json"])
+    assert json.loads(again.stdout)["words"] == ["zorple", "blick"]
+    out = ["-o", str(tmp_path / "out"), "--json"]
+    looked = run(app, ["look", str(PHOTOS / CHILD), "the zorple", "--words", str(file), *out])
+    assert looked.exit_code == 0, looked.output
+    assert json.loads(looked.stdout)["queries"][0]["detected"]
