@@ -270,7 +270,9 @@ def _with_planes(texture: Texture, taught: TaughtWords, calibration: Calibration
     odds = STEEP * (looks @ np.stack([word.direction for word in taught.words], 1) - CUT)
     size = 2 * looks.shape[1], 2 * looks.shape[0]
     fine = cv2.resize(odds, size, interpolation=cv2.INTER_LINEAR).reshape(*size[::-1], count)[: grid.h, : grid.w]
-    evidence = np.logaddexp(0, fine - calibration.offset) / calibration.slope  # never below 0, and in the same order
+    floor = 1 / (1 + np.exp(-calibration.offset))  # the inverse of relevance/scoring.py, where a score of 0 is nothing
+    likely = floor + (1 - floor) / (1 + np.exp(-fine))
+    evidence = (np.log(likely / np.maximum(1 - likely, 1e-6)) - calibration.offset) / calibration.slope
     z = np.concatenate([texture.embedding, np.clip(evidence, 0, 1).astype(np.float16)], -1)
     basis, rank = texture.basis, texture.basis.rank
     rows = np.zeros((rank + count, basis.width + count), np.float16)
