@@ -50,7 +50,6 @@ PLACE_ODDS = 2.0  # of other places
 HIGH, LOW = read_set("things", "high"), read_set("things", "low")
 # A colour is a thing's if it covers so much of it as the most common other colour does, times MAJOR; not, times MINOR.
 MINOR, MAJOR, ENOUGH = 0.2, 0.6, 0.4
-COARSE = 6  # cells that are looked for on the map as it is
 AROUND = 5  # cells along the square in which a property counts for each cell
 _TOUCH = frozenset(("part", "on", "in", "with", "held", "ridden", "worn"))
 # Where the thing is: down, right of the other.
@@ -100,8 +99,7 @@ def compose(phrase: Phrase, look: Look, evidence: Evidence) -> Composed:
         seen = known * float((fits * place_fits(relation, pieces, other.map)).max(initial=0))
     there = np.float32(min(1.0, other.confidence / DETECTED))  # nothing is part of what is not there, or beside it
     found = np.minimum(found * gate, 1) * there
-    if relation == "part":
-        unseen = max(0.0, 1 - float(found.max()) / SEEN)
+    if relation == "part" and (unseen := 1 - float(found.max()) / SEEN) > 0:
         found = np.maximum(found, np.float32(GUESS * unseen) * other.map * usual(phrase.noun, other.map))
     return Composed(
         found,
@@ -147,14 +145,13 @@ def find_pieces(p: Floats) -> Pieces:
 def property_fits(shown: Shown, p: Floats, pieces: Pieces) -> Floats:
     """How far each piece of a thing with the map p has a property: [n] in [0, 1]."""
     planes = shown.planes.reshape(len(shown.planes), -1)
-    shares = np.empty((len(pieces), len(planes)), np.float32)
-    for share, piece in zip(shares, pieces, strict=True):
-        weights = (piece * p).ravel()
-        share[:] = planes @ weights / weights.sum()
-    own, rivals = shares[:, shown.own].copy(), shares
-    rivals[:, shown.own] = ENOUGH
-    fits = np.minimum(np.maximum((own / rivals.max(1) - MINOR) / (MAJOR - MINOR), 0), 1)
-    return np.asarray(1 - np.float32(shown.certain) * (1 - fits))
+    fits = np.empty(len(pieces), np.float32)
+    for i, piece in enumerate(pieces):
+        weights = np.where(piece, p, 0).ravel()
+        shares = planes.dot(weights)
+        own, shares[shown.own] = shares[shown.own], ENOUGH * weights.sum()
+        fits[i] = 1 - shown.certain * (1 - min(1.0, max(0.0, (own / shares.max() - MINOR) / (MAJOR - MINOR))))
+    return fits
 
 
 def place_fits(relation: Relation, pieces: Pieces, w: Floats) -> Floats:
@@ -239,13 +236,10 @@ def extent(w: Floats) -> float:
 
 
 def grown(w: Floats, cells: float) -> Floats:
-    """The highest value within a distance, with soft borders; a long distance is taken on a coarser map."""
+    """The highest value within a distance (in rows and in columns), with soft borders."""
     reach = max(1, round(cells))
-    if reach > COARSE:
-        coarse = grown(np.asarray(cv2.dilate(w, np.ones((2, 2), np.uint8))[::2, ::2], np.float32), reach / 2)
-        return np.maximum(w, cv2.resize(coarse, w.shape[::-1]))
-    kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
-    return np.maximum(w, cv2.GaussianBlur(cv2.dilate(w, kernel), (0, 0), max(0.5, reach / 2)))
+    wide = cv2.dilate(w, np.ones((2 * reach + 1, 2 * reach + 1), np.uint8))
+    return np.maximum(w, cv2.blur(wide, (reach | 1, reach | 1)))
 
 
 def shifted(w: Floats, down: float, right: float) -> Floats:
@@ -260,5 +254,6 @@ def shifted(w: Floats, down: float, right: float) -> Floats:
 
 def around(plane: Floats, p: Floats) -> Floats:
     """A property's share around each cell, as far as the thing is there."""
-    near = cv2.blur(plane * p, (AROUND, AROUND)) / np.maximum(cv2.blur(p, (AROUND, AROUND)), 1e-3)
-    return np.maximum(plane, np.minimum(near, 1))
+    near = cv2.blur(plane * p, (AROUND, AROUND))
+    near /= np.maximum(cv2.blur(p, (AROUND, AROUND)), 1e-3)
+    return np.minimum(np.maximum(plane, near), 1)

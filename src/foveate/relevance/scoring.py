@@ -298,17 +298,21 @@ def join_composed(
 def compose_phrases(
     texture: Texture, query: Query, calibration: Calibration, negatives: Negatives | None
 ) -> dict[int, Composed]:
-    """The composed phrases of a question, by their numbers; their words are scored in one product."""
-    if not query.words or query.word_vectors is None:
+    """The composed phrases of a question, by their numbers."""
+    if query.word_vectors is None:
         return {}
-    logits, valid = _logits_of(texture, query.word_vectors, calibration, negatives), _validity(texture)
-    number = {word: i for i, word in enumerate(query.words)}
+    vectors, valid = query.word_vectors, _validity(texture)
 
-    def look(*words: str) -> Floats:
-        rows = [number[word] for word in words]
-        best = logits[rows[0]] if len(rows) == 1 else logits[rows].max(0)  # of one map only the sigmoid is taken
-        found = relevance_of(best, calibration)
+    def likeliest(*words: str) -> Floats:
+        asked = [query.words.index(word) for word in words]
+        logits = _logits_of(texture, vectors[asked], calibration, negatives)
+        found = relevance_of(logits[0] if len(words) == 1 else logits.max(0), calibration)
         return (found if valid is None else found * valid).reshape(texture.grid.shape)
+
+    def look(*words: str) -> Floats:  # many questions share what may be held, worn or sat on
+        if len(words) == 1:
+            return likeliest(*words)
+        return texture.derive(("likeliest", words, calibration, negatives), lambda: likeliest(*words))
 
     def evidence(word: str) -> Shown | None:
         return evidence_of(texture, word)
