@@ -260,7 +260,7 @@ def colour(word: str) -> Shown | None:
 
 def put(text: str, maps: Mapping[str, Floats]) -> Composed:
     """A phrase of drawn maps, by word."""
-    return compose(one(text), lambda *words: np.max([maps[word] for word in words], 0), colour)
+    return compose(one(text), lambda *words: np.max([maps[word] for word in words], 0), colour, {})
 
 
 def peak_at(p: Floats) -> tuple[int, int]:

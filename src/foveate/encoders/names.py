@@ -32,6 +32,7 @@ NEAR, SAME = 0.68, 0.9  # cosines of words: below the first nothing is shared, f
 LAST = 0.6  # share of the last word in the vector of a phrase: "dog bowl" is a bowl
 MOST_NAMES = 3  # names that a word of no table may ask for
 BESIDE = 0.15  # strength of names beside a class
+SURER = 2.5  # evidence 0.03 of the detector is as good as 0.1 of others (docs/log.md)
 STRENGTH = 0.2  # of a text: with less, not even a thing that fills the picture is detected (nano's calibration)
 # How far a verdict may go on what is looked for in a text's place (`understood_as`): on its last words, on near words,
 # and on the name that it is a kind of, by how often such a thing is one. Below 0.5 nothing is called found.
@@ -81,6 +82,12 @@ class NameSpace:
         if name not in self.names:
             return "classifier"
         return "detector" if self.names.index(name) < self.carried.shape[1] else "head"
+
+    def surer(self, text: str) -> float:
+        """Log odds of a text's evidence beyond the calibration's: the detector is silent where a thing is not."""
+        names, classes = self._ask(text)
+        detected = float(np.square(names[: self.carried.shape[1]]).sum())
+        return SURER if 2 * detected > np.square(names).sum() + np.square(classes).sum() else 0.0
 
     def known(self, text: str) -> float:
         """How much of a text the names cover, in [0, 1]: 1 for words of the table, near 0 for an unknown word."""

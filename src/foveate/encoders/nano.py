@@ -169,6 +169,9 @@ class NanoEncoder:
     def understood_as(self, text: str) -> tuple[str, float] | None:
         return self.space.understood_as(text)
 
+    def surer(self, text: str) -> float:
+        return self.space.surer(text)
+
     def encode_text(self, texts: Sequence[str]) -> Floats:
         return np.array([self.space.place(text) for text in texts], np.float32).reshape(-1, self.width)
 

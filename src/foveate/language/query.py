@@ -99,6 +99,7 @@ class Query:
         unknown: `unread`, and what the encoder does not understand, in the question's order.
         looked_for: words that it names -> the words that are looked for in their place: {"police car": "car"}.
         promises: how sure a phrase or a noun can be at most, in (0, 1), where another thing is looked for.
+        surer: log odds that are added to the confidence of a phrase or a word, where its evidence is surer than others'.
         words, word_vectors: texts whose maps are composed into those of the phrases, and their unit vectors.
     """
 
@@ -115,6 +116,7 @@ class Query:
     unknown: tuple[str, ...] = ()
     looked_for: Mapping[str, str] = field(default_factory=lambda: ReadOnly({}))
     promises: Mapping[str, float] = field(default_factory=lambda: ReadOnly({}))
+    surer: Mapping[str, float] = field(default_factory=lambda: ReadOnly({}))
 
     @cached_property
     def alone(self) -> bool:
@@ -423,11 +425,13 @@ def _prepare(encoder: Encoder, text: str) -> Query:
     if len(known) < len(wording.phrases) and "or" not in text.lower().split():  # "a man holding a trophy" is no man
         promises |= {name: min(HALF, promises[name]) for name in known}
     read, words, word_vectors = _encode_words(encoder, read)
+    surer: Callable[[str], float] = getattr(encoder, "surer", lambda text: 0.0)
     return Query(
         text, tuple(readable), _frozen(vectors), cues, tuple(filter(None, groups)), wording.ignored, read, words,
         _frozen(word_vectors) if words else None, wording.unread, unknown,
         ReadOnly({noun: other for noun, (other, _) in others.items()}),
         ReadOnly({name: at_most for name, at_most in promises.items() if at_most < 1}),
+        ReadOnly({word: odds for word in dict.fromkeys((*readable, *words)) if (odds := surer(word))}),
     )  # fmt: skip
 
 

@@ -22,8 +22,7 @@ GATE, NEAR, MAIN and ODDS were chosen on one half of development sets (docs/log.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import cv2
@@ -32,7 +31,7 @@ from numpy.typing import NDArray
 
 from foveate.language.lists import read_set
 from foveate.language.phrase import HANDS, Phrase, Relation, things_of
-from foveate.relevance.confidence import DETECTED, peak
+from foveate.relevance.confidence import DETECTED, peak, with_odds
 from foveate.relevance.evidence import Shown
 
 Floats = NDArray[np.float32]
@@ -72,27 +71,32 @@ Evidence = Callable[[str], Shown | None]
 Pieces = list[NDArray[np.bool_]]
 
 
-def compose(phrase: Phrase, look: Look, evidence: Evidence) -> Composed:
-    """The map and the verdict of a phrase from the maps of `words_of(phrase)` and what its attributes look like."""
+def compose(phrase: Phrase, look: Look, evidence: Evidence, surer: Mapping[str, float]) -> Composed:
+    """The map and the verdict of a phrase from the maps of `words_of(phrase)` and what its attributes look like.
+
+    `surer`: as of Query.
+    """
     if phrase.plain:
         found = look(phrase.noun)
-        return Composed(found, peak(found), {}, {}, {})
+        return Composed(found, with_odds(peak(found), surer.get(phrase.noun, 0.0)), {}, {}, {})
     if phrase.place is None:
-        return _describe(phrase, look, evidence)[0]
-    relation, other = phrase.place.relation, compose(phrase.place.of, look, evidence)
+        return _describe(phrase, look, evidence, surer)[0]
+    relation, other = phrase.place.relation, compose(phrase.place.of, look, evidence, surer)
     whole = phrase.place.of.noun or phrase.place.of.text
     planes, confidences = {whole: other.map} | other.planes, other.confidences | {whole: other.confidence}
     if not phrase.noun:
         planes["place"], found = frame(relation, other.map, look)
         found = found * planes["place"]
         seen = peak(found)
-        return Composed(found, min(with_odds(seen, "frame"), other.confidence), planes, confidences, other.weights)
-    thing, pieces, fits = _describe(phrase, look, evidence)
+        return Composed(
+            found, min(with_odds(seen, ODDS["frame"]), other.confidence), planes, confidences, other.weights
+        )
+    thing, pieces, fits = _describe(phrase, look, evidence, surer)
     found, known = thing.map, thing.confidences[phrase.noun]
     planes["place"] = place = region(relation, other.map)
     gate = 1 - np.float32(GATE) * (1 - place)
     if relation == "part":
-        seen = peak(found * place) * float(fits.max(initial=0))
+        seen = with_odds(peak(found * place), surer.get(phrase.noun, 0.0)) * float(fits.max(initial=0))
     else:
         gate /= gate[found >= found.max() / 2].max()  # the best of its kind keeps its value
         pieces = pieces or find_pieces(found)
@@ -103,17 +107,19 @@ def compose(phrase: Phrase, look: Look, evidence: Evidence) -> Composed:
         found = np.maximum(found, np.float32(GUESS * unseen) * other.map * usual(phrase.noun, other.map))
     return Composed(
         found,
-        min(with_odds(seen, relation), other.confidence),
+        min(with_odds(seen, ODDS.get(relation, PLACE_ODDS)), other.confidence),
         planes | thing.planes,
         confidences | thing.confidences,
         other.weights | thing.weights,
     )
 
 
-def _describe(phrase: Phrase, look: Look, evidence: Evidence) -> tuple[Composed, Pieces | None, Floats]:
+def _describe(
+    phrase: Phrase, look: Look, evidence: Evidence, surer: Mapping[str, float]
+) -> tuple[Composed, Pieces | None, Floats]:
     """A thing with its attributes and no place: with its pieces, where attributes asked for them, and how each fits."""
     found = thing = look(phrase.noun)
-    known = peak(thing)
+    known = with_odds(peak(thing), surer.get(phrase.noun, 0.0))
     planes, weights, fits = {phrase.noun: thing}, dict[str, float](), np.ones(1, np.float32)
     pieces = None
     for word in (word for attribute in phrase.attributes for word in attribute.split()):
@@ -123,14 +129,8 @@ def _describe(phrase: Phrase, look: Look, evidence: Evidence) -> tuple[Composed,
             fits = fits * property_fits(shown, thing, pieces)
             found = np.maximum(found, FAINT)  # of what is not seen, where such a colour is
             found *= 1 - np.float32(shown.weight) * (1 - around(shown.plane, found))
-    sure = with_odds(known * float(fits.max(initial=0)), "attribute") if weights else known
+    sure = with_odds(known * float(fits.max(initial=0)), ODDS["attribute"]) if weights else known
     return Composed(found, sure, planes, {phrase.noun: known}, weights), pieces, fits
-
-
-def with_odds(evidence: float, form: str) -> float:
-    """Evidence in [0, 1] -> confidence in [0, 1]; none stays none."""
-    odds = math.exp(ODDS.get(form, PLACE_ODDS))
-    return evidence * odds / (1 - evidence + evidence * odds)
 
 
 def find_pieces(p: Floats) -> Pieces:

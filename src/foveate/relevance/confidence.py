@@ -52,6 +52,14 @@ def peak(p: NDArray[np.float32]) -> float:
     return float(np.float32(total / count))  # a store keeps scores in float32: both are the same number
 
 
+def with_odds(confidence: float, log_odds: float) -> float:
+    """A confidence in [0, 1] with log odds added; none stays none."""
+    if not log_odds:
+        return confidence
+    odds = math.exp(log_odds)
+    return float(np.float32(confidence * odds / (1 - confidence + confidence * odds)))  # as `peak`
+
+
 def limit(confidence: float, at_most: float) -> float:
     """A confidence on another thing than was asked for: at most `at_most`, and still higher where more is seen."""
     knee = min(DETECTED, KNEE * at_most)

@@ -15,7 +15,7 @@ encoder's `Calibration`. Transparent pixels have no relevance.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from foveate.language.cues import find_cues
 from foveate.language.negatives import Negatives
 from foveate.language.query import Query
 from foveate.relevance.composition import Composed, compose
-from foveate.relevance.confidence import limit, peak
+from foveate.relevance.confidence import limit, peak, with_odds
 from foveate.relevance.evidence import Shown, evidence_of
 from foveate.relevance.options import DEFAULTS, CheckedScoring
 from foveate.relevance.steps import combine, segment_means, smooth
@@ -97,9 +97,7 @@ def _score_plain(texture: Texture, query: Query, calibration: Calibration, negat
     """In half the time, where only segments enter."""
     logits, maps = _score_vectors(texture, query.vectors, calibration, negatives)
     kept = _of_texture(texture)
-    own, confidence = maps.reshape(kept.grid.shape), peak(maps[0])
-    if query.promises:
-        confidence = limit(confidence, query.promises[query.phrases[0]])
+    own, confidence = maps.reshape(kept.grid.shape), _sure(query, query.phrases[0], peak(maps[0]))
     means = segment_means(texture, own)
     return Relevance(
         query=query.text,
@@ -274,25 +272,33 @@ def _score_phrases(texture: Texture, query: Query, calibration: Calibration, neg
     for i, composed in made.items():
         maps[i] = composed.map.ravel()
         logits[i] = logits_behind(maps[i], calibration)
-    confidences = [made[i].confidence if i in made else peak(one) for i, one in enumerate(maps)]
-    return _Scored(logits, maps, _validity(texture), *join_composed(query, confidences, made.values()))
+    peaks = {i: peak(maps[i]) for i in plain}
+    return _Scored(logits, maps, _validity(texture), *join_composed(query, made, peaks))
 
 
 def join_composed(
-    query: Query, confidences: Sequence[float], made: Iterable[Composed]
+    query: Query, made: Mapping[int, Composed], peaks: Mapping[int, float]
 ) -> tuple[list[float], dict[str, Floats], dict[str, float], dict[str, float]]:
-    """-> the confidences of the phrases; by name planes, confidences and weights that entered composed ones."""
+    """-> the confidences of the phrases; by name planes, confidences and weights that entered composed ones.
+
+    `peaks`: of the maps of the other phrases, by their numbers.
+    """
     planes: dict[str, Floats] = {}
     inside: dict[str, float] = {}
     weights: dict[str, float] = {}
-    for each in made:
+    for each in made.values():
         planes |= each.planes
-        inside |= each.confidences
+        inside |= {word: limit(c, query.promises.get(word, 1.0)) for word, c in each.confidences.items()}
         weights |= each.weights
-    if query.promises:
-        confidences = [limit(c, query.promises.get(p, 1.0)) for c, p in zip(confidences, query.phrases, strict=True)]
-        inside = {word: limit(c, query.promises.get(word, 1.0)) for word, c in inside.items()}
-    return list(confidences), planes, inside, weights
+    confidences = [
+        limit(made[i].confidence, query.promises.get(phrase, 1.0)) if i in made else _sure(query, phrase, peaks[i])
+        for i, phrase in enumerate(query.phrases)
+    ]
+    return confidences, planes, inside, weights
+
+
+def _sure(query: Query, phrase: str, evidence: float) -> float:
+    return limit(with_odds(evidence, query.surer.get(phrase, 0.0)), query.promises.get(phrase, 1.0))
 
 
 def compose_phrases(
@@ -317,7 +323,7 @@ def compose_phrases(
     def evidence(word: str) -> Shown | None:
         return evidence_of(texture, word)
 
-    made = {i: compose(s, look, evidence) for i, s in enumerate(query.structure) if query.composed(i)}
+    made = {i: compose(s, look, evidence, query.surer) for i, s in enumerate(query.structure) if query.composed(i)}
     if valid is not None:  # a guess knows nothing of transparency
         made = {i: replace(each, map=each.map * valid.reshape(texture.grid.shape)) for i, each in made.items()}
     return made

@@ -141,7 +141,7 @@ def score_on_device(
         maps[i] = _sent(composed.map.ravel(), texture)
         logits[i] = _sent(logits_behind(composed.map.ravel(), calibration), texture)
     confidences, on_host, inside, weights = join_composed(
-        query, [made[i].confidence if i in made else peak_of(one) for i, one in enumerate(maps)], made.values()
+        query, made, {i: peak_of(one) for i, one in enumerate(maps) if i not in made}
     )
     planes = {name: _sent(plane, texture) for name, plane in on_host.items()}
     asked = list(query.asked)
