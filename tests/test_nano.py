@@ -31,6 +31,8 @@ from foveate.encoders.names import DROPPED, NEAR_BY, TAIL, NameSpace, read_names
 from foveate.encoders.nano import CLASS, FILES, MOST_CLASSES, NAMES, NanoEncoder, count_threads, fit_image
 from foveate.encoders.protocol import Encoder
 from foveate.encoders.windows import fit_shape, join_windows, place_windows
+from foveate.language.query import prepare
+from foveate.relevance.confidence import with_odds
 from foveate.texture.texture import EncoderStamp
 from tests.conftest import PHOTOS
 
@@ -496,3 +498,15 @@ def test_the_evidence_of_a_class_is_a_share_of_its_probability_and_leaves_the_na
     best = int(classes[0].max((0, 1)).argmax())
     assert 0 < dense.features[..., first + best].max() <= CLASS * classes[0, ..., best].max() + 1e-6
     assert np.count_nonzero(dense.features[..., first:].any((0, 1))) <= MOST_CLASSES
+
+
+def test_of_some_words_evidence_is_surer_than_of_others() -> None:
+    nano = NanoEncoder.built_in()
+    assert nano.surer("dog") == nano.surer("a bus") > 0  # the detector is silent where there is none
+    assert nano.surer("sky") == nano.surer("goldfish") == 0
+    assert nano.surer("camera") < 0  # nano has evidence of one in every photograph
+    query = prepare(nano, "the dog next to the camera")
+    assert dict(query.surer) == {"dog": nano.surer("dog"), "camera": nano.surer("camera")}
+    assert with_odds(0.0, 3.0) == 0
+    assert with_odds(0.5, 0.0) == 0.5
+    assert with_odds(0.25, float(np.log(3))) == pytest.approx(0.5)

@@ -57,6 +57,7 @@ class NameSpace:
     carried: Floats
     vectors: Callable[[Sequence[str]], Floats]
     kinds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    loud: Mapping[str, float] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
     class_words: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -84,10 +85,15 @@ class NameSpace:
         return "detector" if self.names.index(name) < self.carried.shape[1] else "head"
 
     def surer(self, text: str) -> float:
-        """Log odds of a text's evidence beyond the calibration's: the detector is silent where a thing is not."""
+        """Log odds of a text's evidence beyond the calibration's: the detector is silent where a thing is not, and some
+        names never are (`loud`).
+        """
         names, classes = self._ask(text)
         detected = float(np.square(names[: self.carried.shape[1]]).sum())
-        return SURER if 2 * detected > np.square(names).sum() + np.square(classes).sum() else 0.0
+        if 2 * detected > np.square(names).sum() + np.square(classes).sum():
+            return SURER
+        asked = () if classes.any() else np.flatnonzero(names)
+        return min((self.loud.get(self.names[k], 0.0) for k in asked), default=0.0)
 
     def known(self, text: str) -> float:
         """How much of a text the names cover, in [0, 1]: 1 for words of the table, near 0 for an unknown word."""
@@ -217,14 +223,16 @@ def read_names(file: Path, carried: Floats, vectors: Callable[[Sequence[str]], F
             words.setdefault(word, []).append(number)
     beside = file.with_name(KINDS)
     kinds: dict[str, dict[str, float]] = {}
+    loud: dict[str, float] = {}
     if beside.is_file():
         written = json.loads(beside.read_text("utf-8"))
+        loud = written["loud"]
         for how_often, at_most in (("often", OFTEN), ("seldom", SELDOM)):
             for name, others in written[how_often].items():
                 kinds.setdefault(name, {}).update(dict.fromkeys(others, at_most))
     classes, groups = read_classes(file.with_name(CLASSES))
     by_word = {word: tuple(numbers) for word, numbers in words.items()}
-    return NameSpace(tuple(table), by_word, carried, vectors, kinds, classes, groups)
+    return NameSpace(tuple(table), by_word, carried, vectors, kinds, loud, classes, groups)
 
 
 def read_classes(file: Path) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]]]:

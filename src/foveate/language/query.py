@@ -99,7 +99,7 @@ class Query:
         unknown: `unread`, and what the encoder does not understand, in the question's order.
         looked_for: words that it names -> the words that are looked for in their place: {"police car": "car"}.
         promises: how sure a phrase or a noun can be at most, in (0, 1), where another thing is looked for.
-        surer: log odds that are added to the confidence of a phrase or a word, where its evidence is surer than others'.
+        surer: log odds that are added to the confidence of a phrase or a word: how much its evidence counts.
         words, word_vectors: texts whose maps are composed into those of the phrases, and their unit vectors.
     """
 
@@ -117,11 +117,6 @@ class Query:
     looked_for: Mapping[str, str] = field(default_factory=lambda: ReadOnly({}))
     promises: Mapping[str, float] = field(default_factory=lambda: ReadOnly({}))
     surer: Mapping[str, float] = field(default_factory=lambda: ReadOnly({}))
-
-    @cached_property
-    def alone(self) -> bool:
-        """Whether the question's confidence is that of one phrase."""
-        return len(self.asked) == 1 or bool(self.promises) or any(self.composed(i) for i in self.asked)
 
     @cached_property
     def together(self) -> bool:

@@ -44,7 +44,7 @@ NEAR, BESIDE, REACH = 0.2, 0.45, 0.35  # distances, in square roots of the other
 MAIN = 0.3  # a piece smaller than this share of the largest is no thing of its own
 TOUCHING, SOFT = 1.5, 2.0  # cells between things that touch; over how many more the fit falls to 0
 # Log odds by which less evidence of a thing is enough where more is asked of it than that it is there, and that fits.
-ODDS = {"attribute": 2.5, "part": 0.85, "frame": 0.0, "left": 3.0, "right": 3.0, "above": 3.0, "under": 3.0}
+ODDS = {"attribute": 2.5, "part": 0.85, "frame": 0.4, "left": 3.0, "right": 3.0, "above": 3.0, "under": 3.0}
 PLACE_ODDS = 2.0  # of other places
 HIGH, LOW = read_set("things", "high"), read_set("things", "low")
 # A colour is a thing's if it covers so much of it as the most common other colour does, times MAJOR; not, times MINOR.
@@ -254,6 +254,5 @@ def shifted(w: Floats, down: float, right: float) -> Floats:
 
 def around(plane: Floats, p: Floats) -> Floats:
     """A property's share around each cell, as far as the thing is there."""
-    near = cv2.blur(plane * p, (AROUND, AROUND))
-    near /= np.maximum(cv2.blur(p, (AROUND, AROUND)), 1e-3)
+    near = cv2.blur(plane * p, (AROUND, AROUND)) / np.maximum(cv2.blur(p, (AROUND, AROUND)), 1e-3)
     return np.minimum(np.maximum(plane, near), 1)

@@ -63,7 +63,7 @@ def score_query(
     reasons = {"participation": best.reshape(shape), **scored.planes}
     parts = {phrase: part.reshape(shape) for phrase, part in zip(query.phrases, scored.maps, strict=True)}
     confidences = dict(zip(query.phrases, scored.confidences, strict=True))
-    union = max(scored.confidences[i] for i in asked) if query.alone else peak(best)
+    union = max(scored.confidences[i] for i in asked)
     confidence = join_confidences(query.asked_groups, confidences) if query.together else union
     reading = read_map(texture, query.text, parts, confidence) if options.reading else None
     weights = dict(scored.weights)

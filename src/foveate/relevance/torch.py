@@ -147,7 +147,7 @@ def score_on_device(
     asked = list(query.asked)
     best, logits = maps[asked].amax(0), logits[asked].amax(0)
     by_phrase = dict(zip(query.phrases, confidences, strict=True))
-    union = max(confidences[i] for i in asked) if query.alone else peak_of(best)
+    union = max(confidences[i] for i in asked)
     reasons = {"participation": best.reshape(shape), **planes}
     final = _combine(texture, query, reasons, weights, options)
     if texture.texture.valid is not None and len(reasons) > 1:
