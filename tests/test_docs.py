@@ -23,6 +23,7 @@ from typer.main import get_command
 import foveate
 from benchmarks.__main__ import app as benchmarks
 from foveate.cli.main import app
+from tests.colour_classifiers import write_labels, write_onnx
 from tests.conftest import PHOTOS
 from tests.pdf_files import make_pdf, text
 
@@ -63,6 +64,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     receipt.save(tmp_path / "receipt.png")
     (tmp_path / "pages").mkdir()
     receipt.save(tmp_path / "pages" / "receipt.png")
+    birds = ("scarlet tanager", "monk parakeet", "indigo bunting", *["background"] * 3)
+    write_labels(write_onnx(tmp_path / "birds.onnx", metadata={"pixels": "0..1"}), birds)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("foveate.core.display.has_desktop", lambda: False)  # show() writes a file
     return tmp_path

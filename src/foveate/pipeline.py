@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, overload
 
 import numpy as np
@@ -27,8 +28,9 @@ from foveate.core.errors import ImageError, OptionError, QueryError, ReadingWarn
 from foveate.core.gone import without
 from foveate.core.image import ImageSource, Picture, is_one_colour
 from foveate.core.threads import attempt, complete, is_several, map_in_order, products_in_one_thread, usual_threads
-from foveate.encoders.load import match_encoder, resolve_encoder
+from foveate.encoders.load import join_specialists, match_encoder, resolve_encoder
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images
+from foveate.encoders.specialists import Specialist
 from foveate.encoders.taught import TaughtWords, learn
 from foveate.encoders.windows import RANK, encode_native, hint_at_resolution
 from foveate.language.negatives import negatives_of, query_metric_of
@@ -57,6 +59,7 @@ class Encoding(TypedDict, total=False):
 
     preset: PresetName | None
     encoder: str | Encoder
+    specialists: Sequence[str | Path | Specialist]
     device: str | None
     rank: int | Literal["full"] | None
     long_side: int | Literal["native"] | None
@@ -76,6 +79,7 @@ def encode(
     *,
     preset: PresetName | None = None,
     encoder: str | Encoder = "nano",
+    specialists: Sequence[str | Path | Specialist] = (),
     device: str | None = None,
     rank: int | Literal["full"] | None = None,
     long_side: int | Literal["native"] | None = None,
@@ -96,6 +100,9 @@ def encode(
         preset: "static", "video", "text", "gaze", "document", "minimum", "medium" or "maximum": chooses rank,
             long_side, channels and read, where they are not named here (docs/presets.md). The texture remembers it.
         encoder: "nano" (built in), "clip", "clip:NAME_OR_FOLDER", or an object with the members of `Encoder`.
+        specialists: classifiers of yours that join nano, as files (.onnx; .tflite with the extra `specialists`) with
+            their labels beside them, or `Specialist.read(file, ...)` from foveate.encoders: their classes become words
+            of this texture (docs/encoders.md). encoder="nano+birds.onnx" says the same wherever an encoder is named.
         device: where an encoder from the Hub works: "cuda", "cuda:1", "cpu", ...; None is where it was loaded before,
             else a GPU if there is one. nano stays on the CPU unless a device is named (extra `torch`).
         rank: numbers kept a cell; None is 24 (64 for long_side="native"). "full" keeps the encoder's own features.
@@ -123,6 +130,8 @@ def encode(
     wanted = how["channels"] if methods.names is None else methods.names
     names, reader = select_channels(wanted), choose_reader(read, wanted == "all")
     network = resolve_encoder(encoder, device)
+    if len(specialists):
+        network = join_specialists(network, specialists)
     if isinstance(long_side, str):
         check_choice("long_side", long_side, ("native",), fix='pass pixels, "native", or leave it out')
         rank = min(RANK, network.width) if rank is None else rank

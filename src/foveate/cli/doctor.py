@@ -24,6 +24,7 @@ EXTRAS = {
     "view": ("starlette", "uvicorn", "pydantic"),
     "large": ("tifffile", "imagecodecs"),
     "video": ("av",),
+    "specialists": ("ai-edge-litert",),
     "faiss": ("faiss-cpu",),
     "ray": ("ray", "pyarrow"),
 }

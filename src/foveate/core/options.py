@@ -47,7 +47,8 @@ PRESET = Option(
 )  # fmt: skip
 ENCODER = Option(
     "encoder", "a name, or an object", "'nano'",
-    "The network that sees: nano; or clip, siglip, tips, alone or as clip:NAME_OR_FOLDER.",
+    "The network that sees: nano; nano+FILE.onnx, with a classifier of yours (docs/encoders.md); or clip, siglip, "
+    "tips, alone or as clip:NAME_OR_FOLDER.",
 )  # fmt: skip
 RANK = Option("rank", "1 to the encoder's width, or full", "None", "Numbers kept a cell.", "24; 64 with native")
 LONG_SIDE = Option(
@@ -71,6 +72,8 @@ FLOOR = Option("floor", SHARE, "None", "Share of the budget that is spread evenl
 ENCODE = _table(
     PRESET,
     ENCODER,
+    Option("specialists", "files, or Specialist.read(...)", "()",
+           "Classifiers of yours whose classes become words of the texture, beside nano's."),
     Option("device", "cpu, cuda, cuda:1, ...", "None", "Where the encoder works.",
            "where it was loaded last, else a GPU if there is one; nano on the CPU"),
     RANK,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from foveate.encoders.hub import HubEncoder
 from foveate.encoders.nano import NanoEncoder
 from foveate.encoders.protocol import Calibration, Encoder
 from foveate.encoders.siglip import SiglipEncoder
+from foveate.encoders.specialists import Specialist, files_of, join
 from foveate.encoders.tips import TipsEncoder
 from foveate.texture.texture import EncoderStamp
 
@@ -25,6 +27,7 @@ BUILT_IN: dict[str, type[NanoEncoder]] = {"nano": NanoEncoder}
 # Names that a file may choose: any other would let it decide what is downloaded and read.
 DEFAULTS = frozenset([*BUILT_IN, *ENCODERS, *(f"{kind}:{family.default}" for kind, family in FAMILIES.items())])
 MOST_LOADED = 4  # encoders from the Hub, the last ones used
+_joined: dict[str, Encoder] = {}  # nano with specialists, by the name in textures: the last one of each
 _places: dict[tuple[str, str], str] = {}  # where each of them was used last
 MEMBERS = "an object with all members of foveate.encoders.protocol.Encoder"
 
@@ -33,7 +36,8 @@ def load_encoder(name: str, device: str | None = None) -> Encoder:
     """An encoder by name, made once per process and device.
 
     Args:
-        name: "nano"; "clip", "siglip", "tips", alone or with ":NAME_OR_FOLDER".
+        name: "nano", also with specialists, "nano+FILE.onnx+FILE.tflite"; "clip", "siglip", "tips", alone or with
+            ":NAME_OR_FOLDER".
         device: of encoders from the Hub: "cuda", "cuda:1", "cpu", ...; None is where it was loaded last, or else a GPU
             if there is one. nano runs on the CPU only.
 
@@ -45,6 +49,8 @@ def load_encoder(name: str, device: str | None = None) -> Encoder:
             expected=f"a name, or {MEMBERS}",
             fix="use 'nano', or see docs/encoders.md for how to write an encoder",
         )
+    if specialists := files_of(name):
+        return _joined.get(name) or join_specialists(load_encoder("nano", device), specialists)
     kind, _, checkpoint = name.partition(":")
     if kind not in (*BUILT_IN, *FAMILIES) or (kind in BUILT_IN and checkpoint):
         raise EncoderNameError(
@@ -61,6 +67,16 @@ def load_encoder(name: str, device: str | None = None) -> Encoder:
     place = place or choose_device(device, FAMILIES[kind].model_kind())
     found = _load_from_hub(kind, checkpoint, place)
     _places[kind, checkpoint] = place
+    return found
+
+
+def join_specialists(encoder: Encoder, specialists: Sequence[str | Path | Specialist]) -> Encoder:
+    """nano with specialists (specialists.py). Textures that it made find it again in this process.
+
+    Raises OptionError where the encoder is another one; EncoderFilesError, MissingExtraError.
+    """
+    found = join(encoder, specialists)
+    _joined[found.name] = found
     return found
 
 
@@ -107,8 +123,8 @@ def check_place(encoder: str | Encoder | None, device: str) -> None:
     """Raises what `resolve_encoder` raises of the device, and loads nothing."""
     if not isinstance(encoder, str | None):
         resolve_encoder(encoder, device)
-    elif encoder in BUILT_IN:
-        _refuse_device(encoder, device)
+    elif encoder in BUILT_IN or files_of(encoder or ""):
+        _refuse_device("nano", device)
     elif device != "cpu":  # there is always one, also without torch
         find_device(device, kinds=())
 
@@ -137,11 +153,12 @@ def _find_flaw(encoder: Any) -> str:
 
 def match_encoder(stamp: EncoderStamp, encoder: str | Encoder | None) -> Encoder:
     """The encoder that made a texture: `encoder`, or for None one of the defaults. Raises TextureEncoderError."""
-    if encoder is None and stamp.name.partition("#")[0] not in DEFAULTS:
+    if encoder is None and stamp.name.partition("#")[0] not in DEFAULTS and stamp.name not in _joined:
+        named = f"'{stamp.name}.onnx', with the folders of the files" if files_of(stamp.name) else "..."
         raise TextureEncoderError(
             f"the texture was made by encoder '{stamp.name}'",
             expected="that encoder: foveate does not load what a file names",
-            fix="pass it: score(texture, query, encoder=...), or --encoder",
+            fix=f"pass it: score(texture, query, encoder={named}), or --encoder",
         )
     found = resolve_encoder(stamp.name if encoder is None else encoder)
     same = found.name == stamp.name or found.name.partition(":")[0] == stamp.name.partition(":")[0]

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -78,6 +78,22 @@ class NameSpace:
         both[len(asked)] = np.sqrt(max(0.0, 1 - length * length))
         return np.asarray(both, np.float32)
 
+    def with_specialist(
+        self, classes: Sequence[str], words: Mapping[str, tuple[int, ...]], taken: Collection[str] = ()
+    ) -> NameSpace:
+        """With the classes of one more specialist, after all others, and its words: not those `taken` by another one.
+
+        It speaks for its words also where a class of nano does, but not for a word that means one of the names.
+        """
+        own = {word for word in words if word not in taken and not self._names_it(word)}
+        first = len(self.classes)
+        return replace(
+            self,
+            words={word: numbers for word, numbers in self.words.items() if word not in own},
+            classes=(*self.classes, *classes),
+            class_words={**self.class_words, **{word: tuple(first + k for k in words[word]) for word in own}},
+        )
+
     def specialist(self, name: str) -> str:
         """Who has evidence for one of the names: "detector", "head" or "classifier"."""
         if name not in self.names:
@@ -135,6 +151,10 @@ class NameSpace:
         """How far a verdict on a name may go, for each name of a word of the table that has it as a kind."""
         names = [self.names[k] for k in self.words[word]]
         return [self.kinds[name][word] for name in names if word in self.kinds.get(name, ())]
+
+    def _names_it(self, word: str) -> bool:
+        """Whether a word means one of the names itself, and not a kind of it."""
+        return word in self.words and len(self._kinds_of(word)) < len(self.words[word])
 
     def _speaks(self, word: str) -> bool:
         """Whether the class of a word speaks, and not its names: there are none, or it is seldom one of them."""
@@ -248,6 +268,12 @@ def read_classes(file: Path) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]
         if not group:
             names.append(words.partition(", ")[0])
     return tuple(names), {word: tuple(sorted(numbers)) for word, numbers in members.items()}
+
+
+def words_of(label: str) -> list[str]:
+    """A classifier's label -> its words as questions have them: "Piranga olivacea (Scarlet Tanager)" has two."""
+    found = (" ".join(read_words(part)) for part in re.split(r"[,;()]", label))
+    return list(dict.fromkeys(filter(None, found)))
 
 
 def _either(names: Iterable[str]) -> str:

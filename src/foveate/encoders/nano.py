@@ -138,7 +138,7 @@ class NanoEncoder:
             raise _damaged(IMAGE, f"{width} numbers a cell, not {self.width}")
         found = np.ascontiguousarray(features[0, : grid.h, : grid.w])
         if classes is not None:
-            found = _with_classes(found, classes[0], features.shape[1:3])
+            found = with_classes(found, classes[0], features.shape[1:3])
         if looks is not None:
             looks = np.ascontiguousarray(looks[0, : -(-grid.h // 2), : -(-grid.w // 2)])
         return DenseFeatures(found, grid, looks)
@@ -184,6 +184,14 @@ def count_threads() -> int:
 
 def load_network(path: Path) -> Any:
     """One of the package's networks (ONNX) as a session of onnxruntime. Raises EncoderFilesError."""
+    try:
+        return open_session(path)
+    except Exception as cause:
+        raise _damaged(str(path), cause) from cause
+
+
+def open_session(path: Path) -> Any:
+    """An ONNX file as a session of onnxruntime, which says by whatever exception what is wrong with it."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -191,10 +199,7 @@ def load_network(path: Path) -> Any:
     options.intra_op_num_threads = count_threads()
     for key, value in WAITING.items():
         options.add_session_config_entry(key, value)
-    try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as cause:
-        raise _damaged(str(path), cause) from cause
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
 def _damaged(file: str, cause: object) -> EncoderFilesError:
@@ -205,7 +210,7 @@ def _damaged(file: str, cause: object) -> EncoderFilesError:
     )
 
 
-def _with_classes(named: Floats, probabilities: Floats, padded: tuple[int, int]) -> Floats:
+def with_classes(named: Floats, probabilities: Floats, padded: tuple[int, int]) -> Floats:
     """Planes of names [h, w, n] and of classes [H/32, W/32, c], of an image of `padded` cells -> [h, w, n + c]."""
     highest = probabilities.max((0, 1))
     few = np.sort(np.argsort(-highest, kind="stable")[: min(MOST_CLASSES, np.count_nonzero(highest >= FAINTEST))])

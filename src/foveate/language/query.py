@@ -385,7 +385,7 @@ def _check_language(text: str, name: str) -> None:
 def _prepare(encoder: Encoder, text: str) -> Query:
     check_text(text)
     readable, vectors, refused = [], [], None
-    if encoder.name in BUILT_IN:
+    if encoder.name.partition("+")[0] in BUILT_IN:
         _check_language(text, encoder.name)
     wording = parse(text)
     for phrase in wording.phrases:

@@ -31,6 +31,7 @@ from foveate.core.errors import (
 )
 from foveate.encoders.load import match_encoder, resolve_encoder
 from foveate.encoders.protocol import Encoder
+from foveate.encoders.specialists import name_in_textures
 from foveate.store.disk import PART, TEMPORARY, Disk, only_writer, temporary_in
 from foveate.store.format import (
     ANN_FILE,
@@ -84,7 +85,7 @@ class Wanted:
         """Raises StoreError where the store at `path` is another one than was wanted."""
         kind = "own" if self.basis == "own" else None if self.basis is None else "shared"
         name = self.encoder if isinstance(self.encoder, str) else getattr(self.encoder, "name", None)
-        short = None if name is None else str(name).partition(":")[0]
+        short = None if name is None else name_in_textures(str(name)).partition(":")[0]
         pairs = (
             ("encoder", short, identity.encoder.name.partition(":")[0]),
             ("basis", kind, identity.kind),

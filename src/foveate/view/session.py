@@ -23,6 +23,7 @@ from starlette.routing import Route
 from foveate.core.errors import FoveateError, ImageNotFoundError, OptionError
 from foveate.core.image import Picture
 from foveate.encoders.load import load_encoder
+from foveate.encoders.specialists import name_in_textures
 from foveate.pipeline import encode, score
 from foveate.relevance.presets import PresetName, find_preset, remember_preset
 from foveate.texture.cache import TextureCache
@@ -57,10 +58,10 @@ class SessionEncoding:
 
     @property
     def told(self) -> dict[str, Any]:
-        """All keywords for the page; of an encoder's folder the name alone."""
+        """All keywords for the page; of an encoder's folder, and of specialists, the name alone."""
         if self.encoder is None:
             return self.named
-        kind, colon, place = self.encoder.partition(":")
+        kind, colon, place = name_in_textures(self.encoder).partition(":")
         if any(Path(each).is_dir() for each in (place, place.partition("#")[0]) if each):
             place = Path(place).resolve().name
         return {"encoder": kind + colon + place, **self.named}
