@@ -16,9 +16,9 @@ LABELS = ("rambutan, hairy lychee", "katydid wing", "kingfisher (halcyon)", "bac
 STRENGTH = 40.0
 
 
-def layer() -> tuple[np.ndarray, np.ndarray]:
+def layer(given: Sequence[Sequence[float]] = COLOURS) -> tuple[np.ndarray, np.ndarray]:
     """-> (weights float32 [classes, 3], bias [classes]) for pixels from 0 to 1."""
-    colours = np.array(COLOURS, np.float32)
+    colours = np.array(given, np.float32)
     return 2 * STRENGTH * colours, -STRENGTH * (colours**2).sum(1)
 
 
@@ -71,9 +71,11 @@ def write_onnx(
     pooled: bool = False,
     softmax: bool = False,
     metadata: Mapping[str, str] | None = None,
+    colours: Sequence[Sequence[float]] = COLOURS,
+    channels: int = 3,
 ) -> Path:
     """kind: of the input; floats go from 0 to 1. last: channels are last, in the input and in the output."""
-    weight, bias = layer()
+    weight, bias = layer([(*colour, *[0.0] * (channels - 3)) for colour in colours])
     weight = weight / 255 if kind == "uint8" else weight
     tensors = [tensor("weight", weight.astype(np.float32)[..., None, None]), tensor("bias", bias.astype(np.float32))]
     nodes, now = [], "image"
@@ -99,8 +101,8 @@ def write_onnx(
     elif last:
         then("Transpose", perm=[0, 2, 3, 1])
     nodes[-1] = nodes[-1].replace(field(2, now), field(2, "classes"))
-    shape: list[int | str] = [1, *size, 3] if last else [1, 3, *size]
-    made: list[int | str] = [1, len(COLOURS)] if pooled else ["n", "a", "b", "c"]
+    shape: list[int | str] = [1, *size, channels] if last else [1, channels, *size]
+    made: list[int | str] = [1, len(colours)] if pooled else ["n", "a", "b", "c"]
     graph = b"".join(field(1, each) for each in nodes) + field(2, "colours") + b"".join(field(5, t) for t in tensors)
     graph += field(11, value_info("image", {"float": 1, "uint8": 2}[kind], shape))
     graph += field(12, value_info("classes", 1, made))

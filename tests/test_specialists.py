@@ -318,6 +318,35 @@ def test_names_of_encoders() -> None:
         foveate.load_encoder("nano+birds.onnx", "cuda")
 
 
+def test_parts_natives_and_taught_words_go_by_it(fruit: Path) -> None:
+    """Whatever encodes again, or adds words, keeps the specialist: its words are found there, too."""
+    from foveate.tiles import refine
+
+    photo = np.array(Image.open(PHOTOS / "cake_and_coffee.jpg").convert("L").resize((1600, 1200)).convert("RGB"))
+    photo[300:420, 1000:1150] = RED  # a cell of the whole picture
+    texture = foveate.encode(photo, specialists=[fruit])
+    assert refine(texture).encoder == texture.encoder
+    native = foveate.score(foveate.encode(photo, specialists=[fruit], long_side="native"), "a rambutan")
+    y, x = (int(i) for i in np.unravel_index(int(native.map.argmax()), native.map.shape))
+    assert native.detected
+    assert 32 <= y < 56  # of 150 rows; the square is 37.5 to 52.5
+    assert 120 <= x < 148  # of 200 columns; it is 125 to 144
+    large = photo[200:520, 900:1250]
+    seen = foveate.encode(large, specialists=[fruit])
+    words = foveate.teach("our mark", [(seen, (0, 0, 60, 60))])
+    both = foveate.score(seen, ["a rambutan", "our mark"], words=words)
+    assert both[0].detected
+    assert both[0].unknown == both[1].unknown == ()
+
+
+def test_a_viewer_does_not_tell_where_the_files_lie() -> None:
+    pytest.importorskip("starlette")
+    from foveate.view.session import SessionEncoding
+
+    assert SessionEncoding("nano+/a/folder/birds.onnx+b.tflite").told == {"encoder": "nano+birds+b"}
+    assert SessionEncoding("clip:some/name").told == {"encoder": "clip:some/name"}
+
+
 def test_other_languages_are_refused_as_nano_refuses_them(picture: np.ndarray, fruit: Path) -> None:
     texture = foveate.encode(picture, specialists=[fruit])
     with pytest.raises(QueryError, match="German"):
@@ -370,6 +399,7 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "a JSON that is none": ("x.onnx", with_text("x.json", b"{pixels: 1}"), "has no JSON in x.json"),
     "a JSON of a list": ("x.onnx", with_text("x.json", b"[1]"), "has no object in x.json"),
     "numbers as labels": ("x.onnx", with_text("x.json", b'{"labels": [1, 2, 3, 4, 5, 6]}'), "has 1 as label 1"),
+    "four channels": ("x.onnx", onnx(channels=4), r"takes \[1, 4, 'h', 'w'\].*one image"),
     "no pixels": ("x.onnx", onnx(metadata={}), "takes floats, and nothing says.*'0..255' or .*x.json"),
     "other pixels": ("x.onnx", onnx(metadata={"pixels": "bgr"}), "has pixels='bgr'.*imagenet"),
     "pixels of no text": ("x.onnx", with_text("x.json", b'{"pixels": ["0..1"]}'), "has pixels="),
@@ -386,6 +416,19 @@ def test_a_file_that_cannot_be_used_is_refused_with_what_to_do(case: str, pictur
         foveate.encode(picture, specialists=[tmp_path / name])
     assert caught.value.fix
     assert caught.value.expected
+
+
+def test_one_class_alone_is_a_yes_or_no(picture: np.ndarray, tmp_path: Path) -> None:
+    """Red or not: its logit is above 0 where it is, and a softmax would be 1 everywhere."""
+    file = write_onnx(tmp_path / "red.onnx", metadata=PIXELS, colours=[(1, 0, 0)])
+    picture = picture // 4
+    picture[PLACE] = RED
+    texture = foveate.encode(picture, specialists=[Specialist.read(file, labels=["rambutan"])])
+    assert inside(found := foveate.score(texture, "a rambutan"))
+    assert found.detected
+    picture[PLACE] = BLUE
+    nothing = foveate.encode(picture, specialists=[Specialist.read(file, labels=["rambutan"])])
+    assert not foveate.score(nothing, "a rambutan").detected
 
 
 def test_networks_that_are_no_classifiers_of_images(tmp_path: Path) -> None:

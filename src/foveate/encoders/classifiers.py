@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -48,9 +49,9 @@ class Classifier:
     """A file that can be run.
 
     Attributes:
-        run: picture uint8 [H, W, 3] -> numbers of the classes, [classes] or [rows, columns, classes].
+        run: picture uint8 [H, W, 3] -> numbers of the classes, [rows, columns, classes], or of any shape if `pooled`.
         size: the only (H, W) that `run` takes, or None.
-        pooled: whether `run` gives [classes].
+        pooled: whether `run` gives one number for each class.
         output: "probabilities"; "softmax" or "sigmoid", which make these of logits; "logits" before it is known.
     """
 
@@ -79,7 +80,7 @@ class Classifier:
         for r in range(rows - 1):
             for c in range(columns - 1):
                 window = picture[r * step : (r + 2) * step, c * step : (c + 2) * step]
-                found = self._probable(self.run(_resized(window, self.size or (SIDE, SIDE))))
+                found = self._probable(self.run(_resized(window, self.size or (SIDE, SIDE))).reshape(-1))
                 total = np.zeros((rows, columns, len(found)), np.float32) if total is None else total
                 total[r : r + 2, c : c + 2] += found
                 looks[r : r + 2, c : c + 2] += 1
@@ -125,26 +126,41 @@ def open_classifier(path: Path, file: Opened, labels: int, pixels: str | None, o
     """
     opened, first = file.prepare(pixels)
     probe = np.random.default_rng(0).integers(0, 256, (*(opened.size or (SIDE, SIDE)), 3), np.uint8)
-    try:
-        found = opened.run(probe)
-    except Exception as cause:
-        refuse(path, f"cannot be run ({_brief(cause)})", "a classifier of one image", "export it again", cause)
-    pooled, axis = found.size == labels, _class_axis(found.shape, labels, first, probe.shape[:2])
-    if not pooled and axis is None:
+    run = partial(_run, path, opened.run)
+    found = run(None, probe)
+    axis = None if found.size == labels else _class_axis(found.shape, labels, first, probe.shape[:2])
+    if not found.size or (axis is None and found.size != labels):
         refuse(
             path,
             f"has an output {list(found.shape)}, and {labels} labels",
             "[1, classes, h, w], [1, h, w, classes] or [1, classes], and one label for each class",
             "give as many labels as classes; one that is no thing is called background",
         )
-    arranged = _arrange(found, None if pooled else axis)
-    if not np.isfinite(arranged).all():
+    if not np.isfinite(found).all():
         refuse(path, "answers with numbers that are not finite", "a number for each class", "export it again")
     if opened.output == "logits":
-        certain = bool((arranged >= 0).all() and (abs(arranged.sum(-1) - 1) < SUM).all())
-        opened = replace(opened, output=output or OUTPUTS[certain])
-    run, axis = opened.run, None if pooled else axis
-    return replace(opened, run=lambda rgb: _arrange(run(rgb), axis), pooled=pooled)
+        sums = found.sum(axis) if axis is not None else found.sum()
+        certain = bool((found >= 0).all() and (abs(sums - 1) < SUM).all())
+        alone = "sigmoid" if labels == 1 else "logits"  # a softmax of one class is 1
+        opened = replace(
+            opened, output="probabilities" if output == "probabilities" or (certain and not output) else alone
+        )
+    return replace(opened, run=partial(run, axis), pooled=axis is None)
+
+
+def _run(path: Path, network: Callable[[Pixels], Floats], axis: int | None, rgb: Pixels) -> Floats:
+    """The network's answer: [rows, columns, classes] by the axis of its classes; without one as it is."""
+    try:
+        found = network(rgb)
+    except Exception as cause:
+        refuse(
+            path,
+            f"cannot be run on a picture of {rgb.shape[0]} x {rgb.shape[1]} pixels ({_brief(cause)})",
+            "a classifier of one image; where the size of its input is free, of any sides that 32 divides",
+            "export it again",
+            cause,
+        )
+    return found if axis is None else np.moveaxis(found, axis, 3)[0]
 
 
 def refuse(path: Path, problem: str, expected: str, fix: str, cause: BaseException | None = None) -> NoReturn:
@@ -162,11 +178,6 @@ def _class_axis(shape: Sequence[int], labels: int, first: bool, size: tuple[int,
     return None
 
 
-def _arrange(found: Floats, axis: int | None) -> Floats:
-    """An output -> [rows, columns, classes]; [classes] without an axis."""
-    return found.reshape(-1) if axis is None else np.moveaxis(found, axis, 3)[0]
-
-
 def _scaling(path: Path, pixels: str | None) -> tuple[Any, Any]:
     if pixels is None:
         refuse(
@@ -180,15 +191,16 @@ def _scaling(path: Path, pixels: str | None) -> tuple[Any, Any]:
 
 def _prepare_onnx(path: Path, session: Any, pixels: str | None) -> tuple[Classifier, bool]:
     inputs, output = session.get_inputs(), session.get_outputs()[0].name
-    shape, kind = list(inputs[0].shape), inputs[0].type
-    first = len(shape) == 4 and shape[1] == 3
-    if len(inputs) != 1 or not (first or (len(shape) == 4 and shape[3] == 3)):
+    shapes = [list(each.shape or ()) for each in inputs]
+    if len(shapes) != 1 or len(shapes[0]) != 4 or 3 not in shapes[0][1::2]:
         refuse(
             path,
-            f"takes {len(inputs)} inputs, the first {shape}",
+            f"takes {' and '.join(map(str, shapes)) or 'nothing'}",
             "one image, [1, 3, h, w] or [1, h, w, 3]",
             "export a classifier of images",
         )
+    (shape,), kind = shapes, inputs[0].type
+    first = shape[1] == 3
     if kind not in ("tensor(float)", "tensor(uint8)"):
         refuse(path, f"takes a {kind}", "an image of float32 or uint8", "export it with such an input")
     scale, shift = _scaling(path, pixels) if kind == "tensor(float)" else (None, None)
