@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 import foveate
@@ -19,7 +20,12 @@ from foveate.cli.main import app
 from foveate.core.errors import OptionError, OutputError, QueryError, TextureEncoderError, WordsFileError
 from foveate.encoders.load import load_encoder
 from foveate.encoders.taught import KEY, MOST, TaughtEncoder, covered, thinned
+from foveate.view.app import make_app
+from foveate.view.opening import open_target
+from foveate.view.session import SessionEncoding
+from foveate.vlm.context import read_context, score_in_context
 from tests.conftest import PHOTOS
+from tests.view_client import message
 
 CHILD, CAKE, BUS = "child_with_broccoli.jpg", "cake_and_coffee.jpg", "yellow_bus.jpg"
 BROCCOLI, CAKES = (257, 242, 501, 480), (264, 179, 405, 305)
@@ -247,3 +253,15 @@ def test_the_command_teaches_and_look_asks(tmp_path: Path) -> None:
     looked = run(app, ["look", str(PHOTOS / CHILD), "the zorple", "--words", str(file), *out])
     assert looked.exit_code == 0, looked.output
     assert json.loads(looked.stdout)["queries"][0]["detected"]
+
+
+def test_words_enter_questions_in_context_and_the_viewer(textures: dict[str, Texture], words: TaughtWords) -> None:
+    context = read_context({})
+    assert score_in_context(textures[CHILD], "the zorple", context, words=words)[0].detected
+    assert not score_in_context(textures[CHILD], "the zorple", context)[0].detected
+    encoding = SessionEncoding(words=words)
+    encoding.check()
+    asked = TestClient(make_app(open_target(PHOTOS / CHILD, False, encoding)), base_url="http://127.0.0.1")
+    id = asked.get("/api/session").json()["first"]
+    header, _ = message(asked.post("/api/score", json={"image": id, "query": "the zorple"}))
+    assert header["detected"]

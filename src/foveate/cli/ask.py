@@ -33,6 +33,7 @@ def ask(
     prompt: Annotated[str | None, typer.Option(help=f"{PREPARE['prompt'].about} \\n is a new line.")] = None,
     read: Annotated[bool | None, typer.Option("--read/--no-read", help=SEE["read"].help)] = None,
     reader: terminal.ReaderName = None,
+    words: terminal.WordsFile = None,
     page: terminal.PageNumber = None,
     chat: Annotated[
         bool, typer.Option("--chat", help="One dialogue: each question knows those before it, and their answers.")
@@ -81,6 +82,7 @@ def ask(
         "method": method,
         "choosing": Choosing(floor=floor),
         "generation": {"max_new_tokens": max_new_tokens},
+        "scoring": terminal.load_words(words),
     }
     given = {"model": model, "budget": budget, "mode": mode, "method": method, "floor": floor, "preset": wanted}
     records, notes = list[dict[str, Any]](), dict[str, None]()
@@ -113,11 +115,11 @@ def ask(
                 f"loaded in {load_seconds:.1f} s, seen in {see_seconds:.2f} s"
             )
             _show(title, records)
-            words = encoded.textures[0].words
+            read_words = encoded.textures[0].words
             terminal.print_json(
                 image=str(image), **given, encoder=encoder or "nano", load_seconds=round(load_seconds, 3),
-                cells=encoded.tokens[0], see_seconds=round(see_seconds, 4), words=None if words is None else len(words),
-                warnings=list(notes), questions=records,
+                cells=encoded.tokens[0], see_seconds=round(see_seconds, 4),
+                words=None if read_words is None else len(read_words), warnings=list(notes), questions=records,
             )  # fmt: skip
 
 

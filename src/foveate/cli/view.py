@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from foveate.cli.encode import who_reads
-from foveate.cli.terminal import EncoderName, LongSideOrNative, PresetOption, ReaderName, ReadFlag, print_json, waiting
+from foveate.cli.terminal import (
+    EncoderName,
+    LongSideOrNative,
+    PresetOption,
+    ReaderName,
+    ReadFlag,
+    WordsFile,
+    load_words,
+    print_json,
+    waiting,
+)
 
 if TYPE_CHECKING:
     from foveate.relevance.presets import PresetName
@@ -40,6 +50,7 @@ def view(
     read: ReadFlag = None,
     reader: ReaderName = None,
     preset: PresetOption = None,
+    words: WordsFile = None,
     port: Annotated[int, typer.Option(help="Port of this machine; 0 takes a free one.")] = 0,
     host: Annotated[
         str, typer.Option(help="Address to listen at. 0.0.0.0: every network that this machine is in, with a token.")
@@ -58,10 +69,13 @@ def view(
     from foveate.view.server import bind, is_local, name_of, serve
     from foveate.view.session import SessionEncoding
 
+    known = load_words(words)
     with bind(host, port) as listening:  # first: a port in use is known before a large folder is read
         local = is_local(host)
         secret = None if local and not token else secrets.token_urlsafe(32)
-        encoding = SessionEncoding(encoder, cast("PresetName | None", preset), long_side, who_reads(read, reader))
+        encoding = SessionEncoding(
+            encoder, cast("PresetName | None", preset), long_side, who_reads(read, reader), **known
+        )
         shown = open_target(target, clip, encoding)
         with waiting("loading the encoder" + (", and who reads" if encoding.reads else ""), encoder):
             encoding.check()

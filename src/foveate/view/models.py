@@ -23,7 +23,7 @@ from foveate.core.errors import FoveateError, ModelError
 from foveate.texture.texture import Texture
 from foveate.view.questions import AskedQuestion
 from foveate.view.service import MESSAGE, WHOLE, Asked, Operation, hide_paths, packed
-from foveate.view.session import Pictures
+from foveate.view.session import USUAL, Pictures, SessionEncoding
 from foveate.view.wire import Message
 from foveate.vlm.context import ROUNDS, find_prior, score_text
 
@@ -96,8 +96,8 @@ def model_routes(pictures: Pictures, model: LateModel | None) -> list[Operation]
                 return {}, {}
             if asked.image not in encoded:
                 encoded[asked.image] = vlm.see(texture, read=False)
-            seen, encoder = encoded[asked.image], pictures.encoding.encoder
-            return describe_model_answer(*answer(vlm, seen, asked, stop, encoder))
+            seen, encoding = encoded[asked.image], pictures.encoding
+            return describe_model_answer(*answer(vlm, seen, asked, stop, encoding))
 
         async def watch() -> None:
             try:
@@ -119,7 +119,7 @@ def model_routes(pictures: Pictures, model: LateModel | None) -> list[Operation]
 
 
 def answer(
-    vlm: VLM, encoded: EncodedImage, question: AskedAnswer, stop: threading.Event, encoder: str | None = None
+    vlm: VLM, encoded: EncodedImage, question: AskedAnswer, stop: threading.Event, encoding: SessionEncoding = USUAL
 ) -> tuple[Prepared, Answer]:
     """Ask a model, until `stop` is set: then the answer is what it has so far."""
     from transformers import StoppingCriteriaList
@@ -127,8 +127,8 @@ def answer(
     from foveate.vlm import Turn
 
     texture: Texture = encoded.textures[0]
-    prior = find_prior(texture, question.query, question.context, encoder)
-    found = score_text(texture, question.query, prior, encoder)
+    prior = find_prior(texture, question.query, question.context, encoding.encoder)
+    found = score_text(texture, question.query, prior, encoding.encoder, encoding.words)
     chat = vlm.chat(encoded)
     chat.turns = tuple(Turn(*each, tokens=(0, 0), prompt=0, prior_weight=0.0) for each in question.rounds)
     budget: Any = question.budget

@@ -105,10 +105,10 @@ class AskedGrid(AskedImage):
 
 def question_routes(pictures: Pictures) -> list[Operation]:
     """About the images of a session."""
-    encoder = pictures.encoding.encoder
+    encoder, words = pictures.encoding.encoder, pictures.encoding.words
 
     def ask(asked: AskedQuestion) -> tuple[Relevance, Prior | None]:
-        return score_in_context(pictures.texture(asked.image), asked.query, asked.context, encoder)
+        return score_in_context(pictures.texture(asked.image), asked.query, asked.context, encoder, words)
 
     def scored(asked: AskedQuestion) -> Message:
         relevance, prior = ask(asked)

@@ -24,6 +24,7 @@ from foveate.core.errors import FoveateError, ImageNotFoundError, OptionError
 from foveate.core.image import Picture
 from foveate.encoders.load import load_encoder
 from foveate.encoders.specialists import name_in_textures
+from foveate.encoders.taught import TaughtWords
 from foveate.pipeline import encode, score
 from foveate.relevance.presets import PresetName, find_preset, remember_preset
 from foveate.texture.cache import TextureCache
@@ -40,12 +41,14 @@ STRIP = Picture(np.resize(np.arange(256, dtype=np.uint8), (8, 512, 3)), None, "s
 
 @dataclass(frozen=True)
 class SessionEncoding:
-    """Keywords of `foveate.encode` that were named; None is its default. `encoder` is also for questions."""
+    """Keywords of `foveate.encode` that were named; None is its default. `encoder` is also for questions, `words` for
+    them alone."""
 
     encoder: str | None = None
     preset: PresetName | None = None
     long_side: int | Literal["native"] | None = None
     read: bool | str | None = None
+    words: TaughtWords | None = None  # for questions
 
     @property
     def reads(self) -> bool:
@@ -83,7 +86,7 @@ class SessionEncoding:
                 fix="leave it out, and switch on 'My pointer is my gaze' on the page",
             )
         if self != USUAL:
-            score(self.encode(STRIP), "a dog", encoder=self.encoder)
+            score(self.encode(STRIP), "a dog", encoder=self.encoder, words=self.words)
 
 
 USUAL = SessionEncoding()

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from foveate.channels.attention import make_gaze_plane
 from foveate.core.checks import check_array, check_number, check_type
 from foveate.core.errors import OptionError, QueryError
+from foveate.encoders.taught import TaughtWords
 from foveate.language.dialogue import PRIOR_WEIGHTS, GoesBack, refers_back
 from foveate.language.query import check_text
 from foveate.pipeline import score
@@ -113,18 +114,24 @@ def find_prior(
 
 
 def score_in_context(
-    texture: Texture, query: str, context: Context, encoder: str | None = None
+    texture: Texture, query: str, context: Context, encoder: str | None = None, words: TaughtWords | None = None
 ) -> tuple[Relevance, Prior | None]:
-    """`foveate.score`, with a prior where there is one. encoder: as there. Raises QueryError, OptionError."""
+    """`foveate.score`, with a prior where there is one. encoder, words: as there. Raises QueryError, OptionError."""
     prior = find_prior(texture, query, context, encoder)
     if prior is None:
-        return score(texture, query, encoder=encoder), None
-    return score_text(texture, query, prior, encoder), prior
+        return score(texture, query, encoder=encoder, words=words), None
+    return score_text(texture, query, prior, encoder, words), prior
 
 
-def score_text(texture: Texture, query: str, prior: Prior | None = None, encoder: str | None = None) -> Relevance:
+def score_text(
+    texture: Texture,
+    query: str,
+    prior: Prior | None = None,
+    encoder: str | None = None,
+    words: TaughtWords | None = None,
+) -> Relevance:
     """`foveate.score`; a question that names nothing has a map of its prior alone."""
-    how: ScoringOptions = {"encoder": encoder}
+    how: ScoringOptions = {"encoder": encoder, "words": words}
     if prior is not None:
         how |= {"prior": prior.plane, "prior_weight": prior.weight}
     return score_anyway(texture, query, how)[0]

@@ -35,6 +35,7 @@ def evaluate_relevance(
         typer.Option(help="A or B: one half of the images, by their names. Tune on one, report the other."),
     ] = None,
     read: Annotated[bool, typer.Option("--read", help="Read what is written first: seconds an image.")] = False,
+    words: terminal.WordsFile = None,
     out: Annotated[
         Path,
         typer.Option("-o", "--out", help="Folder for report.json, pairs.jsonl and curve.png; made if needed."),
@@ -51,10 +52,10 @@ def evaluate_relevance(
     from foveate.viz import curve
 
     folder = read_folder(data).half(half)
-    name = encoder or "nano"
+    name, known = encoder or "nano", terminal.load_words(words)
     make_folder(out)  # before the minutes of work; and every result is written before anything is printed
     with terminal.counting("relevance", min(limit, len(folder.images))) as progress:
-        report, pairs = measure(folder, name, limit, long_side, progress, read=read)
+        report, pairs = measure(folder, name, limit, long_side, progress, read=read, **known)
     report["half"] = half
     write_whole(out / "pairs.jsonl", "".join(json.dumps(pair.record()) + "\n" for pair in pairs).encode())
     write_whole(out / "report.json", json.dumps(report, indent=1).encode())

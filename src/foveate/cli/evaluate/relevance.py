@@ -39,6 +39,7 @@ from foveate.cli.evaluate.coco import Folder
 from foveate.core.errors import OptionError, QueryError
 from foveate.core.grid import resize_map
 from foveate.encoders.load import load_encoder
+from foveate.encoders.taught import TaughtWords
 from foveate.language.query import prepare
 from foveate.pipeline import allocate, encode, score
 from foveate.relevance.boxes import cells_of, overlap
@@ -106,6 +107,7 @@ def measure(
     progress: Callable[[int], None] = lambda done: None,
     *,
     read: bool = False,
+    words: TaughtWords | None = None,
 ) -> tuple[dict[str, Any], list[Pair]]:
     """-> (report, pairs). Raises OptionError for a folder without labels or with a name that cannot be asked."""
     questions = _questions(folder, encoder)
@@ -113,7 +115,9 @@ def measure(
     asked: list[tuple[float, bool, int]] = []  # confidence, whether the thing is there, image
     for number, item in enumerate(folder.labelled(limit)):
         texture = encode(item.rgb, encoder=encoder, long_side=long_side, read=read)
-        every = dict(zip(questions, score(texture, list(questions.values()), encoder=encoder), strict=True))
+        every = dict(
+            zip(questions, score(texture, list(questions.values()), encoder=encoder, words=words), strict=True)
+        )
         asked += [(relevance.confidence, name in item.masks, number) for name, relevance in every.items()]
         shape = next(iter(item.masks.values())).shape
         maps = {name: resize_map(every[name].map, shape) for name in item.masks}
