@@ -24,14 +24,14 @@ from foveate.channels.build import Channels, ChannelSet, build_planes, select_ch
 from foveate.core.arrays import to_half
 from foveate.core.checks import check_array, check_choice, check_int, check_type
 from foveate.core.devices import explain_device
-from foveate.core.errors import ImageError, OptionError, QueryError, ReadingWarning, TextureEncoderError, warn
+from foveate.core.errors import ImageError, OptionError, QueryError, ReadingWarning, warn
 from foveate.core.gone import without
 from foveate.core.image import ImageSource, Picture, is_one_colour
 from foveate.core.threads import attempt, complete, is_several, map_in_order, products_in_one_thread, usual_threads
 from foveate.encoders.load import join_specialists, match_encoder, resolve_encoder
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images
 from foveate.encoders.specialists import Specialist
-from foveate.encoders.taught import TaughtWords, learn
+from foveate.encoders.taught import TaughtWords, learn, looks_revision
 from foveate.encoders.windows import RANK, encode_native, hint_at_resolution
 from foveate.language.negatives import negatives_of, query_metric_of
 from foveate.language.query import parse, prepare
@@ -315,7 +315,7 @@ def teach(
 
     Raises:
         QueryError: the name is no noun phrase. OptionError: no boxes, or a box outside of its image.
-        TextureEncoderError: a texture, or `words`, of another encoder or release. Images: as `encode`.
+        TextureEncoderError: a texture, or `words`, of another encoder or release. For images what `encode` raises.
     """
     wording = parse(name) if isinstance(name, str) and name.strip() else None
     if wording is None or len(wording.phrases) != 1 or wording.groups == ():
@@ -323,6 +323,8 @@ def teach(
             f"{name!r} as the name of a word", expected="one noun phrase", fix='call it "our logo", or "door handle"'
         )
     pairs, earlier = [_check_pair(pair) for pair in boxes], _check_words(words)
+    if earlier is not None:
+        earlier.check()
     if not pairs:
         raise OptionError(
             "no boxes",
@@ -335,19 +337,14 @@ def teach(
         texture, held = seen.setdefault(key, (seen[key][0] if key in seen else _see(source), []))
         held.append(_check_box(texture, box))
     word = learn(wording.phrases[0], list(seen.values()), [_see(source) for source in without])
-    stamp = next(iter(seen.values()))[0].encoder
-    before = TaughtWords((), stamp) if earlier is None else earlier
-    if others := {texture.encoder for texture, _ in seen.values()} - {before.encoder}:
-        raise TextureEncoderError(
-            f"textures of {others.pop()} for words of {before.encoder}",
-            expected="one encoder and release",
-            fix="encode the images again, and teach all words with one release",
-        )
-    return before.joined(word)
+    return (TaughtWords((), looks_revision()) if earlier is None else earlier).joined(word)
 
 
 def _see(source: Any) -> Texture:
-    return source if isinstance(source, Texture) else encode(source, channels="fast")
+    if not isinstance(source, Texture):
+        return encode(source, channels="fast")
+    match_encoder(source.encoder, None)
+    return source
 
 
 def _check_pair(pair: Any) -> tuple[Any, Any]:

@@ -32,7 +32,7 @@ from foveate.core.grid import Floats
 from foveate.encoders.names import forms_of, read_words
 from foveate.encoders.protocol import Calibration, DenseFeatures, Encoder
 from foveate.texture.basis import Basis
-from foveate.texture.texture import EncoderStamp, Texture
+from foveate.texture.texture import Texture
 
 Looks = NDArray[np.int8]
 STEP = np.float32(1 / 16)  # of the numbers of `looks`
@@ -43,7 +43,7 @@ MOST = 1024
 FORMAT, VERSION, KEY = "foveate-words", 1, "foveate.words"
 SUFFIX = ".fov"
 BANK = "nano_looks.safetensors"
-AGAIN = "encode the image again with this release; stores, clips and scenes keep no looks"
+AGAIN = "encode the image again with this release; frames of clips and scenes have no looks"
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +73,10 @@ class TaughtWord:
 
 @dataclass(frozen=True)
 class TaughtWords:
-    """Words of one encoder, by name. `foveate.teach` makes them, `load` reads a file of `save`."""
+    """Words by name. `foveate.teach` makes them, `load` reads a file of `save`. looks: which ones they are made of."""
 
     words: tuple[TaughtWord, ...]
-    encoder: EncoderStamp
+    looks: str
 
     def __iter__(self) -> Iterator[str]:
         return iter(word.name for word in self.words)
@@ -86,7 +86,7 @@ class TaughtWords:
 
     def __repr__(self) -> str:
         said = ", ".join(f"{word.name!r} from {len(word.examples)}" for word in self.words)
-        return f"TaughtWords({said} boxes; {self.encoder.name}, revision {self.encoder.revision})"
+        return f"TaughtWords({said} boxes; looks {self.looks})"
 
     def joined(self, word: TaughtWord) -> TaughtWords:
         """With one word more; boxes of a word that is there are added to its own."""
@@ -105,11 +105,10 @@ class TaughtWords:
         check_target(file, "file of taught words", lambda there: carries(there, KEY), suffix=SUFFIX)
         tensors: dict[str, NDArray[Any]] = {f"examples.{i}": word.examples for i, word in enumerate(self.words)}
         tensors |= {f"beside.{i}": word.beside for i, word in enumerate(self.words)}
-        stamp = {"name": self.encoder.name, "revision": self.encoder.revision, "width": self.encoder.width}
         header = {
             "format": FORMAT,
             "version": VERSION,
-            "encoder": stamp,
+            "looks": self.looks,
             "words": [{"name": word.name, "lowest": word.lowest} for word in self.words],
             "sha256": _digest(tensors),
         }
@@ -129,14 +128,13 @@ class TaughtWords:
                 raise ValueError(f"version {header['version']!r} of {header['format']!r}, not {VERSION}")
             if header["sha256"] != _digest(tensors):
                 raise ValueError("its numbers are not those that were written")
-            stamp = header["encoder"]
             words = tuple(
                 TaughtWord(str(each["name"]), tensors[f"examples.{i}"], tensors[f"beside.{i}"], float(each["lowest"]))
                 for i, each in enumerate(header["words"])
             )
             for word in words:
                 _check_word(word)
-            encoder = EncoderStamp(str(stamp["name"]), str(stamp["revision"]), int(stamp["width"]))
+            looks = str(header["looks"])
         except Exception as cause:  # a hostile file fails in many ways
             what = str(cause) if isinstance(cause, ValueError) else f"{type(cause).__name__}: {cause}"
             raise WordsFileError(
@@ -144,21 +142,23 @@ class TaughtWords:
                 expected="a file that foveate teach wrote",
                 fix=f'foveate teach "our logo" photo.jpg:10,20,80,90 -o words{SUFFIX} writes one',
             ) from cause
-        return cls(words, encoder)
+        return cls(words, looks)
+
+    def check(self) -> None:
+        """Raises TextureEncoderError for words that are made of the looks of another release."""
+        if self.looks != looks_revision():
+            raise TextureEncoderError(
+                f"taught words of looks {self.looks}",
+                expected=f"looks {looks_revision()}, those of this release",
+                fix="teach them again, with the same boxes",
+            )
 
     def on(self, texture: Texture, encoder: Encoder) -> tuple[Texture, Encoder]:
         """A texture with a plane of evidence for each word, and the encoder that asks it.
 
-        Raises TextureEncoderError: words of another encoder, or a texture that was made without looks.
+        Raises TextureEncoderError: words that are made of other looks, or a texture that was made without.
         """
-        stamp = texture.encoder
-        if stamp != self.encoder:
-            raise TextureEncoderError(
-                f"words that were taught to encoder '{self.encoder.name}', revision {self.encoder.revision}, for a "
-                f"texture of '{stamp.name}', revision {stamp.revision}",
-                expected="the same encoder and release",
-                fix="teach them again, with the same boxes",
-            )
+        self.check()
         check_looks(texture)
         return texture.derive(
             ("taught", self), lambda: _with_planes(texture, self, encoder.calibration)
@@ -209,6 +209,9 @@ class TaughtEncoder:
 
     def understands(self, text: str) -> bool:
         return self.find(text) is not None or bool(self.base.understands(text))
+
+    def surer(self, text: str) -> float:
+        return 0.0 if self.find(text) is not None else float(self.base.surer(text))
 
     def understood_as(self, text: str) -> tuple[str, float] | None:
         return None if self.find(text) is not None else self.base.understood_as(text)
@@ -281,6 +284,12 @@ def _with_planes(texture: Texture, taught: TaughtWords, calibration: Calibration
     wider = Basis(np.append(basis.mean, np.zeros(count, np.float32)), rows)
     stamp = replace(texture.encoder, width=basis.width + count)
     return replace(texture, embedding=z, basis=wider, encoder=stamp)
+
+
+@lru_cache(maxsize=1)
+def looks_revision() -> str:
+    """12 hex digits that change with the projection: of the SHA-256 over the bank, which is made with it."""
+    return hashlib.sha256(_bank().tobytes()).hexdigest()[:12]
 
 
 @lru_cache(maxsize=1)
