@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -268,3 +269,17 @@ def test_words_enter_questions_in_context_and_the_viewer(textures: dict[str, Tex
     id = asked.get("/api/session").json()["first"]
     header, _ = message(asked.post("/api/score", json={"image": id, "query": "the zorple"}))
     assert header["detected"]
+
+
+def test_a_texture_out_of_a_store_makes_its_looks_when_a_word_asks(words: TaughtWords, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    shutil.copy(PHOTOS / CHILD, tmp_path / "photos")
+    store = foveate.Store(tmp_path / "s.fov")
+    store.add(tmp_path / "photos")
+    (key,) = store.keys()
+    texture = store[key]
+    assert texture.looks is None
+    assert foveate.score(texture, "the zorple", words=words).detected
+    (tmp_path / "photos" / CHILD).unlink()
+    with pytest.raises(TextureEncoderError, match="has no looks"):
+        foveate.score(foveate.Store(tmp_path / "s.fov")[key], "the zorple", words=words)

@@ -43,7 +43,7 @@ MOST = 1024
 FORMAT, VERSION, KEY = "foveate-words", 1, "foveate.words"
 SUFFIX = ".fov"
 BANK = "nano_looks.safetensors"
-AGAIN = "encode the image again with this release; frames of clips and scenes have no looks"
+AGAIN = "encode the image again; frames of clips, large images looked at in pieces, and lost files have none"
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,13 +259,14 @@ def thinned(cells: Looks, most: int) -> Looks:
 
 def check_looks(texture: Texture) -> Looks:
     """The looks of a texture. Raises TextureEncoderError where it has none."""
-    if texture.looks is None:
+    looks = texture.find_looks()
+    if looks is None:
         raise TextureEncoderError(
             f"the texture of {texture.name!r} has no looks, which taught words are made of",
             expected="a texture of nano, by foveate.encode of an image, without long_side='native'",
             fix=AGAIN,
         )
-    return texture.looks
+    return looks
 
 
 def _with_planes(texture: Texture, taught: TaughtWords, calibration: Calibration) -> Texture:

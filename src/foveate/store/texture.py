@@ -25,6 +25,7 @@ from foveate.core.grid import Grid, resize_map
 from foveate.core.image import MAX_BYTES, Picture, load_image
 from foveate.core.layout import COLOURS, native_shape
 from foveate.core.readonly import ReadOnly
+from foveate.encoders.load import match_encoder
 from foveate.language.negatives import nouns
 from foveate.reading.words import Words
 from foveate.store.format import ALPHA, FLAT
@@ -108,6 +109,10 @@ class StoredTexture(Texture):
     def thumbnail(self) -> bytes:
         return self._tensors["thumbnail"].tobytes()
 
+    def find_looks(self) -> NDArray[np.int8] | None:
+        """From the image's file, once; None where it is not there any more, or its encoder has no looks."""
+        return self.derive("looks", self._look_again)
+
     def whole(self) -> Texture:
         """The same as a Texture without ties to the store; its pixels and planes are made."""
         return replace(self, planes=dict(self.planes))
@@ -139,6 +144,14 @@ class StoredTexture(Texture):
             return {name: _read_only(plane.astype(np.float16)) for name, plane in planes.items()}, made
 
         return self.derive("made", make)
+
+    def _look_again(self) -> NDArray[np.int8] | None:
+        try:
+            encoder = match_encoder(self.encoder, None)
+        except FoveateError:
+            return None
+        long_side = self.preprocessing["long_side"]
+        return encoder.encode_image(self.pixel, long_side=long_side).looks if self.original else None
 
     def _found(self) -> tuple[Picture, str] | None:
         for place in self._places:

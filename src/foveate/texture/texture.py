@@ -428,6 +428,10 @@ class Texture(Frozen, Drawable):
         kept: T = self._derived[key]
         return kept
 
+    def find_looks(self) -> NDArray[np.int8] | None:
+        """`looks`; of a texture out of a store they are made now, which takes the time of encoding the image."""
+        return self.looks
+
     def to(self, device: str | torch.device, layout: Layout | str = FULL40) -> DeviceTexture:
         """The texture as tensors on a device, for `foveate.score` and `foveate.allocate` to work there (extra [torch]).
 
