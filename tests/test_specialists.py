@@ -78,10 +78,12 @@ def test_what_nano_sees_stays_what_it_is() -> None:
     np.testing.assert_array_equal(both.features[..., : own.width], alone.features)
     assert not both.features[..., own.width :].any()
     texture, usual = foveate.encode(photo, encoder=joined), foveate.encode(photo)
-    for question in ("the yellow bus", "a wheel", "what is beside the bus?"):
+    for question in ("the yellow bus", "a wheel", "a dog", "the bus's window", "what is beside the bus?"):
         assert foveate.score(texture, question).confidence == pytest.approx(
             foveate.score(usual, question).confidence, abs=0.02
         )
+    optional = ("reads_phrases", "long_side", "knows", "understands", "understood_as", "surer", "names")
+    assert all(hasattr(joined, name) == hasattr(own, name) for name in (*optional, *vars(type(own))))
 
 
 _made: list[Path] = []
@@ -313,9 +315,9 @@ def test_names_of_encoders() -> None:
     assert name_in_textures("nano+a+b/birds.onnx+c.tflite") == "nano+birds+c"
     assert name_in_textures("clip:folder") == "clip:folder"
     with pytest.raises(EncoderFilesError, match="ends in"):
-        foveate.load_encoder("nano+birds")
+        foveate.load_encoder("nano+nobody")
     with pytest.raises(OptionError, match="device"):
-        foveate.load_encoder("nano+birds.onnx", "cuda")
+        foveate.load_encoder("nano+nobody.onnx", "cuda")
 
 
 def test_parts_natives_and_taught_words_go_by_it(fruit: Path) -> None:

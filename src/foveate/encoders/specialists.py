@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from foveate.core.threads import once
 from foveate.encoders.classifiers import OUTPUTS, PIXELS, Classifier, open_classifier, open_file, refuse
 from foveate.encoders.names import NameSpace, words_of
 from foveate.encoders.nano import NanoEncoder, fit_image, with_classes
-from foveate.encoders.protocol import Calibration, DenseFeatures
+from foveate.encoders.protocol import DenseFeatures
 
 SUFFIXES = (".onnx", ".tflite")
 BACKGROUND = "background"
@@ -104,37 +104,21 @@ class Specialist:
         return found[..., self.planes], covered
 
 
-@dataclass(frozen=True, repr=False)
-class SpecialistEncoder:
-    """nano with specialists: its planes, then theirs."""
+@dataclass(frozen=True, repr=False, kw_only=True)
+class SpecialistEncoder(NanoEncoder):
+    """nano with specialists: its planes, then theirs; what it says of texts, it says by all their words (`space`).
+
+    `name` is as textures have it, "nano+birds": where the files lie, they do not tell.
+    """
 
     base: NanoEncoder
     specialists: tuple[Specialist, ...]
-    templates: ClassVar[tuple[str, ...]] = NanoEncoder.templates
-    reads_phrases: ClassVar[bool] = NanoEncoder.reads_phrases
-    long_side: ClassVar[int] = NanoEncoder.long_side
-
-    def __repr__(self) -> str:
-        return f"SpecialistEncoder({self.name!r})"
-
-    @property
-    def name(self) -> str:
-        """As textures have it: "nano+birds". Where the files lie, they do not tell."""
-        return "+".join((self.base.name, *(each.name for each in self.specialists)))
 
     @cached_property
     def revision(self) -> str:
         """12 hex digits over those of its parts."""
         parts = " ".join((self.base.revision, *(each.revision for each in self.specialists)))
         return hashlib.sha256(parts.encode()).hexdigest()[:12]
-
-    @property
-    def calibration(self) -> Calibration:
-        return self.base.calibration
-
-    @property
-    def width(self) -> int:
-        return self.space.width
 
     @cached_property
     def space(self) -> NameSpace:
@@ -145,9 +129,9 @@ class SpecialistEncoder:
             taken |= set(each.words)
         return space
 
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.base.names, *(name for each in self.specialists for name in each.classes))))
+    @property
+    def _table(self) -> Any:  # read once
+        return self.base._table
 
     def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
         """As nano's; each specialist sees the picture that nano sees."""
@@ -156,18 +140,6 @@ class SpecialistEncoder:
         for each in self.specialists:
             features = with_classes(features, *each.look(padded))
         return replace(dense, features=features)
-
-    def encode_text(self, texts: Sequence[str]) -> Floats:
-        return np.array([self.space.place(text) for text in texts], np.float32).reshape(-1, self.width)
-
-    def knows(self, text: str) -> bool:
-        return self.space.knows(text)
-
-    def understands(self, text: str) -> bool:
-        return self.space.understands(text)
-
-    def understood_as(self, text: str) -> tuple[str, float] | None:
-        return self.space.understood_as(text)
 
 
 def files_of(name: str) -> tuple[str, ...]:
@@ -184,7 +156,7 @@ def name_in_textures(name: str) -> str:
 
 def join(base: Any, specialists: Sequence[str | Path | Specialist]) -> SpecialistEncoder:
     """nano with specialists, files or values; the same again for the same. Raises OptionError, EncoderFilesError."""
-    if not isinstance(base, NanoEncoder):
+    if not isinstance(base, NanoEncoder) or isinstance(base, SpecialistEncoder):
         raise OptionError(
             f"specialists for the encoder '{base.name}'",
             expected="the encoder 'nano', whose features are a plane for each name",
@@ -201,7 +173,10 @@ def join(base: Any, specialists: Sequence[str | Path | Specialist]) -> Specialis
     return _join(base, tuple(each if isinstance(each, Specialist) else _find(Path(each)) for each in specialists))
 
 
-_join = once(MOST_KEPT)(SpecialistEncoder)  # what is made of an encoder is kept by it: there should be one
+@once(MOST_KEPT)  # what is made of an encoder is kept by it: there should be one
+def _join(base: NanoEncoder, specialists: tuple[Specialist, ...]) -> SpecialistEncoder:
+    name = "+".join((base.name, *(each.name for each in specialists)))
+    return SpecialistEncoder(base.folder, name, base.calibration, base=base, specialists=specialists)
 
 
 def _find(path: Path) -> Specialist:
