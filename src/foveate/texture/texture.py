@@ -50,7 +50,6 @@ T = TypeVar("T")
 RESOLUTIONS: tuple[Native, ...] = ("pixel", "quarter", "cell")  # an array that fits two of them is of the coarser one
 SMALL = 64  # pixels along, at which a thumbnail is compared with an image
 ALIKE = 8.0  # levels of 255: 60 photographs differ from their own thumbnail by at most 5.8, from others by 10.9
-FEW = 4  # questions that are scored one by one
 COMPUTED = (*COLOURS, "x", "y", "eccentricity")
 HALF_END = np.float32(np.finfo(np.float16).max)
 
@@ -403,11 +402,9 @@ class Texture(Frozen, Drawable):
         q: Floats = np.asarray(queries, np.float32)
         q = q[None] if q.ndim < 2 else q
         rows: Floats = self.derive("rows", lambda: self.basis.rows.astype(np.float32))
-        if len(q) <= FEW:  # the same numbers in less time
-            found: NDArray[Any] = np.empty((len(q), self.grid.count), np.float32)
-            for scores, one in zip(found, q, strict=True):
-                np.dot(self.coordinates(), rows.dot(one), out=scores)
-                scores += self.basis.mean.dot(one)
+        if len(q) == 1:  # the same numbers: `dot` takes less time to find out what is to be done
+            found: NDArray[Any] = self.coordinates().dot(rows.dot(q[0]))
+            found += self.basis.mean.dot(q[0])
         else:
             found = (q @ rows.T) @ self.coordinates().T
             found += (q @ self.basis.mean)[:, None]
