@@ -44,7 +44,7 @@ NEAR, BESIDE, REACH = 0.2, 0.45, 0.35  # distances, in square roots of the other
 MAIN = 0.3  # a piece smaller than this share of the largest is no thing of its own
 TOUCHING, SOFT = 1.5, 2.0  # cells between things that touch; over how many more the fit falls to 0
 # Log odds by which less evidence of a thing is enough where more is asked of it than that it is there, and that fits.
-ODDS = {"attribute": 2.5, "part": 0.85, "frame": 0.4, "left": 3.0, "right": 3.0, "above": 3.0, "under": 3.0}
+ODDS = {"attribute": 2.5, "part": 0.85, "frame": 0.25, "left": 3.0, "right": 3.0, "above": 3.0, "under": 3.0}
 PLACE_ODDS = 2.0  # of other places
 HIGH, LOW = read_set("things", "high"), read_set("things", "low")
 # A colour is a thing's if it covers so much of it as the most common other colour does, times MAJOR; not, times MINOR.
@@ -96,7 +96,8 @@ def compose(phrase: Phrase, look: Look, evidence: Evidence, surer: Mapping[str, 
     planes["place"] = place = region(relation, other.map)
     gate = 1 - np.float32(GATE) * (1 - place)
     if relation == "part":
-        seen = with_odds(peak(found * place), surer.get(phrase.noun, 0.0)) * float(fits.max(initial=0))
+        own = peak(found * place)  # near its whole a part is seen for less than elsewhere: its evidence is no surer
+        seen = with_odds(own, min(0.0, surer.get(phrase.noun, 0.0))) * float(fits.max(initial=0))
     else:
         gate /= gate[found >= found.max() / 2].max()  # the best of its kind keeps its value
         pieces = pieces or find_pieces(found)
