@@ -30,8 +30,8 @@ class Detectable:
 
     @property
     def trust(self) -> float:
-        """How far `allocate` follows the map, in [0, 1]: wholly from a confidence, or a peak, of 0.1 on."""
-        return min(1.0, max(self.confidence, self.peak) / FOLLOWED)
+        """How far `allocate` follows the map, in [0, 1]: wholly from a confidence of 0.1, or a peak of 0.5, on."""
+        return min(1.0, max(self.confidence / FOLLOWED, self.peak / DETECTED))
 
 
 def in_digits(confidence: float, digits: int = 2) -> str:
