@@ -164,7 +164,7 @@ def place_fits(relation: Relation, pieces: Pieces, w: Floats) -> Floats:
         )
         reach = ((some[:, 1] - some[:, 0])[:, None] + others[:, 1] - others[:, 0]) / 2
         apart = (some.sum(1)[:, None] - others.sum(1)) / 2 / reach  # [n, others, (y, x)]; 1 where they are side by side
-        fits = np.clip(0.5 + 2 * (apart @ (down, right)), 0, 1)
+        fits = np.clip(2 * (apart @ (down, right)), 0, 1)
         if down:  # one over the other
             fits = fits * np.clip(2 - 1.5 * np.abs(apart[..., 1]), 0, 1)
         return np.asarray(fits.max(1, initial=0), np.float32)
