@@ -28,6 +28,13 @@ BATCHES = ((1, 16), (1, 64), (16, 1), (64, 1), (16, 16))  # images, questions
 RANK, CHANNELS = 16, 40
 LOOP = 5  # times the loop is run: it takes milliseconds
 COLUMNS = ("what", "measured", "FAISS", "torch", "of the limit")
+COMPOSED = (
+    "a child",
+    "the green broccoli",
+    "the child's hand",
+    "the fork left of the plate",
+    "what is the child holding?",
+)
 Way = Callable[[], Any]
 
 
@@ -217,6 +224,9 @@ def _whole(repeats: int) -> list[dict[str, Any]]:
         for name, each in time_each(ways, repeats).items():
             what = f"score() + allocate(), {number} questions {name}, each"
             rows.append(_plain(time_row(what, each / number, "µs", slow=99)))
+    asks: dict[Any, Way] = {text: partial(score, texture, text) for text in COMPOSED}
+    for text, each in time_each(asks, repeats).items():
+        rows.append(_plain(time_row(f'score(), "{text}"', each, "µs", slow=99)))
     return rows
 
 
