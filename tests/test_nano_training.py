@@ -237,10 +237,10 @@ def test_a_convolution_of_codes_is_the_one_of_values_rounded(
     before, after = integers.Coded(0.02, 127), integers.Coded(0.1, zero)
     options = (stride, dilation, dilation, 6 if deep else 1)
     x = torch.from_numpy(draw.integers(0, 256, (2, 6, 9, 11), np.uint8))
-    codes = integers.Layer(weight, scale, bias, options)(x, before, after)
-    values = torch.nn.functional.conv2d(
-        before.read(x).double(), weight * scale[:, None, None, None].double(), bias * scale.double() * 0.02, *options
-    )
+    zeros = torch.from_numpy(draw.integers(-20, 20, 6, np.int8))
+    codes = integers.Layer(weight, scale, zeros, bias, options)(x, before, after)
+    kernel = (weight.double() - zeros[:, None, None, None]) * scale[:, None, None, None]
+    values = torch.nn.functional.conv2d(before.read(x).double(), kernel, bias * scale.double() * 0.02, *options)
     least, most = after.read(torch.tensor([0, 255], dtype=torch.uint8)).tolist()
     assert (after.read(codes) - values.clamp(least, most)).abs().max() <= 0.05 + 1e-4  # half a step
 

@@ -95,9 +95,10 @@ def main() -> None:
 
 def uncompressed(rgb: np.ndarray, dense: object, stamp: EncoderStamp) -> Texture:
     """A texture with nothing but its embedding, in full."""
-    h, w, width = dense.features.shape
+    features = dense.full(stamp.width)
+    h, w, width = features.shape
     identity = Basis(np.zeros(width, np.float32), np.eye(width, dtype=np.float16))
-    return Texture(dense.grid, rgb, None, {}, dense.features.astype(np.float16), identity, np.zeros((h, w), np.float16),
+    return Texture(dense.grid, rgb, None, {}, features.astype(np.float16), identity, np.zeros((h, w), np.float16),
                    stamp, {})  # fmt: skip
 
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 import argparse
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx
 import onnxruntime
 import torch
 from PIL import Image
@@ -27,6 +27,9 @@ from training.nano.features import fitted
 from training.nano.integers import Integers
 from training.nano.lite import read, stored
 from training.nano.trunks import middles
+
+if TYPE_CHECKING:
+    import onnx  # training alone needs it, and tests import this
 
 FILE = "mobilenet_edgetpu_224_1.0_uint8.tflite"
 FEATURES, LOGITS = "MobilenetEdgeTPU/Conv_1/BatchNorm_Fold/bias1", "MobilenetEdgeTPU/Logits/Conv2d_1c_1x1/biases1"
@@ -62,6 +65,8 @@ class Classifier(nn.Module):
 
 def join(model: onnx.ModelProto, more: onnx.ModelProto) -> onnx.ModelProto:
     """Two networks that see the same input `rgb` as one; names of the second get PREFIX, but for its outputs."""
+    from onnx.checker import check_model
+
     kept = {"rgb", "", *(each.name for each in more.graph.output)}
     nodes = list(more.graph.node)
     for names in ([each.name for each in model.graph.node], [each.name for each in model.graph.initializer]):
@@ -78,12 +83,14 @@ def join(model: onnx.ModelProto, more: onnx.ModelProto) -> onnx.ModelProto:
     model.graph.node.extend(nodes)
     model.graph.initializer.extend(more.graph.initializer)
     model.graph.output.extend(more.graph.output)
-    onnx.checker.check_model(model)
+    check_model(model)
     return model
 
 
 def add_classifier(network: Path, data: Path) -> None:
     """Rewrites a network file with the classifier in it; nothing where onnxruntime and torch disagree."""
+    import onnx
+
     part = network.with_suffix(".part")
     model = Classifier(data).eval()
     with warnings.catch_warnings():

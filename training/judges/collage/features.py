@@ -61,7 +61,7 @@ def load(folder: Path, side: str) -> Made:
 
 def seen(rgb: NDArray[np.uint8], encoder: Any) -> tuple[NDArray[np.float16], NDArray[np.uint8]]:
     """What is kept of a picture uint8 [512, 512, 3]: nano's features, pixels."""
-    cells = encoder.encode_image(rgb, long_side=SIDE).features
+    cells = encoder.encode_image(rgb, long_side=SIDE).full(encoder.width)
     h, w = cells.shape[0] // SEEN, cells.shape[1] // SEEN
     nano = cells.reshape(SEEN, h, SEEN, w, -1).mean((1, 3)).astype(np.float16)
     return nano, np.asarray(cv2.resize(rgb, (SMALL, SMALL), interpolation=cv2.INTER_AREA), np.uint8)
