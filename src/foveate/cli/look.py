@@ -36,7 +36,8 @@ Pictures = Annotated[
 WITHOUT_READER = "Writing is found, and not read: with the extra [text] the last question finds the words themselves."
 DEMO = (
     ("child_with_broccoli.jpg", ("broccoli", "the child's hand", "the child's face", "a dog")),
-    ("yellow_bus.jpg", ("the bus", "the windows of the bus", "the sky", "the writing on the bus")),
+    ("yellow_bus.jpg", ("the bus", "the windows of the bus", "the blue bus", "the writing on the bus")),
+    ("cake_and_coffee.jpg", ("the cake", "an espresso", "the cup right of the cake", "the cup left of the cake")),
 )
 
 
@@ -66,8 +67,9 @@ def look(
 
 
 def demo(out: terminal.Out = Path("demo"), budget: terminal.Budget = "auto") -> None:
-    """Ask two bundled photographs, offline: a thing, parts, stuff, a word that is written there, and a thing that is
-    not there. One page of all of it (demo.png), and a picture of each question."""
+    """Ask three bundled photographs, offline: things, parts, a place, a word that is written there, a name that only
+    the classifier knows, and what is not there, or not so. One page of all (demo.png), and a picture of each question.
+    """
     from importlib.util import find_spec
 
     from foveate.viz import overview
@@ -79,7 +81,7 @@ def demo(out: terminal.Out = Path("demo"), budget: terminal.Budget = "auto") -> 
     rows = [(texture, some) for some in asked if (texture := some[0].texture) is not None]
     path, count = out / "demo.png", sum(map(len, asked))
     note = "" if reads else WITHOUT_READER
-    title = f"Two photographs, each encoded once; {count} questions"
+    title = f"{len(rows)} photographs, each encoded once; {count} questions"
     terminal.write_picture(path, overview(rows, title=title, note=note))
     terminal.print_files("all on one page", [str(path)])
     terminal.print_json(demo=records, page=str(path))

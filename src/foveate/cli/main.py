@@ -58,7 +58,7 @@ def _add(heading: str, function: Callable[..., None], line: str, *examples: str)
     app.command(rich_help_panel=heading, short_help=line, epilog=epilog)(function)
 
 
-_add(START, demo, "Questions about two photographs that come with foveate.", "foveate demo --out pictures")
+_add(START, demo, "Questions about three photographs that come with foveate.", "foveate demo --out pictures")
 _add(
     START,
     look,
