@@ -184,7 +184,7 @@ def measure_costs(name: str, encoder: Encoder, photograph: Image8, repeats: int)
     kind, fresh = ENCODERS[name], new_questions(0, 3)
     crops = cut_crops(photograph, kind.sample)
     texture = encode(photograph, encoder=encoder, long_side=kind.dense)
-    features = encoder.encode_image(photograph, long_side=kind.dense).features
+    features = encoder.encode_image(photograph, long_side=kind.dense).full(encoder.width)
     vectors = np.ascontiguousarray(features.reshape(-1, features.shape[-1])[:KEPT])
     many = getattr(encoder, "encode_images", None)
 
@@ -418,11 +418,12 @@ def _parts_of(
     texture = encode(photograph, encoder=encoder, long_side=kind.dense)
     z = texture.coordinates().reshape(*dense.grid.shape, -1)
     flat, metric = dense.features.reshape(dense.grid.count, -1), query_metric_of(encoder)
+    columns, width = dense.columns, encoder.width
     parts: dict[Any, Callable[[], Any]] = {
         "load": partial(load_image, content),
         "visual": partial(build_planes, (*VISUAL, "saliency"), photograph, z),
         "clusters": partial(build_planes, SEGMENTS, photograph, z),
-        "compress": partial(compress, flat, rank=texture.rank, metric=metric),
+        "compress": partial(compress, flat, texture.rank, metric, columns, width),
         "query": lambda: prepare(encoder, next(fresh)),
         "score": partial(score, texture, "a dog", encoder=encoder),
         "product": partial(np.matmul, flat[:KEPT], prepare(encoder, "a dog").vectors.T),
@@ -480,7 +481,7 @@ def count_bytes(photograph: Image8, networks: Mapping[str, Encoder]) -> dict[str
     for name, encoder in networks.items():
         kind, weights = ENCODERS[name], weight_bytes(encoder)
         texture = encode(photograph, encoder=encoder, long_side=kind.dense)
-        dense = encoder.encode_image(photograph, long_side=kind.dense).features
+        dense = encoder.encode_image(photograph, long_side=kind.dense).full(encoder.width)
         pixels, each = max(kind.crops), 1 if name == "nano" else 4  # nano takes bytes, CLIP float32
         for batch in (1, kind.batch) if hasattr(encoder, "encode_images") else (1,):
             crops = move_crops(photograph.nbytes, KEPT, pixels, batch, weights, encoder.width, each)
@@ -556,7 +557,7 @@ class CropsAsEncoder:
         """Windows around the cells' centres, moved inside the image where they would leave it."""
         grid = Grid(self.across, self.across, *rgb.shape[:2])
         features = [
-            self.inner.encode_image(window, long_side=self.pixels).features.mean((0, 1))
+            self.inner.encode_image(window, long_side=self.pixels).full(self.inner.width).mean((0, 1))
             for window in windows_of(rgb, grid, round(self.share * max(rgb.shape[:2])))
         ]
         return DenseFeatures(np.stack(features).reshape(*grid.shape, -1), grid)

@@ -291,7 +291,7 @@ def _crop_bytes(image: Path, side: int) -> dict[str, int]:
     """Of a question to nano about KEPT crops: the image, what the encoder takes, their vectors."""
     encoder = load_encoder("nano")
     crop = crop_square(image, CROP)
-    features = encoder.encode_image(crop, long_side=CROP).features
+    features = encoder.encode_image(crop, long_side=CROP).full(encoder.width)
     vector = features.reshape(-1, features.shape[-1]).mean(0)
     return {
         "image": side * side * 3,

@@ -93,7 +93,7 @@ def _channels(texture: Texture, repeats: int) -> list[Row]:
     quarter = (SIDE // 4, SIDE // 4)
     encoder = load_encoder("nano")
     metric = query_metric_of(encoder)
-    features = encoder.encode_image(rgb).features.reshape(texture.grid.count, -1)
+    features = encoder.encode_image(rgb).full(encoder.width).reshape(texture.grid.count, -1)
     looks = describe_cells(rgb, texture.grid), describe_cells(rgb[:, ::-1], texture.grid)
     plane, sample, whole = 4 * texture.grid.count, 4 * quarter[0] * quarter[1], rgb.nbytes
 

@@ -88,7 +88,7 @@ def measure(
     with TemporaryDirectory() as folder, counting("video", None) as progress:
         for clip in clips_of(clips, length, Path(folder)):
             following[clip.name] = follow(clip, encoder, names, side)
-            fresh = [encoder.encode_image(rgb, long_side=side).features for rgb in clip.frames]
+            fresh = [encoder.encode_image(rgb, long_side=side).full(encoder.width) for rgb in clip.frames]
             cosine.append(cosine_by_age(clip.frames, fresh, encoder, side))
             floor += [float(cosines(now, before).mean()) for now, before in zip(fresh[1:], fresh[:-1], strict=True)]
             large = large or large_tower(clip.frames[: 2 * K + 1], names, layers)

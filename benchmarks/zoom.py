@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -46,9 +47,9 @@ class Remembering:
         key = f"{rgb.shape}{hashlib.sha1(rgb.tobytes()).hexdigest()}", long_side
         if key not in self._seen:
             dense = self._encoder.encode_image(rgb, long_side=long_side)
-            self._seen[key] = DenseFeatures(dense.features.astype(np.float16), dense.grid)
+            self._seen[key] = replace(dense, features=dense.features.astype(np.float16))
         dense = self._seen[key]
-        return DenseFeatures(dense.features.astype(np.float32), dense.grid)
+        return replace(dense, features=dense.features.astype(np.float32))
 
     def encode_text(self, texts: Sequence[str]) -> Floats:
         return self._encoder.encode_text(texts)

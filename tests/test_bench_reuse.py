@@ -98,7 +98,7 @@ def test_crops_are_an_encoder_like_any_other() -> None:
     crops = reuse.CropsAsEncoder(nano, across=3, share=0.5, pixels=64)
     dense = crops.encode_image(photograph)
     check_features(crops, dense, (256, 256))
-    middle = nano.encode_image(photograph[64:192, 64:192], long_side=64).features.mean((0, 1))
+    middle = nano.encode_image(photograph[64:192, 64:192], long_side=64).full(nano.width).mean((0, 1))
     assert np.array_equal(dense.features[1, 1], middle)
     found = score(encode(photograph, encoder=crops), "broccoli", encoder=crops)
     assert found.map.shape == (3, 3)

@@ -67,9 +67,9 @@ def test_what_a_question_reads(filled: tuple[Store, Path]) -> None:
     assert record <= first < record + 100_000  # and some pages of the index
     assert first + photograph.stat().st_size <= whole < 2 * record + photograph.stat().st_size
     assert later < 10
-    assert arrays == 4 * (4096 * 24 + 24 * 290 + 290 + 290 + 4096)
+    assert arrays == 4 * (4096 * 24 + 24 * 1290 + 1290 + 1290 + 4096)
     assert kept == 273 * 24 * 4
-    assert crops == SIDE * SIDE * 3 + 273 * (224 * 224 * 3 + 290 * 4)
+    assert crops == SIDE * SIDE * 3 + 273 * (224 * 224 * 3 + 1290 * 4)
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ def test_help_leads_a_newcomer_and_version_is_one_line(run: Run) -> None:
     commands = re.findall(r"^  ([a-z]+)  ", listed, re.M)
     assert commands[:4] == ["demo", "look", "view", "doctor"]
     assert set(commands[4:]) == {
-        "read", "zoom", "ask", "video", "index", "search", "store", "basis", "evaluate", "encode", "channels",
+        "read", "zoom", "ask", "teach", "video", "index", "search", "store", "basis", "evaluate", "encode", "channels",
     }  # fmt: skip
     assert "..." not in listed  # a line each, whole
     assert "Examples:\n  foveate look photo.jpg" in re.sub(r"^  ", "", run("look", "--help").stdout, flags=re.M)

@@ -291,7 +291,7 @@ def test_negatives_compete_as_on_the_cpu(texture: Texture) -> None:
         query = prepare(nano, text)
         here = score_query(texture, query, calibration, negatives, DEFAULTS)
         there = score_on_device(texture.to("cpu"), query, calibration, negatives, DEFAULTS)
-        np.testing.assert_allclose(there.map.numpy(), here.map, atol=2e-5)  # the slope multiplies rounding by 60
+        np.testing.assert_allclose(there.map.numpy(), here.map, atol=3e-4)  # 60 x rounding, of long vectors
         assert_kept_alike(foveate.allocate(here, 273), foveate.allocate(there, 273))
 
 

@@ -138,7 +138,7 @@ def test_any_text_has_a_structure_or_a_clear_error(text: str) -> None:
     assert 1 <= len(query.phrases) <= len(wording.phrases) == len(wording.structure) <= MAX_PHRASES
     lengths = np.linalg.norm(query.vectors, axis=1)
     assert (lengths > 1 - 1e-4).all()
-    assert (lengths < np.sqrt(1003)).all()  # "entity", three names and all classes
+    assert (lengths < np.sqrt(1003)).all()  # a group has at most all classes, and names
     for flat, phrase in zip(wording.phrases, wording.structure, strict=True):
         assert flat
         assert phrase.noun in phrase.text or phrase.noun == "person"

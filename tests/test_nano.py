@@ -29,7 +29,7 @@ from foveate.encoders import windows
 from foveate.encoders.load import check_place, load_encoder
 from foveate.encoders.names import DROPPED, NEAR_BY, TAIL, NameSpace, read_names
 from foveate.encoders.nano import CLASS, FILES, MOST_CLASSES, NAMES, NanoEncoder, count_threads, fit_image
-from foveate.encoders.protocol import Encoder
+from foveate.encoders.protocol import Encoder, check_features
 from foveate.encoders.windows import fit_shape, join_windows, place_windows
 from foveate.language.query import prepare
 from foveate.relevance.confidence import with_odds
@@ -101,8 +101,9 @@ def test_cells_cover_any_image_with_64_along_its_long_side(
 ) -> None:
     rgb = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
     dense = nano.encode_image(rgb)
-    assert dense.features.shape[2] == nano.width
-    assert dense.grid.shape == cells == dense.features.shape[:2]
+    check_features(nano, dense, size)
+    assert dense.full(nano.width).shape == (*cells, nano.width)
+    assert dense.grid.shape == cells
     assert (dense.grid.height, dense.grid.width) == size
     assert np.isfinite(dense.features).all()
     assert (np.linalg.norm(dense.features, axis=-1) <= 1 + 1e-4).all()
@@ -416,7 +417,7 @@ def test_windows_see_what_one_pass_sees(photo: np.ndarray) -> None:
     whole = encoder.encode_image(photo, long_side=480)
     assert side == 480
     assert dense.grid == whole.grid
-    a, b = dense.features, whole.features
+    a, b = dense.full(encoder.width), whole.full(encoder.width)
     cosines = (a * b).sum(-1) / np.maximum(np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1), 1e-6)
     strong = np.linalg.norm(b, axis=-1) > 0.5
     assert np.median(cosines[strong]) > 0.7
@@ -494,10 +495,13 @@ def test_the_evidence_of_a_class_is_a_share_of_its_probability_and_leaves_the_na
     first = named.shape[-1]
     assert (np.linalg.norm(dense.features, axis=-1) <= 1 + 1e-5).all()
     together = np.linalg.norm(named[0, : grid.h, : grid.w], axis=-1) < 0.8
-    assert dense.features[..., :first][together] == pytest.approx(named[0, : grid.h, : grid.w][together], abs=1e-5)
+    features = dense.full(nano.width)
+    assert features[..., :first][together] == pytest.approx(named[0, : grid.h, : grid.w][together], abs=1e-5)
     best = int(classes[0].max((0, 1)).argmax())
-    assert 0 < dense.features[..., first + best].max() <= CLASS * classes[0, ..., best].max() + 1e-6
-    assert np.count_nonzero(dense.features[..., first:].any((0, 1))) <= MOST_CLASSES
+    assert 0 < features[..., first + best].max() <= CLASS * classes[0, ..., best].max() + 1e-6
+    assert np.count_nonzero(features[..., first:].any((0, 1))) <= MOST_CLASSES
+    assert dense.columns is not None
+    assert (features[..., dense.columns] == dense.features).all()
 
 
 def test_of_some_words_evidence_is_surer_than_of_others() -> None:

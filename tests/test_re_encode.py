@@ -71,9 +71,9 @@ def test_the_error_bound_stays_honest(small: Texture) -> None:
     """No score is further than the bound from that of the blended, uncompressed features."""
     refined = refine(small, "a cake", share=1, scale=1.5)
     pixels = (0, 0, small.grid.height, small.grid.width)
-    fine = NANO.encode_image(small.pixel, long_side=384).features
+    fine = NANO.encode_image(small.pixel, long_side=384).full(NANO.width)
     fine = area_means(fine, pixels, small.grid, (0, 0, *small.grid.shape))
-    features = FINE * fine + (1 - FINE) * NANO.encode_image(small.pixel, long_side=256).features
+    features = FINE * fine + (1 - FINE) * NANO.encode_image(small.pixel, long_side=256).full(NANO.width)
     exact = np.einsum("nd,hwd->nhw", queries(200), features)
     excess = np.abs(refined.scores(queries(200)) - exact) - refined.error_bound(queries(200))
     assert excess.max() < 1e-5

@@ -75,8 +75,8 @@ def test_what_nano_sees_stays_what_it_is() -> None:
     both = joined.encode_image(rgb)
     check_features(joined, both, rgb.shape[:2])
     assert both.grid == alone.grid
-    np.testing.assert_array_equal(both.features[..., : own.width], alone.features)
-    assert not both.features[..., own.width :].any()
+    np.testing.assert_array_equal(both.full(joined.width)[..., : own.width], alone.full(own.width))
+    assert not both.full(joined.width)[..., own.width :].any()
     texture, usual = foveate.encode(photo, encoder=joined), foveate.encode(photo)
     for question in ("the yellow bus", "a wheel", "a dog", "the bus's window", "what is beside the bus?"):
         assert foveate.score(texture, question).confidence == pytest.approx(
@@ -152,7 +152,7 @@ def test_a_picture_that_is_long_and_one_that_is_tiny(fruit: Path, tmp_path: Path
         for side in (None, 32, 96):
             dense = encoder.encode_image(np.full((*shape, 3), RED, np.uint8), long_side=side)
             check_features(encoder, dense, shape)
-            seen = dense.features[..., [-9, -6, -3]].max((0, 1))  # as a rambutan by each of them
+            seen = dense.full(encoder.width)[..., [-9, -6, -3]].max((0, 1))  # as a rambutan by each of them
             assert shape != (64, 64) or seen.min() > 0.4
 
 

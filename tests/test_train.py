@@ -71,7 +71,11 @@ def test_plain_directions_are_the_principal_ones() -> None:
 
 
 def test_for_questions_it_is_the_basis_of_one_image_where_there_is_one() -> None:
-    x = NANO.encode_image(load_image(PHOTOS / "yellow_bus.jpg").rgb, long_side=256).features.reshape(-1, NANO.width)
+    x = (
+        NANO.encode_image(load_image(PHOTOS / "yellow_bus.jpg").rgb, long_side=256)
+        .full(NANO.width)
+        .reshape(-1, NANO.width)
+    )
     metric = query_metric_of(NANO)
     own = compress(x, rank=8, metric=metric)
     found = fit(Moments.nothing(NANO.width).with_features(x), metric, 8, STAMP, {})
@@ -295,7 +299,11 @@ def test_scores_are_off_by_no_more_than_a_texture_says(checked: Checked) -> None
 def test_the_bound_holds_of_the_worst_question_and_would_not_of_a_shorter_one(
     basis: FittedBasis, keep: Callable[..., Kept], rank: int
 ) -> None:
-    x = NANO.encode_image(load_image(PHOTOS / "yellow_bus.jpg").rgb, long_side=256).features.reshape(-1, NANO.width)
+    x = (
+        NANO.encode_image(load_image(PHOTOS / "yellow_bus.jpg").rgb, long_side=256)
+        .full(NANO.width)
+        .reshape(-1, NANO.width)
+    )
     kept = keep(x, basis.basis(rank), (x - basis.mean) @ basis.inward[:, :rank])
     left = x - kept.basis.restore(kept.z.astype(np.float32))
     q = left / np.linalg.norm(left, axis=1, keepdims=True)  # a cell's worst question: along what was lost of it
@@ -312,7 +320,7 @@ def coordinates(x: np.ndarray, basis: Basis) -> np.ndarray:
 
 def test_what_is_kept_is_what_textures_keep(basis: FittedBasis, tmp_path: Path) -> None:
     path, q = PHOTOS / "yellow_bus.jpg", negatives_of(NANO).vectors[::200]
-    x = NANO.encode_image(load_image(path).rgb).features.reshape(-1, NANO.width)
+    x = NANO.encode_image(load_image(path).rgb).full(NANO.width).reshape(-1, NANO.width)
     encoded = encode(path, rank=16)
     own = as_file(x, encoded.basis, coordinates(x, encoded.basis))
     np.testing.assert_allclose(own.residual, encoded.residual.ravel(), rtol=0.01)

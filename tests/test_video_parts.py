@@ -131,7 +131,7 @@ def test_stale_tiles_are_joined_and_the_most_important_come_first() -> None:
     weight[:TILE, :TILE] = 1
     assert find_stale_parts(confidence, weight)[0] == (0, 0, 8, 8)
     assert find_stale_parts(np.ones((5, 5), np.float32)) == []
-    np.testing.assert_allclose(weigh_cells(np.array([[0.0, 0.1, 0.5, 1.0]])), [[0.25, 0.55, 1, 1]], atol=1e-6)
+    np.testing.assert_allclose(weigh_cells(np.array([[0.0, 0.1, 0.5, 1.0]])), [[0.43, 0.73, 1, 1]], atol=1e-6)
     assert add_halo((8, 8, 16, 16), (36, 64)) == (8 - HALO, 8 - HALO, 16 + HALO, 16 + HALO)
     assert add_halo((0, 60, 8, 64), (36, 64)) == (0, 60 - HALO, 8 + HALO, 64)
 

@@ -111,7 +111,7 @@ def test_blending_leaves_cells_to_which_nothing_was_propagated(pan: list[Bytes])
     encoder = load_encoder("nano")
     states, frames = follow(pan[:2], how(refresh=EACH, blend=1.0))
     assert frames[1].reason == "age"
-    dense = [encoder.encode_image(rgb, long_side=SIDE).features for rgb in pan[:2]]
+    dense = [encoder.encode_image(rgb, long_side=SIDE).full(encoder.width) for rgb in pan[:2]]
     left = np.linalg.norm(dense[1] - restored(states[1], frames[1]), axis=-1)
     residual = frames[1].texture.residual.astype(np.float32)
     assert (left[:, -1] <= residual[:, -1] + 1e-4).all()
@@ -124,7 +124,7 @@ def test_blending_leaves_cells_to_which_nothing_was_propagated(pan: list[Bytes])
 def test_the_error_bound_holds_for_the_worst_questions(pan: list[Bytes], rank: int | None) -> None:
     """What compression left out of a cell is the question it hurts most: in a keyframe, and propagated from there."""
     encoder, (states, frames) = load_encoder("nano"), follow(pan[:2], how(rank=rank))
-    features = encoder.encode_image(pan[0], long_side=SIDE).features
+    features = encoder.encode_image(pan[0], long_side=SIDE).full(encoder.width)
     for state, frame, cells, truth in (
         (states[0], frames[0], np.s_[:, :], features),
         (states[1], frames[1], np.s_[:, :-1], features[:, 1:]),
@@ -163,7 +163,8 @@ def test_a_part_is_encoded_at_its_own_scale_and_fades_into_its_surroundings() ->
     np.testing.assert_array_equal(states[1].layers[1].covered[..., -1], cover)
     top, left_side, _, _ = add_halo(box, (24, 32))
     part = corner(scene, right=True)[8 * top :, 8 * left_side :]  # cells of 8 pixels, for the whole and for the part
-    features = load_encoder("nano").encode_image(part, long_side=side).features[16 - top :, 20 - left_side :]
+    nano = load_encoder("nano")
+    features = nano.encode_image(part, long_side=side).full(nano.width)[16 - top :, 20 - left_side :]
     left = np.linalg.norm(features - restored(states[1], frames[1])[16:, 20:], axis=-1)
     residual = frames[1].texture.residual[16:, 20:].astype(np.float32)
     assert (left <= 1.001 * residual + 1e-5).all()

@@ -189,14 +189,17 @@ def build_texture(
     words: Words | None = None,
 ) -> Texture:
     """The second half of `encode`: features of a picture, and what was read in it, as a texture."""
-    grid, flat = dense.grid, dense.features.reshape(dense.grid.count, -1)
+    grid, columns = dense.grid, dense.columns
+    if rank == "full" or (isinstance(rank, int) and rank > dense.features.shape[-1]):
+        dense, columns = replace(dense, features=dense.full(encoder.width)), None
+    flat = dense.features.reshape(grid.count, -1)
     if is_one_colour(picture.rgb):
         flat = np.zeros_like(flat)  # nothing in it: features would only show how the encoder treats borders
     if rank == "full":
         small = keep_all(flat)
     else:
         most = min(DEFAULT_RANK, encoder.width) if rank is None else rank
-        small = compress(flat, rank=most, metric=query_metric_of(encoder))
+        small = compress(flat, most, query_metric_of(encoder), columns, encoder.width)
     z = small.z.reshape(*grid.shape, -1)
     planes, made_by = build_planes(names, picture.rgb, z, methods)
     texture = Texture(

@@ -11,7 +11,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -128,20 +128,14 @@ class NanoEncoder:
         """uint8 [H, W, 3] -> features float32 [h, w, D], at most 1 long; 64 cells along the default long side."""
         padded, grid = fit_image(rgb, long_side)
         seen = dict(zip(self._outputs, self._session.run(self._outputs, {"rgb": padded[None]}), strict=True))
-        features, classes, looks = (
-            seen["features"],
-            seen.get("classes"),
-            seen.get("looks"),
-        )  # [1, rows, cols, names + 1]
+        features, classes, looks = seen["features"], seen.get("classes"), seen.get("looks")  # [1, rows, cols, n] each
         width = sum(each.shape[-1] for each in (features, classes) if each is not None)
         if width != self.width:
             raise _damaged(IMAGE, f"{width} numbers a cell, not {self.width}")
-        found = np.ascontiguousarray(features[0, : grid.h, : grid.w])
-        if classes is not None:
-            found = with_classes(found, classes[0], features.shape[1:3])
         if looks is not None:
             looks = np.ascontiguousarray(looks[0, : -(-grid.h // 2), : -(-grid.w // 2)])
-        return DenseFeatures(found, grid, looks)
+        found = DenseFeatures(np.ascontiguousarray(features[0, : grid.h, : grid.w]), grid, looks)
+        return found if classes is None else with_classes(found, features.shape[-1], classes[0], features.shape[1:3])
 
     def encode_words(self, texts: Sequence[str]) -> Floats:
         """Texts -> unit vectors of the word table, float32 [n, 256]: the mean of their pieces' rows. QueryError."""
@@ -210,22 +204,23 @@ def _damaged(file: str, cause: object) -> EncoderFilesError:
     )
 
 
-def with_classes(named: Floats, probabilities: Floats, padded: tuple[int, int]) -> Floats:
-    """Planes of names [h, w, n] and of classes [H/32, W/32, c], of an image of `padded` cells -> [h, w, n + c]."""
+def with_classes(dense: DenseFeatures, width: int, probabilities: Floats, padded: tuple[int, int]) -> DenseFeatures:
+    """Features of `width` numbers and probabilities of classes [H/32, W/32, c], of an image of `padded` cells, as one.
+
+    Only classes that have evidence are among the columns.
+    """
     highest = probabilities.max((0, 1))
     few = np.sort(np.argsort(-highest, kind="stable")[: min(MOST_CLASSES, np.count_nonzero(highest >= FAINTEST))])
-    out = np.zeros((*named.shape[:2], named.shape[2] + probabilities.shape[2]), np.float32)
-    out[..., : named.shape[2]] = named
+    some = probabilities[..., few]
+    evidence = np.where(some >= FAINTEST, CLASS * some, 0).astype(np.float32)
+    h, w = dense.grid.shape
+    both = dense.features
     if len(few):
-        some = probabilities[..., few]
-        evidence = np.where(some >= FAINTEST, CLASS * some, 0).astype(np.float32)
-        fine = cv2.resize(evidence, padded[::-1], interpolation=cv2.INTER_LINEAR).reshape(*padded, -1)
-        fine = fine[: named.shape[0], : named.shape[1]]
-        squares = np.einsum("yxd,yxd->yx", named, named) + np.einsum("yxd,yxd->yx", fine, fine)
-        shorter = 1 / np.sqrt(np.maximum(squares, 1))[..., None]
-        out[..., : named.shape[2]] *= shorter
-        out[..., named.shape[2] + few] = fine * shorter
-    return out
+        fine = cv2.resize(evidence, padded[::-1], interpolation=cv2.INTER_LINEAR).reshape(*padded, -1)[:h, :w]
+        both = np.concatenate([both, fine], -1).astype(np.float32)
+    both = both / np.sqrt(np.maximum(np.einsum("yxd,yxd->yx", both, both), 1))[..., None]
+    columns = np.arange(width) if dense.columns is None else dense.columns
+    return replace(dense, features=both, columns=np.append(columns, width + few))
 
 
 def fit_image(rgb: NDArray[np.uint8], long_side: int | None) -> tuple[NDArray[np.uint8], Grid]:

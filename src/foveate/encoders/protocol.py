@@ -30,11 +30,26 @@ class DenseFeatures:
     """Features float32 [h, w, D], finite and at most 1 long, on a grid of cells over the whole image.
 
     looks: of an encoder that can be taught words (taught.py), int8 [h / 2, w / 2, n], halves rounded up.
+    columns: where most of D numbers are 0 in all cells, those that are not, ascending, [k]; `features` are these.
     """
 
     features: Floats
     grid: Grid
     looks: NDArray[np.int8] | None = None
+    columns: NDArray[np.intp] | None = None
+
+    def full(self, width: int) -> Floats:
+        """All features, float32 [h, w, width]."""
+        return self.features if self.columns is None else self.of(np.arange(width))
+
+    def of(self, columns: NDArray[np.intp]) -> Floats:
+        """The features of some columns, ascending, float32 [h, w, n]: 0 where there are none."""
+        if self.columns is None:
+            return self.features[..., columns]
+        out = np.zeros((*self.features.shape[:2], len(columns)), np.float32)
+        _, to, mine = np.intersect1d(columns, self.columns, assume_unique=True, return_indices=True)
+        out[..., to] = self.features[..., mine]
+        return out
 
 
 @dataclass(frozen=True)
@@ -94,7 +109,7 @@ class Encoder(Protocol):
         ...
 
     def encode_text(self, texts: Sequence[str]) -> Floats:
-        """Texts -> vectors float32 [n, D] of length 1, or longer where a word stands for several `names`.
+        """Texts -> vectors float32 [n, D] of length 1, or longer, and nowhere below 0, for a word of several names.
 
         Raises QueryError for a text that the encoder cannot read.
         """
@@ -107,12 +122,11 @@ def encode_texts(encoder: Encoder, texts: Sequence[str]) -> Floats:
     """`encoder.encode_text`, checked: vectors float32 [n, width]. Raises EncoderOutputError."""
     vectors = encoder.encode_text(texts)
     shape = (len(texts), encoder.width)
-    longest = 1 if getattr(encoder, "names", ()) else np.inf
     if not isinstance(vectors, np.ndarray) or vectors.dtype.kind != "f":
         problem = f"a {type(vectors).__name__} as text vectors"
     elif vectors.shape != shape:
         problem = f"text vectors of shape {list(vectors.shape)}"
-    elif not np.isfinite(lengths := _lengths(vectors)).all() or (abs(np.minimum(lengths, longest) - 1) > UNIT).any():
+    elif not _are_texts(vectors):
         problem = "text vectors that are not finite and of length 1"
     else:
         return np.asarray(vectors, np.float32)
@@ -121,6 +135,13 @@ def encode_texts(encoder: Encoder, texts: Sequence[str]) -> Floats:
         expected=f"an array of finite unit vectors {list(shape)}",
         fix="return one unit vector of the encoder's width for each text",
     )
+
+
+def _are_texts(vectors: Floats) -> bool:
+    """Finite, of length 1; or longer without a number below 0, as evidence for several things is added up."""
+    lengths = _lengths(vectors)
+    right = (np.abs(lengths - 1) <= UNIT) | ((lengths > 1) & (vectors >= 0).all(-1))
+    return bool(np.isfinite(lengths).all() and right.all())
 
 
 def encode_images(encoder: Any, images: Sequence[NDArray[np.uint8]], long_side: int | None) -> list[DenseFeatures]:
@@ -147,7 +168,7 @@ def check_features(encoder: Encoder, dense: DenseFeatures, size: tuple[int, int]
     grid, features = getattr(dense, "grid", None), getattr(dense, "features", None)
     if not isinstance(grid, Grid) or not isinstance(features, np.ndarray):
         problem = f"a {type(dense).__name__}"
-    elif features.dtype.kind != "f" or features.shape != (*grid.shape, encoder.width):
+    elif features.dtype.kind != "f" or features.shape != (*grid.shape, _count(dense.columns, encoder.width)):
         problem = f"{features.dtype} features of shape {list(features.shape)}"
         expected = f"float features {[*grid.shape, encoder.width]}"
     elif (grid.height, grid.width) != size:
@@ -164,6 +185,14 @@ def check_features(encoder: Encoder, dense: DenseFeatures, size: tuple[int, int]
         expected=expected,
         fix="divide features by their norm, or all of them by the largest; foveate.encoders.protocol has the contract",
     )
+
+
+def _count(columns: NDArray[np.intp] | None, width: int) -> int:
+    """How many numbers a cell's features have; -1 for columns that are none."""
+    if columns is None:
+        return width
+    right = len(columns) > 0 and columns[0] >= 0 and columns[-1] < width and bool((np.diff(columns) > 0).all())
+    return len(columns) if right else -1
 
 
 def _lengths(vectors: Floats) -> Floats:

@@ -14,7 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -136,10 +136,11 @@ class SpecialistEncoder(NanoEncoder):
     def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
         """As nano's; each specialist sees the picture that nano sees."""
         dense = self.base.encode_image(rgb, long_side=long_side)
-        features, (padded, _) = dense.features, fit_image(rgb, long_side)
+        width, (padded, _) = self.base.width, fit_image(rgb, long_side)
         for each in self.specialists:
-            features = with_classes(features, *each.look(padded))
-        return replace(dense, features=features)
+            dense = with_classes(dense, width, *each.look(padded))
+            width += len(each.classes)
+        return dense
 
 
 def files_of(name: str) -> tuple[str, ...]:

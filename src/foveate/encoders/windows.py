@@ -42,16 +42,19 @@ def encode_native(encoder: Encoder, rgb: NDArray[np.uint8]) -> tuple[DenseFeatur
     sides = max(1, round(w * stride)), max(1, round(h * stride))
     even = np.asarray(cv2.resize(rgb, sides, interpolation=cv2.INTER_LINEAR), np.uint8)
 
+    overview, size = _look(encoder, shrink(even, WINDOW)), max(1, round(WINDOW / stride))
+    columns = overview.columns  # windows are asked for what the whole has, too: all they see would fill the memory
+
     def look(y: int, x: int, tall: int, wide: int) -> Floats:
         top, left = round(y * stride), round(x * stride)
         part = np.ascontiguousarray(even[top : top + round(tall * stride), left : left + round(wide * stride)])
-        features = _features(encoder, part)
+        seen = _look(encoder, part)
+        features = seen.features if columns is None else seen.of(columns)
         return features if features.shape[:2] == (tall, wide) else resize_map(features, (tall, wide))
 
-    overview, size = _features(encoder, shrink(even, WINDOW)), max(1, round(WINDOW / stride))
-    total = join_windows(look, overview, (h, w), size, OVERLAP, highest=hasattr(encoder, "names"))
+    total = join_windows(look, overview.features, (h, w), size, OVERLAP, highest=hasattr(encoder, "names"))
     total /= np.maximum(1, np.sqrt(np.einsum("yxd,yxd->yx", total, total)))[..., None]
-    return DenseFeatures(total, Grid(h, w, height, width)), long_side
+    return DenseFeatures(total, Grid(h, w, height, width), columns=columns), long_side
 
 
 def hint_at_resolution(encoder: Any, grids: Iterable[Grid]) -> None:
@@ -114,10 +117,10 @@ def fit_shape(shape: tuple[int, int], limit: int) -> tuple[int, int]:
     return max(1, round(shape[0] * ratio)), max(1, round(shape[1] * ratio))
 
 
-def _features(encoder: Encoder, part: NDArray[np.uint8]) -> Floats:
+def _look(encoder: Encoder, part: NDArray[np.uint8]) -> DenseFeatures:
     dense = encoder.encode_image(part, long_side=max(*part.shape[:2], LEAST_SIDE))
     check_features(encoder, dense, (part.shape[0], part.shape[1]))
-    return np.asarray(dense.features, np.float32)
+    return dense
 
 
 def _rising(n: int, share: int) -> Floats:

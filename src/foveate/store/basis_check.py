@@ -171,7 +171,7 @@ def check(
         else:
             dense = encoder.encode_image(rgb)
             check_features(encoder, dense, (rgb.shape[0], rgb.shape[1]))
-            x = dense.features.reshape(-1, dense.features.shape[-1]).astype(np.float32)
+            x = dense.full(encoder.width).reshape(dense.grid.count, -1).astype(np.float32)
             found, mean = _image(x, q, basis, ranks)
             numbers.append(found)
             means.append(mean)

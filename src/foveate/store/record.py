@@ -25,7 +25,7 @@ from foveate.reading.words import Words
 from foveate.relevance.confidence import peak_cells
 from foveate.store.format import ALPHA, FLAT, MOST_WORDS, Identity, Record, Space
 from foveate.store.words import pack_words
-from foveate.texture.basis import Basis, Metric, fit, rounded_up, used_columns, widened
+from foveate.texture.basis import Basis, Metric, fit, rounded_up, widened
 
 Floats = NDArray[np.float32]
 STEPS, LEVELS = 127, 255
@@ -45,17 +45,20 @@ def record_of(
 ) -> Record:
     """Features as a record without words; `image` is the digest of its file, `space` the store's shared basis."""
     flat = is_one_colour(picture.rgb)
-    x = dense.features.reshape(dense.grid.count, -1).astype(np.float32, copy=False)  # nothing below writes to it
+    columns = np.arange(encoder.width)
+    if identity.peaks and identity.kind == "own" and dense.columns is not None and len(dense.columns) >= identity.rank:
+        columns = dense.columns
+    x = dense.of(columns).reshape(dense.grid.count, -1).astype(np.float32, copy=False)  # nothing below writes to it
     if flat:
         x = np.zeros_like(x)  # as encode does: nothing is in it
     if identity.kind == "own":
-        basis, z, steps = _own(x, identity.rank, metric)
+        basis, z, steps = _own(x, identity.rank, metric, columns)
         own: dict[str, NDArray[Any]] = {"basis.mean": basis.mean, "basis.rows": basis.rows, "basis.steps": steps}
     else:
         basis, own = space.in_steps, {}
         z = whole_steps(space.coordinates(x, metric), space.steps)
     shape = dense.grid.shape
-    kept = basis.restore(z.astype(np.float32))
+    kept = basis.restore(z.astype(np.float32))[:, columns]
     left = np.linalg.norm(x - kept, axis=1)
     levels, step = in_levels(left)
     tensors: dict[str, NDArray[Any]] = dict(own)
@@ -67,7 +70,7 @@ def record_of(
     if picture.valid is not None:
         tensors["valid"] = np.rint(resize_map(picture.valid, shape)).astype(np.uint8)
     tensors["thumbnail"] = np.frombuffer(thumbnail(picture.rgb), np.uint8)
-    vectors = image_vectors(x, kept, identity, space, metric)
+    vectors = image_vectors(x, kept, identity, space, metric, columns)
     flags = FLAT * flat + ALPHA * (picture.valid is not None)
     return Record(identity.key(image), image, dense.grid, flags, step, tensors, vectors)
 
@@ -79,12 +82,10 @@ def add_words(record: Record, words: Words) -> Record:
     return replace(record, tensors={**record.tensors, "words": packed})
 
 
-def _own(x: Floats, rank: int, metric: Metric) -> tuple[Basis, NDArray[np.int8], Floats]:
-    used = used_columns(x, rank)
-    some = x if len(used) == x.shape[1] else np.ascontiguousarray(x[:, used])
-    basis, toward = fit(some[:: max(1, min(EVERY, len(x) // ENOUGH))], rank, metric.of(used))
-    z = np.asarray((some - basis.mean) @ toward, np.float32)
-    own = Space(widened(basis, used, x.shape[1]), np.maximum(np.abs(z).max(0), SMALLEST) / np.float32(STEPS))
+def _own(x: Floats, rank: int, metric: Metric, columns: NDArray[np.intp]) -> tuple[Basis, NDArray[np.int8], Floats]:
+    basis, toward = fit(x[:: max(1, min(EVERY, len(x) // ENOUGH))], rank, metric.of(columns))
+    z = np.asarray((x - basis.mean) @ toward, np.float32)
+    own = Space(widened(basis, columns, len(metric.second)), np.maximum(np.abs(z).max(0), SMALLEST) / np.float32(STEPS))
     return own.in_steps, whole_steps(z, own.steps), own.steps
 
 
@@ -124,12 +125,19 @@ def thumbnail(rgb: NDArray[np.uint8]) -> bytes:
     return out.getvalue()
 
 
-def image_vectors(x: Floats, kept: Floats, identity: Identity, space: Space, metric: Metric) -> NDArray[np.float16]:
-    """Image-level vectors, float16 [k, s], of features x [n, D]; peaks are of `kept` [n, D], what is left of x."""
+def image_vectors(
+    x: Floats,
+    kept: Floats,
+    identity: Identity,
+    space: Space,
+    metric: Metric,
+    columns: NDArray[np.intp] | slice = slice(None),
+) -> NDArray[np.float16]:
+    """Image-level vectors, float16 [k, s], of features x [n, D]; peaks: of `kept` [n, columns], what is left."""
     if identity.peaks:
-        used, peaks = used_columns(kept, 1), np.zeros(kept.shape[1], np.float32)
-        peaks[used] = plane_peaks(kept[:, used])
-        return peaks[None].astype(np.float16)
+        peaks = np.zeros((1, space.basis.width), np.float16)
+        peaks[:, columns] = plane_peaks(kept)
+        return peaks
     return farthest(space.coordinates(x, metric), identity.vectors).astype(np.float16)
 
 

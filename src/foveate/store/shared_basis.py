@@ -410,13 +410,13 @@ def _draw(
     usual = encoder.encode_image(rgb)
     size = (rgb.shape[0], rgb.shape[1])
     check_features(encoder, usual, size)
-    looks = [usual.features]
+    looks = [usual.full(encoder.width)]
     if pixels is not None:
-        side = max(LEAST_SIDE, round(max(usual.features.shape[:2]) * pixels / 2))
+        side = max(LEAST_SIDE, round(max(usual.grid.shape) * pixels / 2))
         with contextlib.suppress(OptionError):  # nor has one that refuses this size
             half = encoder.encode_image(rgb, long_side=side)
             check_features(encoder, half, size)
-            looks.append(half.features)
+            looks.append(half.full(encoder.width))
     out = []
     for features in looks:
         flat = features.reshape(-1, features.shape[-1])
@@ -474,7 +474,7 @@ def fit_space(
             _, dense = encode_bytes(encoder, read(sources[place]).content, long_side)
         except ImageError:
             return None
-        x = dense.features.reshape(dense.grid.count, -1)
+        x = dense.full(encoder.width).reshape(dense.grid.count, -1)
         x = x[:: max(1, len(x) // CELLS)].astype(np.float32)
         return Moments.nothing(encoder.width).with_features(x), x[:: max(1, len(x) // FEW)]
 

@@ -10,7 +10,7 @@ The residual |x - x^| of every cell is kept: no score is wrong by more than |q| 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -95,23 +95,20 @@ def compress(
     features: NDArray[np.floating],
     rank: int = DEFAULT_RANK,
     metric: Metric | None = None,
+    columns: NDArray[np.intp] | None = None,
+    width: int | None = None,
 ) -> Compressed:
-    """Fit a basis to features [n, D] and compress them with it (None: plain PCA). Raises OptionError for the rank."""
+    """Fit a basis to features [n, D] and compress them with it (None: plain PCA). Raises OptionError for the rank.
+
+    With `columns` [D], ascending, they are these of `width` numbers, and the others are 0; so are those of the basis.
+    """
     x = np.asarray(features, np.float32)
     rank = check_int(
         "rank", rank, 1, x.shape[1], fix=f'leave it out for {DEFAULT_RANK}; in Python rank="full" keeps all'
     )
-    used = used_columns(x, rank)
-    small = x if len(used) == x.shape[1] else np.ascontiguousarray(x[:, used])
-    basis, toward = fit(small, rank, None if metric is None else metric.of(used))
-    found = _with_residual(basis, small, toward)
-    return Compressed(widened(basis, used, x.shape[1]), found.z, found.residual)
-
-
-def used_columns(x: NDArray[np.floating], rank: int) -> NDArray[np.intp]:
-    """The components [k] that features [n, D] have, or all of them where that saves little; enough for a rank."""
-    used = np.union1d(np.flatnonzero(x.any(0)), np.arange(min(x.shape[1], rank + SPARE)))
-    return used if 2 * len(used) < x.shape[1] else np.arange(x.shape[1])
+    basis, toward = fit(x, rank, metric if metric is None or columns is None else metric.of(columns))
+    found = _with_residual(basis, x, toward)
+    return found if columns is None else replace(found, basis=widened(basis, columns, width or x.shape[1]))
 
 
 def widened(basis: Basis, used: NDArray[np.intp], width: int) -> Basis:

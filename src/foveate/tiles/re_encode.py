@@ -141,7 +141,7 @@ def encode_part(rgb: NDArray[np.uint8], pixels: Box, network: Encoder, side: flo
     part = np.ascontiguousarray(rgb[pixels[0] : pixels[2], pixels[1] : pixels[3]])
     dense = network.encode_image(part, long_side=None if side is None else max(LEAST_SIDE, round(side)))
     check_features(network, dense, (part.shape[0], part.shape[1]))
-    return np.asarray(dense.features, np.float32)
+    return np.asarray(dense.full(network.width), np.float32)
 
 
 def working_side(texture: Texture, network: Encoder) -> float:

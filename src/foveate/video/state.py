@@ -307,7 +307,8 @@ def _encode_keyframe(
     check_features(settings.encoder, dense, (rgb.shape[0], rgb.shape[1]))
     if before is not None and features is not None and settings.propagation.blend > 0:
         share = (np.float32(settings.propagation.blend) * features.confidence)[..., None]
-        mixed, old = (1 - share) * dense.features, before.basis.restore(features.z)
+        mixed = (1 - share) * dense.full(settings.encoder.width)
+        old = before.basis.restore(features.z)
         old *= share
         mixed += old
         dense = DenseFeatures(np.asarray(mixed, np.float32), dense.grid)
