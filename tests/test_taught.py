@@ -27,6 +27,7 @@ from foveate.view.session import SessionEncoding
 from foveate.vlm.context import read_context, score_in_context
 from tests.conftest import PHOTOS
 from tests.view_client import message
+from training.nano.taught import largest, precision
 
 CHILD, CAKE, BUS = "child_with_broccoli.jpg", "cake_and_coffee.jpg", "yellow_bus.jpg"
 BROCCOLI, CAKES = (257, 242, 501, 480), (264, 179, 405, 305)
@@ -184,6 +185,7 @@ def test_a_file_of_another_kind_is_not_overwritten(words: TaughtWords, tmp_path:
     ("name", "boxes", "error", "says"),
     [
         ("", [(CHILD, BROCCOLI)], QueryError, "one noun phrase"),
+        ("the green thing", [(CHILD, BROCCOLI)], QueryError, "one noun phrase"),
         ("a cat and a dog", [(CHILD, BROCCOLI)], QueryError, "one noun phrase"),
         ("zorple", [], OptionError, "no boxes"),
         ("zorple", [(CHILD, (10, 10, 700, 20))], OptionError, "in an image of 640 x 480 pixels"),
@@ -254,6 +256,9 @@ def test_the_command_teaches_and_look_asks(tmp_path: Path) -> None:
     again = run(app, ["teach", "blick", f"{PHOTOS / CAKE}:264,179,405,305", "-o", str(file), "--json"])
     assert json.loads(again.stdout)["words"] == ["zorple", "blick"]
     out = ["-o", str(tmp_path / "out"), "--json"]
+    bad = run(app, ["teach", "blick", f"{PHOTOS / CAKE}:264,179,405", "-o", str(file)])
+    assert bad.exit_code == 1
+    assert "four numbers without spaces" in str(bad.exception)
     looked = run(app, ["look", str(PHOTOS / CHILD), "the zorple", "--words", str(file), *out])
     assert looked.exit_code == 0, looked.output
     assert json.loads(looked.stdout)["queries"][0]["detected"]
@@ -283,3 +288,11 @@ def test_a_texture_out_of_a_store_makes_its_looks_when_a_word_asks(words: Taught
     (tmp_path / "photos" / CHILD).unlink()
     with pytest.raises(TextureEncoderError, match="has no looks"):
         foveate.score(foveate.Store(tmp_path / "s.fov")[key], "the zorple", words=words)
+
+
+def test_what_is_measured() -> None:
+    mask = np.zeros((10, 20), bool)
+    mask[1:3, 1:3] = mask[5:9, 10:15] = True
+    assert largest(mask, 100, 100) == (50, 50, 90, 75)
+    scores = np.array([0.9, 0.8, 0.7, 0.6], np.float32)
+    assert precision(scores, np.array([True, False, True, False])) == pytest.approx((1 + 2 / 3) / 2)

@@ -29,6 +29,7 @@ from foveate.core.gone import without
 from foveate.core.image import ImageSource, Picture, is_one_colour
 from foveate.core.threads import attempt, complete, is_several, map_in_order, products_in_one_thread, usual_threads
 from foveate.encoders.load import join_specialists, match_encoder, resolve_encoder
+from foveate.encoders.names import read_words
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images
 from foveate.encoders.specialists import Specialist
 from foveate.encoders.taught import TaughtWords, learn, looks_revision
@@ -320,8 +321,8 @@ def teach(
         QueryError: the name is no noun phrase. OptionError: no boxes, or a box outside of its image.
         TextureEncoderError: a texture, or `words`, of another encoder or release. For images what `encode` raises.
     """
-    wording = parse(name) if isinstance(name, str) and name.strip() else None
-    if wording is None or len(wording.phrases) != 1 or wording.groups == ():
+    phrases = parse(name).phrases if isinstance(name, str) and name.strip() else ()
+    if len(phrases) != 1 or read_words(phrases[0]) != read_words(name):  # "the green thing" asks for what is green
         raise QueryError(
             f"{name!r} as the name of a word", expected="one noun phrase", fix='call it "our logo", or "door handle"'
         )
@@ -339,7 +340,7 @@ def teach(
         key = str(source) if isinstance(source, str | os.PathLike) else id(source)
         texture, held = seen.setdefault(key, (seen[key][0] if key in seen else _see(source), []))
         held.append(_check_box(texture, box))
-    word = learn(wording.phrases[0], list(seen.values()), [_see(source) for source in without])
+    word = learn(phrases[0], list(seen.values()), [_see(source) for source in without])
     return (TaughtWords((), looks_revision()) if earlier is None else earlier).joined(word)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from foveate.texture.texture import Texture
 
 _BOX = re.compile(r"(.+):(\d+(?:\.\d+)?(?:,\d+(?:\.\d+)?){3})")
+_NEARLY = re.compile(r".+:[-\d., ]+")
 
 
 def teach(
@@ -31,6 +32,7 @@ def teach(
     ] = Path("words.fov"),
 ) -> None:
     """Teach a word with a handful of boxes; --words WORDS.fov then lets questions name it (docs/teach.md)."""
+    from foveate.core.errors import OptionError
     from foveate.encoders.taught import TaughtWords
     from foveate.pipeline import score
     from foveate.pipeline import teach as teach_word
@@ -41,6 +43,12 @@ def teach(
     for text in example:
         found = _BOX.fullmatch(text)
         path = text if found is None else found[1]
+        if found is None and _NEARLY.fullmatch(text) and not Path(text).exists():
+            raise OptionError(
+                f"the box of {text!r}",
+                expected="IMAGE:Y0,X0,Y1,X1, four numbers without spaces",
+                fix="a.jpg:10,20,80,90 is a box of 70 x 70 pixels",
+            )
         if path not in textures:
             textures[path], _ = load_or_encode(Path(path), None)
         if found is None:

@@ -1,9 +1,10 @@
 """Words that a person teaches with a handful of boxes, and an encoder with those words beside its own.
 
 A texture of nano keeps `looks`: numbers of mean 0 and covariance 1 over photographs, in which things that look alike
-lie together. With m the mean of the boxes, and o, C mean and covariance of what is beside them in the same pictures:
+lie together. With m the mean of n boxes, and o, C mean and covariance of what is beside them in the same pictures:
 
-    direction  u ~ ((1 - OUTSIDE) I + OUTSIDE C)^-1 (m - OUTSIDE o)     linear discriminant analysis, |u| = 1
+    direction  u ~ ((1 - s) I + s C)^-1 (m - s o)     linear discriminant analysis, |u| = 1
+    share      s = MOST_BESIDE n / (n + FEW): what lies beside a few boxes is a poor sample
     level      q: mean of the highest of u.x over a bank of cells from other photographs, and over pictures without it
     evidence   of a cell: STEEP (u.x / q - CUT), the log odds that the thing is there
 
@@ -36,8 +37,9 @@ from foveate.texture.texture import Texture
 
 Looks = NDArray[np.int8]
 STEP = np.float32(1 / 16)  # of the numbers of `looks`
-# Chosen on one half of the training photographs, measured on the other (docs/log.md).
-OUTSIDE, HIGHEST, CUT, STEEP = 0.2, 10, 1.4, 4.0
+# Chosen on one half of the training photographs (taught.py measures on the other): at CUT a twentieth is seen falsely.
+MOST_BESIDE, FEW, HIGHEST, CUT, STEEP = 0.5, 5, 10, 1.45, 4.0
+SAFE = 1.1  # how far below CUT pictures without it come to lie
 BESIDE = 64  # cells beside the boxes that are kept of a picture, and at most MOST of a word
 MOST = 1024
 FORMAT, VERSION, KEY = "foveate-words", 1, "foveate_words"
@@ -63,8 +65,9 @@ class TaughtWord:
         spread = np.eye(len(mean))
         if len(self.beside):
             other = self.beside.astype(np.float64) * STEP
-            mean = mean - OUTSIDE * other.mean(0)
-            spread = (1 - OUTSIDE) * spread + OUTSIDE * np.cov(other.T, bias=True)
+            share = MOST_BESIDE * len(self.examples) / (len(self.examples) + FEW)
+            mean = mean - share * other.mean(0)
+            spread = (1 - share) * spread + share * np.cov(other.T, bias=True)
         toward = np.linalg.solve(spread, mean)
         toward /= max(float(np.linalg.norm(toward)), 1e-9)
         level = max(float(np.sort(_bank() @ toward)[-HIGHEST:].mean()), self.lowest)
@@ -237,7 +240,7 @@ def learn(
     word = TaughtWord(" ".join(read_words(name)), np.array(examples, np.float16), cells)
     unit = word.direction / max(float(np.linalg.norm(word.direction)), 1e-9)
     highest = [float(np.sort(flat.astype(np.float32) * STEP @ unit)[-4:].mean()) for flat in empty]
-    return replace(word, lowest=max(0.0, *highest) / CUT * 1.1 if highest else 0.0)
+    return replace(word, lowest=max(0.0, *highest) / CUT * SAFE if highest else 0.0)
 
 
 def covered(texture: Texture, box: Sequence[float], shape: tuple[int, int]) -> Floats:
