@@ -100,9 +100,9 @@ def test_the_wheel_does_the_main_job_with_its_own_dependencies_alone(built: tupl
                 link.symlink_to(Path(str(distribution(name).locate_file(""))) / file.parts[0])
     said = json.loads(run(tmp_path / "env" / "bin" / "foveate", "demo", "--out", "pictures", "--json", cwd=tmp_path))
     records = said["demo"]
-    assert [len(record["queries"]) for record in records] == [4, 4]
+    assert [len(record["queries"]) for record in records] == [4, 4, 4]
     found = [q["detected"] for record in records for q in record["queries"]]
-    assert found == 2 * ([True] * 3 + [False])  # a dog, and, without a reader, what is written
+    assert found == [True, True, True, False, True, True, False, True, True, True, True, False]
     with Image.open(tmp_path / said["page"]) as page:
         assert min(page.size) > 1000
     for q in (q for record in records for q in record["queries"]):

@@ -33,7 +33,7 @@ from training import harness
 from training.experiments.balance import hard_top
 from training.experiments.scene_reader import LONGEST, Reader, ids_of, labels, learned_reader
 from training.harness import Judged, falling, fit
-from training.judges.collage.features import Made, load
+from training.judges.collage.features import NANO, Made, load
 from training.judges.collage.model import VOCABULARY
 from training.judges.collage.scenes import CELLS, NAMED, pick, questions_of
 
@@ -183,7 +183,7 @@ class Fronted(nn.Module):
 @cache
 def vectors(text: str) -> NDArray[np.float32]:
     """Of a question's phrases, as foveate asks nano for them: float32 [p, 290]."""
-    return prepare(load_encoder("nano"), text).vectors
+    return prepare(load_encoder("nano"), text).vectors[:, :NANO]
 
 
 def agreeing(nano: NDArray[np.float16], texts: list[str], budget: int) -> Tensor:

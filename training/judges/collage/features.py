@@ -30,7 +30,7 @@ from training.judges.collage.scenes import SIDE, Scene, draw, pool_of, scene_of
 from training.judges.llava import TOKENS
 
 SEEN, SMALL = 32, 256  # a side: cells of nano that are kept, pixels
-NANO = 290  # numbers of nano's features
+NANO = 290  # numbers of nano's features that are kept: its names, without the classes
 COUNTS = {"train": 2400, "known": 120, "held": 200}
 SEEDS = {"train": 1, "held": 2, "known": 3}
 SHAPES: dict[str, tuple[Any, tuple[int, ...]]] = {
@@ -61,7 +61,7 @@ def load(folder: Path, side: str) -> Made:
 
 def seen(rgb: NDArray[np.uint8], encoder: Any) -> tuple[NDArray[np.float16], NDArray[np.uint8]]:
     """What is kept of a picture uint8 [512, 512, 3]: nano's features, pixels."""
-    cells = encoder.encode_image(rgb, long_side=SIDE).full(encoder.width)
+    cells = encoder.encode_image(rgb, long_side=SIDE).full(encoder.width)[..., :NANO]
     h, w = cells.shape[0] // SEEN, cells.shape[1] // SEEN
     nano = cells.reshape(SEEN, h, SEEN, w, -1).mean((1, 3)).astype(np.float16)
     return nano, np.asarray(cv2.resize(rgb, (SMALL, SMALL), interpolation=cv2.INTER_AREA), np.uint8)
