@@ -18,7 +18,14 @@ from typer.testing import CliRunner
 import foveate
 from foveate import TaughtWords, Texture
 from foveate.cli.main import app
-from foveate.core.errors import OptionError, OutputError, QueryError, TextureEncoderError, WordsFileError
+from foveate.core.errors import (
+    DeviceError,
+    OptionError,
+    OutputError,
+    QueryError,
+    TextureEncoderError,
+    WordsFileError,
+)
 from foveate.encoders.load import load_encoder
 from foveate.encoders.taught import KEY, MOST, TaughtEncoder, covered, thinned
 from foveate.view.app import make_app
@@ -139,6 +146,9 @@ def test_a_file_of_words_says_the_same(textures: dict[str, Texture], words: Taug
     words.save(tmp_path / "w.fov")
     assert (tmp_path / "w.fov").read_bytes() == first
     again = TaughtWords.load(tmp_path / "w.fov")
+    assert again == words
+    assert hash(again) == hash(words)
+    assert again != again.joined(replace(again.words[0], name="blick"))
     one, other = (foveate.score(textures[CHILD], "zorple", words=each) for each in (words, again))
     assert np.array_equal(one.map, other.map)
     assert one.confidence == other.confidence
@@ -296,3 +306,8 @@ def test_what_is_measured() -> None:
     assert largest(mask, 100, 100) == (50, 50, 90, 75)
     scores = np.array([0.9, 0.8, 0.7, 0.6], np.float32)
     assert precision(scores, np.array([True, False, True, False])) == pytest.approx((1 + 2 / 3) / 2)
+
+
+def test_on_a_device_there_are_no_taught_words(textures: dict[str, Texture], words: TaughtWords) -> None:
+    with pytest.raises(DeviceError, match="taught words, on cpu"):
+        foveate.score(textures[CHILD].to("cpu"), "zorple", words=words)

@@ -74,12 +74,30 @@ class TaughtWord:
         return np.asarray(toward / max(level, 1e-3), np.float32)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TaughtWords:
-    """Words by name. `foveate.teach` makes them, `load` reads a file of `save`. looks: which ones they are made of."""
+    """Words by name, equal where they say the same. `foveate.teach` makes them, `load` reads a file of `save`.
+
+    looks: which ones they are made of.
+    """
 
     words: tuple[TaughtWord, ...]
     looks: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TaughtWords) and self._said == other._said
+
+    def __hash__(self) -> int:
+        return hash(self._said)
+
+    @cached_property
+    def _said(self) -> tuple[str, ...]:
+        return self.looks, _digest(self._tensors), *(f"{word.name} {word.lowest}" for word in self.words)
+
+    @property
+    def _tensors(self) -> dict[str, NDArray[Any]]:
+        examples = {f"examples.{i}": word.examples for i, word in enumerate(self.words)}
+        return examples | {f"beside.{i}": word.beside for i, word in enumerate(self.words)}
 
     def __iter__(self) -> Iterator[str]:
         return iter(word.name for word in self.words)
@@ -106,8 +124,7 @@ class TaughtWords:
 
         file = Path(path)
         check_target(file, "file of taught words", lambda there: carries(there, KEY), suffix=SUFFIX)
-        tensors: dict[str, NDArray[Any]] = {f"examples.{i}": word.examples for i, word in enumerate(self.words)}
-        tensors |= {f"beside.{i}": word.beside for i, word in enumerate(self.words)}
+        tensors = self._tensors
         header = {
             "format": FORMAT,
             "version": VERSION,
