@@ -114,11 +114,13 @@ class Relevance(Detectable, Frozen, Drawable, AsArray):
 
         Args:
             threshold: 0 to 1, which the map must reach. What is `detected` has a box at every threshold up to 0.5.
+                What is not has one below 0.5 only: "the blue bus" on a yellow one has none.
 
         Raises OptionError for another threshold, and on a grid of visual tokens over a part of the image.
         """
         check_whole(self.grid, "boxes")
-        return find_boxes(self.map, self.grid, threshold, detected=self.detected)
+        found = find_boxes(self.map, self.grid, threshold, detected=self.detected)
+        return found if threshold < DETECTED or max(self.confidence, self.peak) >= DETECTED else found[:0]
 
     def score_boxes(self, boxes: ArrayLike) -> Floats:
         """The highest value of the map in each box [n, 4], (y0, x0, y1, x1) in pixels: float32 [n] in [0, 1].

@@ -35,10 +35,10 @@ def colour_heat(plane: NDArray[np.floating]) -> Bytes:
 
 
 def lay_heat(rgb: Bytes, plane: NDArray[np.floating], *, found: bool = True) -> Bytes:
-    """Heat of a map [h, w] over an image, and its contour at 0.5. The image is faint where nothing was `found`."""
+    """Heat of a map [h, w] over an image, and its contour at 0.5. Faint, and without it, where nothing was `found`."""
     smooth = enlarge(plane, rgb.shape[:2])
     out = tint(darken(rgb, smooth) if found else veil(rgb), smooth, colour_heat(smooth))
-    return outline(out, smooth >= DETECTED)
+    return outline(out, smooth >= DETECTED) if found else out
 
 
 def darken(rgb: Bytes, level: Floats) -> Bytes:

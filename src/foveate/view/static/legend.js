@@ -70,7 +70,7 @@ const layersOf = (found) => found.flatMap(({ seen }) => seen.layers);
 const together = (found) => found.length === 1 && found[0].seen.layers.length > 1;
 const hasBar = (found) => found[0].seen.view !== "kept" && !together(found);
 const anyFound = (found) => layersOf(found).some((layer) => layer.found);
-const anyLine = (found) => layersOf(found).some(({ map }) => map.some((value) => value >= DETECTED));
+const anyLine = (found) => layersOf(found).some((layer) => layer.found && layer.map.some((value) => value >= DETECTED));
 const short = (text = "") => (text.trim().length > 24 ? `${text.trim().slice(0, 23)}…` : text.trim());
 
 function wordsOf(app, found) {

@@ -69,7 +69,7 @@ export function paintPicture(canvas, image, grid, seen, line) {
     } else lay(photo.pale, strength);
     planes.forEach((plane, i) => lay(coloured(plane, layers[i].scale, tint)));
     toImage();
-    planes.forEach((plane, i) => layers[i].line &&
+    planes.forEach((plane, i) => layers[i].line && layers[i].found &&
       strokeTwice(context, outlineOf(plane), layers[i].line, (several ? 1.5 : 1) * line));
   }
 
