@@ -29,7 +29,7 @@ from foveate.viz.pictures import Tile, arrange
 LARGEST = 400_000  # bytes of a picture
 PHOTOS = Path(str(files("foveate") / "cli" / "photos"))
 CHILD, BUS = (PHOTOS / name for name in ("child_with_broccoli.jpg", "yellow_bus.jpg"))
-SEARCHES = ("food on a plate", "a tie")
+SEARCHES = ("food", "a tie")
 
 
 def draw_hero() -> Image.Image:
