@@ -462,3 +462,13 @@ def test_many_images_at_a_time_are_what_each_is_alone(picture: np.ndarray, fruit
     for rgb, texture in zip(others, together, strict=True):
         np.testing.assert_array_equal(texture.embedding, foveate.encode(rgb, specialists=[fruit]).embedding)
     assert len(COLOURS) == len(LABELS)
+
+
+def test_specialists_are_none_or_a_list(picture: np.ndarray, fruit: Path) -> None:
+    nobody: Any
+    for nobody in (None, (), []):
+        assert foveate.encode(picture, channels="fast", specialists=nobody).encoder.name == "nano"
+    one: Any
+    for one in (fruit, str(fruit), "", 5, Specialist.read(fruit)):
+        with pytest.raises(OptionError, match=r"specialists=.*\n.*a list of files.*\n.*birds.onnx"):
+            foveate.encode(picture, specialists=one)

@@ -131,7 +131,7 @@ def encode(
     wanted = how["channels"] if methods.names is None else methods.names
     names, reader = select_channels(wanted), choose_reader(read, wanted == "all")
     network = resolve_encoder(encoder, device)
-    if len(specialists):
+    if specialists not in (None, (), []):
         network = join_specialists(network, specialists)
     if isinstance(long_side, str):
         check_choice("long_side", long_side, ("native",), fix='pass pixels, "native", or leave it out')

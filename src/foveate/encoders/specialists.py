@@ -163,9 +163,8 @@ def join(base: Any, specialists: Sequence[str | Path | Specialist]) -> Specialis
             expected="the encoder 'nano', whose features are a plane for each name",
             fix="leave out encoder, or the specialists",
         )
-    if isinstance(specialists, str | Path) or not all(
-        isinstance(each, str | Path | Specialist) for each in specialists
-    ):
+    several = isinstance(specialists, Collection) and not isinstance(specialists, str)  # a Path is no Collection
+    if not several or not all(isinstance(each, str | Path | Specialist) for each in specialists):
         raise OptionError(
             f"specialists={specialists!r}",
             expected="a list of files, or of foveate.encoders.Specialist",
