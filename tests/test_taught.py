@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -109,6 +111,46 @@ def test_boxes_of_the_same_name_join_and_other_names_stand_beside(
     alone = foveate.score(textures[CHILD], "zorple", words=more)
     assert np.allclose(alone.map, foveate.score(textures[CHILD], "zorple", words=two).map, atol=1e-3)
     assert repr(two) == f"TaughtWords('zorple' from 2, 'blick' from 2 boxes; looks {two.looks})"
+
+
+def test_no_words_and_many_words(textures: dict[str, Texture], words: TaughtWords, tmp_path: Path) -> None:
+    TaughtWords((), words.looks).save(tmp_path / "none.fov")
+    none, texture = TaughtWords.load(tmp_path / "none.fov"), textures[CHILD]
+    assert none == TaughtWords((), words.looks)
+    assert none.on(texture, load_encoder("nano"))[0] is texture
+    assert np.array_equal(foveate.score(texture, "the child", words=none).map, foveate.score(texture, "the child").map)
+    many = replace(words, words=tuple(replace(words.words[0], name="blick" + "k" * i) for i in range(600, 0, -1)))
+    last = foveate.score(texture, "a blickk", words=many)
+    assert last.detected
+    assert np.allclose(last.map, foveate.score(texture, "zorple", words=words).map, atol=1e-3)
+
+
+def test_a_texture_keeps_its_last_taught_view(words: TaughtWords) -> None:
+    texture = foveate.encode(PHOTOS / CHILD)
+    encoder, other = load_encoder("nano"), replace(words, words=(replace(words.words[0], name="blick"),))
+    first = weakref.ref(words.on(texture, encoder)[0])
+    gc.collect()
+    assert words.on(texture, encoder)[0] is first()
+    assert foveate.score(texture, "the blick", words=other).detected
+    gc.collect()
+    assert first() is None
+
+
+def test_names_in_the_plural_and_with_a_letter(textures: dict[str, Texture]) -> None:
+    boxed = [(textures[CHILD], BROCCOLI)]
+    words = foveate.teach("our logos", boxed)
+    words = foveate.teach("the glass", boxed, words=words)
+    words = foveate.teach("glasses", boxed, words=words)
+    words = foveate.teach('"vitamin A"', boxed, words=words)
+    words = foveate.teach("the wheel of the boat", boxed, words=words)
+    assert list(words) == ["logos", "glass", "glasses", "vitamin a", "wheel of boat"]
+    find = TaughtEncoder(load_encoder("nano"), words).find
+    said = ["the logo", "logos", "our glass", "glasses", "vitamin A", "vitamin", "a wheel of a boat", "the", "log"]
+    assert [find(text) for text in said] == [0, 0, 1, 2, 3, None, 4, None, None]
+    assert foveate.score(textures[CHILD], "where is the logo?", words=words).detected
+    assert foveate.score(textures[CHILD], 'the "vitamin A"', words=words).detected
+    with pytest.raises(QueryError, match=r"'vitamin A' as the name.*\n.*\n.*in quotes"):
+        foveate.teach("vitamin A", boxed)
 
 
 def test_a_photograph_without_it_does_not_show_it(textures: dict[str, Texture]) -> None:
@@ -220,6 +262,11 @@ def test_textures_and_words_that_do_not_belong_together_are_refused(
         foveate.score(bare, "zorple", words=words)
     with pytest.raises(TextureEncoderError, match="has no looks"):
         foveate.teach("zorple", [(bare, BROCCOLI)])
+    thin = replace(textures[CHILD], looks=np.zeros((32, 24, 64), np.int8))
+    with pytest.raises(TextureEncoderError, match=r"have 64 numbers a cell\n.*96.*\n.*encode the image again"):
+        foveate.score(thin, "zorple", words=words)
+    with pytest.raises(TextureEncoderError, match="64 numbers"):
+        foveate.teach("blick", [(thin, BROCCOLI)], words=words)
     older = replace(words, looks="0" * 12)
     with pytest.raises(TextureEncoderError, match=r"looks 000000000000.*\n.*\n.*teach them again"):
         foveate.score(textures[CHILD], "zorple", words=older)
@@ -295,6 +342,13 @@ def test_a_texture_out_of_a_store_makes_its_looks_when_a_word_asks(words: Taught
     texture = store[key]
     assert texture.looks is None
     assert foveate.score(texture, "the zorple", words=words).detected
+    for known, note in ((words, "does not know the words of --words"), (None, "")):
+        asked = TestClient(
+            make_app(open_target(tmp_path / "s.fov", False, SessionEncoding(words=known))), base_url="http://127.0.0.1"
+        )
+        header, _ = message(asked.post("/api/search", json={"query": "the zorple"}))
+        assert note in header["note"]
+        assert bool(header["note"]) == bool(note)
     (tmp_path / "photos" / CHILD).unlink()
     with pytest.raises(TextureEncoderError, match="has no looks"):
         foveate.score(foveate.Store(tmp_path / "s.fov")[key], "the zorple", words=words)

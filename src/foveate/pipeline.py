@@ -29,7 +29,7 @@ from foveate.core.gone import without
 from foveate.core.image import ImageSource, Picture, is_one_colour
 from foveate.core.threads import attempt, complete, is_several, map_in_order, products_in_one_thread, usual_threads
 from foveate.encoders.load import join_specialists, match_encoder, resolve_encoder
-from foveate.encoders.names import read_words
+from foveate.encoders.names import read_name
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images
 from foveate.encoders.specialists import Specialist
 from foveate.encoders.taught import TaughtWords, learn, looks_revision
@@ -311,7 +311,7 @@ def teach(
     >>> score(encode("c.jpg"), "our logo", words=words).detected                               # doctest: +SKIP
 
     Args:
-        name: one noun phrase. Articles do not count: "our logo" is asked for by "the logo", too.
+        name: one noun phrase. Articles before it do not count: "our logo" is asked for by "the logo", and "logos", too.
         boxes: (image, box) pairs. An image is what `encode` takes, or a texture of nano; a box is (y0, x0, y1, x1) in
             its pixels. An image may come several times; what no box covers of it should not show the thing.
         without: images, or textures, that do not show it: things that it was mistaken for.
@@ -322,9 +322,11 @@ def teach(
         TextureEncoderError: a texture, or `words`, of another encoder or release. For images what `encode` raises.
     """
     phrases = parse(name).phrases if isinstance(name, str) and name.strip() else ()
-    if len(phrases) != 1 or read_words(phrases[0]) != read_words(name):  # "the green thing" asks for what is green
+    if len(phrases) != 1 or read_name(phrases[0]) != read_name(name):  # "the green thing" asks for what is green
         raise QueryError(
-            f"{name!r} as the name of a word", expected="one noun phrase", fix='call it "our logo", or "door handle"'
+            f"{name!r} as the name of a word",
+            expected="one noun phrase",
+            fix='call it "our logo", or "door handle"; what a question would cut goes in quotes, here and when you ask',
         )
     pairs, earlier = [_check_pair(pair) for pair in boxes], _check_words(words)
     if earlier is not None:

@@ -282,8 +282,20 @@ def _either(names: Iterable[str]) -> str:
 
 def read_words(text: str) -> list[str]:
     """The words of a text in lower case, without articles."""
-    found = _WORD.findall(text.lower().replace("’", "'"))
-    return [word.removesuffix("'s") for word in found if word not in _ARTICLES]
+    return [word for word in _split(text) if word not in _ARTICLES]
+
+
+def read_name(text: str) -> list[str]:
+    """As `read_words`, but articles go only before the name and after "of", as in questions: not of "vitamin A"."""
+    name: list[str] = []
+    for word in _split(text):
+        if word not in _ARTICLES or (name and name[-1] != "of"):
+            name.append(word)
+    return name
+
+
+def _split(text: str) -> list[str]:
+    return [word.removesuffix("'s") for word in _WORD.findall(text.lower().replace("’", "'"))]
 
 
 def forms_of(words: Sequence[str]) -> list[str]:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from foveate.core.errors import TextureEncoderError, WordsFileError
 from foveate.core.files import carries, check_target, write_whole
 from foveate.core.grid import Floats
-from foveate.encoders.names import forms_of, read_words
+from foveate.encoders.names import forms_of, read_name
 from foveate.encoders.protocol import Calibration, DenseFeatures, Encoder
 from foveate.texture.basis import Basis
 from foveate.texture.texture import Texture
@@ -42,6 +42,7 @@ MOST_BESIDE, FEW, HIGHEST, CUT, STEEP = 0.5, 5, 10, 1.45, 4.0
 SAFE = 1.1  # how far below CUT pictures without it come to lie
 BESIDE = 64  # cells beside the boxes that are kept of a picture, and at most MOST of a word
 MOST = 1024
+MOST_PLANES = 128  # that OpenCV 5 resizes at once; older ones take 512
 FORMAT, VERSION, KEY = "foveate-words", 1, "foveate_words"
 SUFFIX = ".fov"
 BANK = "nano_looks.safetensors"
@@ -50,8 +51,8 @@ AGAIN = "encode the image again; frames of clips, large images looked at in piec
 
 @dataclass(frozen=True, eq=False)
 class TaughtWord:
-    """examples float16 [boxes, w]: the mean of each box; beside int8 [n, w]: cells of its pictures without it; level:
-    the highest u.x in pictures without it, 0 if there are none."""
+    """examples float16 [boxes, w]: the mean of each box; beside int8 [n, w]: cells of its pictures without it; lowest:
+    the level q is at least this, which pictures without it ask for; 0 if there are none."""
 
     name: str
     examples: NDArray[np.float16]
@@ -176,13 +177,19 @@ class TaughtWords:
     def on(self, texture: Texture, encoder: Encoder) -> tuple[Texture, Encoder]:
         """A texture with a plane of evidence for each word, and the encoder that asks it.
 
-        Raises TextureEncoderError: words that are made of other looks, or a texture that was made without.
+        Both as they are where there is no word. Raises TextureEncoderError: words that are made of other looks, or a
+        texture that was made without.
         """
         self.check()
+        if not self.words:
+            return texture, encoder
         check_looks(texture)
-        return texture.derive(
-            ("taught", self), lambda: _with_planes(texture, self, encoder.calibration)
-        ), TaughtEncoder(encoder, self)
+        last: dict[str, tuple[TaughtWords, Texture]] = texture.derive("taught", dict)  # one: a view is a whole texture
+        said, seen = last.get("view", (None, texture))
+        if said != self:
+            seen = _with_planes(texture, self, encoder.calibration)
+            last["view"] = self, seen
+        return seen, TaughtEncoder(encoder, self)
 
 
 @dataclass(frozen=True)
@@ -220,9 +227,13 @@ class TaughtEncoder:
 
     def find(self, text: str) -> int | None:
         """The number of the taught word that a text is, in the singular or plural; or None."""
-        words = read_words(text)
+        words = read_name(text)
+        if not words:
+            return None
         numbers = {word.name: i for i, word in enumerate(self.taught.words)}
-        return next((numbers[form] for form in forms_of(words) if form in numbers), None) if words else None
+        plurals = {form: i for name, i in numbers.items() for form in forms_of([name])[1:]}
+        known = plurals | numbers  # a name goes before what another may be the plural of
+        return next((known[form] for form in forms_of(words) if form in known), None)
 
     def knows(self, text: str) -> bool:
         return self.find(text) is not None or bool(self.base.knows(text))
@@ -254,7 +265,7 @@ def learn(
     empty = [check_looks(texture).reshape(-1, looks.shape[-1]) for texture in without]
     beside += [thinned(flat, BESIDE) for flat in empty]
     cells = thinned(np.concatenate(beside), MOST)
-    word = TaughtWord(" ".join(read_words(name)), np.array(examples, np.float16), cells)
+    word = TaughtWord(" ".join(read_name(name)), np.array(examples, np.float16), cells)
     unit = word.direction / max(float(np.linalg.norm(word.direction)), 1e-9)
     highest = [float(np.sort(flat.astype(np.float32) * STEP @ unit)[-4:].mean()) for flat in empty]
     return replace(word, lowest=max(0.0, *highest) / CUT * SAFE if highest else 0.0)
@@ -278,13 +289,19 @@ def thinned(cells: Looks, most: int) -> Looks:
 
 
 def check_looks(texture: Texture) -> Looks:
-    """The looks of a texture. Raises TextureEncoderError where it has none."""
+    """The looks of a texture. Raises TextureEncoderError where it has none, or those of another release."""
     looks = texture.find_looks()
     if looks is None:
         raise TextureEncoderError(
             f"the texture of {texture.name!r} has no looks, which taught words are made of",
             expected="a texture of nano, by foveate.encode of an image, without long_side='native'",
             fix=AGAIN,
+        )
+    if looks.shape[-1] != (width := _bank().shape[1]):
+        raise TextureEncoderError(
+            f"the looks of the texture of {texture.name!r} have {looks.shape[-1]} numbers a cell",
+            expected=f"{width}, as those of this release",
+            fix="encode the image again",
         )
     return looks
 
@@ -293,7 +310,13 @@ def _with_planes(texture: Texture, taught: TaughtWords, calibration: Calibration
     looks, grid, count = check_looks(texture).astype(np.float32) * STEP, texture.grid, len(taught)
     odds = STEEP * (looks @ np.stack([word.direction for word in taught.words], 1) - CUT)
     size = 2 * looks.shape[1], 2 * looks.shape[0]
-    fine = cv2.resize(odds, size, interpolation=cv2.INTER_LINEAR).reshape(*size[::-1], count)[: grid.h, : grid.w]
+    fine = np.concatenate(
+        [
+            cv2.resize(odds[..., k : k + MOST_PLANES], size, interpolation=cv2.INTER_LINEAR).reshape(*size[::-1], -1)
+            for k in range(0, count, MOST_PLANES)
+        ],
+        -1,
+    )[: grid.h, : grid.w]
     floor = 1 / (1 + np.exp(-calibration.offset))  # the inverse of relevance/scoring.py, where a score of 0 is nothing
     likely = floor + (1 - floor) / (1 + np.exp(-fine))
     evidence = (np.log(likely / np.maximum(1 - likely, 1e-6)) - calibration.offset) / calibration.slope

@@ -25,6 +25,7 @@ from foveate.view.session import USUAL, ImageEntry, SessionEncoding, Target, sho
 from foveate.view.wire import Message
 
 MOST_HITS = 480  # of a search; chosen by hand
+TAUGHT = "a search does not know the words of --words: open an image and ask for them there"
 
 
 class AskedSearch(Asked):
@@ -73,7 +74,13 @@ def open_store(path: Path, encoding: SessionEncoding = USUAL) -> Target:
             hits, identity = store.search(asked.query, asked.count), store.identity
             unread = identity is not None and not identity.reader
             header, maps = describe_hits(asked.query, [(store.content_key(hit.path), hit) for hit in hits], unread)
-            return {**header, "of": len(store), "encoder": identity.encoder.name if identity else None}, maps
+            note = header["note"] or (TAUGHT if encoding.words else "")
+            return {
+                **header,
+                "note": note,
+                "of": len(store),
+                "encoder": identity.encoder.name if identity else None,
+            }, maps
 
     return Target(
         {"kind": "store", "name": name, "first": None},
