@@ -407,18 +407,20 @@ def _prepare(encoder: Encoder, text: str) -> Query:
     understood_as: UnderstoodAs = getattr(encoder, "understood_as", lambda text: None)
     if callable(knows := getattr(encoder, "knows", None)):  # "green apple" for apple would lose the colour
         read = tuple(_with_names(phrase, lambda text: knows(text) and not understood_as(text)) for phrase in read)
-    nouns = [noun for one in read for noun in _nouns(one)]
+    things = tuple(one for one in read if one.noun not in _ADJECTIVES and not is_measured(one.noun))  # "black and white"
+    nouns = [noun for one in things for noun in _nouns(one)]
     others = {noun: other for noun in nouns if (other := _other(noun, understood_as))}
     unknown = (*wording.unread, *(phrase for phrase in wording.phrases if phrase not in readable))
-    unknown += tuple(word for phrase in read for word in _not_understood(phrase, cues, encoder))
+    unknown += tuple(word for phrase in things for word in _not_understood(phrase, cues, encoder))
     place_of = {word: text.lower().find(word) for word in unknown}
     unknown = tuple(sorted(place_of, key=lambda word: place_of[word]))
     promises = {noun: at_most for noun, (_, at_most) in others.items()}
     for name, made in zip(readable, read, strict=True):
         promises[name] = min(promises.get(noun, 1.0) for noun in (name, *_nouns(made)))
-    known = [name for name, made in zip(readable, read, strict=True) if made.noun not in unknown]
+    known = [name for name, made in zip(readable, read, strict=True) if made not in things or made.noun not in unknown]
     if len(known) < len(wording.phrases) and "or" not in text.lower().split():  # "a man holding a trophy" is no man
-        promises |= {name: min(HALF, promises[name]) for name in known}
+        promises = {name: min(HALF, at_most) for name, at_most in promises.items()}
+    promises |= {noun: HALF for one in things for noun in _nouns(one) if noun in unknown}
     read, words, word_vectors = _encode_words(encoder, read)
     surer: Callable[[str], float] = getattr(encoder, "surer", lambda text: 0.0)
     return Query(

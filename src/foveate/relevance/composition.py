@@ -50,6 +50,8 @@ HIGH, LOW = read_set("things", "high"), read_set("things", "low")
 # A colour is a thing's if it covers so much of it as the most common other colour does, times MAJOR; not, times MINOR.
 MINOR, MAJOR, ENOUGH = 0.2, 0.6, 0.4
 AROUND = 5  # cells along the square in which a property counts for each cell
+SAME = 0.6  # overlap (intersection over union) of two pieces from which they are one thing
+_WITHIN = frozenset(("part", "in", "with", "held", "worn"))
 _TOUCH = frozenset(("part", "on", "in", "with", "held", "ridden", "worn"))
 # Where the thing is: down, right of the other.
 _SIDES: dict[Relation, tuple[int, int]] = {"above": (-1, 0), "under": (1, 0), "left": (0, -1), "right": (0, 1)}
@@ -168,8 +170,15 @@ def place_fits(relation: Relation, pieces: Pieces, w: Floats) -> Floats:
         if down:  # one over the other
             fits = fits * np.clip(2 - 1.5 * np.abs(apart[..., 1]), 0, 1)
         return np.asarray(fits.max(1, initial=0), np.float32)
-    away = cv2.distanceTransform((w <= w.max() / 2).astype(np.uint8), cv2.DIST_L2, 3)
+    others = w > w.max() / 2
+    away = cv2.distanceTransform((~others).astype(np.uint8), cv2.DIST_L2, 3)
     gaps = np.array([away[piece].min() for piece in pieces], np.float32)
+    if relation not in _WITHIN:  # nothing stands beside itself
+        for i in np.flatnonzero([(piece & others).sum() > SAME * piece.sum() for piece in pieces]):
+            apart = [other for other in find_pieces(w) if (pieces[i] & other).sum() <= SAME * (pieces[i] | other).sum()]
+            rest = np.logical_or.reduce([np.zeros_like(others), *apart])
+            away = cv2.distanceTransform((~rest).astype(np.uint8), cv2.DIST_L2, 3)
+            gaps[i] = away[pieces[i]].min() if apart else np.inf
     if relation in _TOUCH:
         return np.asarray(np.clip(1 - (gaps - TOUCHING) / SOFT, 0, 1))
     sizes = np.array([np.sqrt(piece.sum()) for piece in pieces], np.float32) + extent(w)
