@@ -193,7 +193,9 @@ def test_what_is_looked_for_in_the_place_of_a_word_limits_every_phrase_with_it()
     assert dict(prepare(NANO, "a police car and a dog").promises) == {"police car": SELDOM}
     assert prepare(NANO, "the white stove's knobs").promises == {"stove": OFTEN, "white stove knobs": OFTEN}
     assert prepare(NANO, "the knobs of the stove beside the police car").promises["knobs of stove"] == SELDOM
-    assert not prepare(NANO, "a dog, a lorry or a trophy").promises
+    assert prepare(NANO, "a dog, a lorry or a trophy").promises == {"trophy": HALF}
+    assert not prepare(NANO, "a black and white cat").promises
+    assert not prepare(NANO, "a black and white cat").looked_for
     for half_known in ("a person holding the trophy", "a person with a trophy", "a person and 犬"):
         assert prepare(NANO, half_known).promises["person"] == HALF
     toy: Any = Toy()

@@ -114,7 +114,7 @@ def explain(text: str) -> list[dict[str, Any]]:
         names = encoder.space.meaning(word)
         known = encoder.knows(word) and encoder.understood_as(word) is None
         state = "known" if known else "near" if encoder.understands(word) else "unknown"
-        who = encoder.space.specialist(next(iter(names))) if names else ""
+        who = encoder.space.specialist(word) if names else ""
         found.append({"word": word, "state": state, "names": names, "who": who})
     named = {word["word"] for word in found}
     unread = [word for word in query.unknown if word not in named]  # "biggest", "on the left"

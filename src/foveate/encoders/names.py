@@ -94,11 +94,12 @@ class NameSpace:
             class_words={**self.class_words, **{word: tuple(first + k for k in words[word]) for word in own}},
         )
 
-    def specialist(self, name: str) -> str:
-        """Who has evidence for one of the names: "detector", "head" or "classifier"."""
-        if name not in self.names:
+    def specialist(self, text: str) -> str:
+        """Who has evidence of a text, or most of it: "detector", "head" or "classifier". Raises QueryError."""
+        names, classes = self._ask(text)
+        if classes.any() and classes.max() > names.max():
             return "classifier"
-        return "detector" if self.names.index(name) < self.carried.shape[1] else "head"
+        return "detector" if names.argmax() < self.carried.shape[1] else "head"
 
     def surer(self, text: str) -> float:
         """Log odds of a text's evidence beyond the calibration's: the detector is silent where a thing is not, and some
@@ -119,7 +120,10 @@ class NameSpace:
         """The names that a text asks for, the strongest first, each in (0, 1]. Raises QueryError."""
         placed = np.delete(self.place(text), len(self.names))
         every = (*self.names, *self.classes)
-        return {every[k]: round(float(placed[k]), 4) for k in np.argsort(-placed, kind="stable") if placed[k] > 0}
+        found: dict[str, float] = {}
+        for k in np.argsort(-placed, kind="stable")[: np.count_nonzero(placed > 0)]:
+            found.setdefault(every[k], round(float(placed[k]), 4))  # a class may have the name of a name
+        return found
 
     def knows(self, text: str) -> bool:
         """Whether a text as a whole is in the table of words: "license plate" is, "blue plate" is not."""

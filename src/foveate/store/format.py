@@ -56,7 +56,7 @@ TENSORS = {
 HEAD, VECTORS = "record", "vectors"  # beside the tensors, where a record travels
 
 # Limits of what is read. Nothing that foveate writes comes near them.
-MOST_PLANES = 2048  # with peaks: the identity is made again from nothing
+MOST_PLANES = 4096  # with peaks: the identity is made again from nothing
 MOST_WIDTH, MOST_VECTORS, MOST_SHARDS = 2**14, 2**8, 99_999_999
 MOST_FORMAT, MOST_HEADER, MOST_PIECE = 2**20, 100_000_000, 2**30  # bytes: format.json, a header, read at once
 MOST_WORDS = 2**24  # bytes of what is written in an image: 100,000 words take a quarter

@@ -45,10 +45,11 @@ def record_of(
 ) -> Record:
     """Features as a record without words; `image` is the digest of its file, `space` the store's shared basis."""
     flat = is_one_colour(picture.rgb)
-    columns = np.arange(encoder.width)
-    if identity.peaks and identity.kind == "own" and dense.columns is not None and len(dense.columns) >= identity.rank:
-        columns = dense.columns
-    x = dense.of(columns).reshape(dense.grid.count, -1).astype(np.float32, copy=False)  # nothing below writes to it
+    columns = dense.columns if identity.peaks and identity.kind == "own" else None
+    if columns is not None and len(columns) < identity.rank:
+        columns = None
+    every = dense.full(encoder.width) if columns is None else dense.features
+    x = every.reshape(dense.grid.count, -1).astype(np.float32, copy=False)  # nothing below writes to it
     if flat:
         x = np.zeros_like(x)  # as encode does: nothing is in it
     if identity.kind == "own":
@@ -58,7 +59,8 @@ def record_of(
         basis, own = space.in_steps, {}
         z = whole_steps(space.coordinates(x, metric), space.steps)
     shape = dense.grid.shape
-    kept = basis.restore(z.astype(np.float32))[:, columns]
+    kept = basis.restore(z.astype(np.float32))
+    kept = kept if columns is None else kept[:, columns]
     left = np.linalg.norm(x - kept, axis=1)
     levels, step = in_levels(left)
     tensors: dict[str, NDArray[Any]] = dict(own)
@@ -82,10 +84,14 @@ def add_words(record: Record, words: Words) -> Record:
     return replace(record, tensors={**record.tensors, "words": packed})
 
 
-def _own(x: Floats, rank: int, metric: Metric, columns: NDArray[np.intp]) -> tuple[Basis, NDArray[np.int8], Floats]:
-    basis, toward = fit(x[:: max(1, min(EVERY, len(x) // ENOUGH))], rank, metric.of(columns))
+def _own(
+    x: Floats, rank: int, metric: Metric, columns: NDArray[np.intp] | None
+) -> tuple[Basis, NDArray[np.int8], Floats]:
+    some = metric if columns is None else metric.of(columns)
+    basis, toward = fit(x[:: max(1, min(EVERY, len(x) // ENOUGH))], rank, some)
     z = np.asarray((x - basis.mean) @ toward, np.float32)
-    own = Space(widened(basis, columns, len(metric.second)), np.maximum(np.abs(z).max(0), SMALLEST) / np.float32(STEPS))
+    basis = basis if columns is None else widened(basis, columns, len(metric.second))
+    own = Space(basis, np.maximum(np.abs(z).max(0), SMALLEST) / np.float32(STEPS))
     return own.in_steps, whole_steps(z, own.steps), own.steps
 
 
@@ -131,12 +137,12 @@ def image_vectors(
     identity: Identity,
     space: Space,
     metric: Metric,
-    columns: NDArray[np.intp] | slice = slice(None),
+    columns: NDArray[np.intp] | None = None,
 ) -> NDArray[np.float16]:
     """Image-level vectors, float16 [k, s], of features x [n, D]; peaks: of `kept` [n, columns], what is left."""
     if identity.peaks:
         peaks = np.zeros((1, space.basis.width), np.float16)
-        peaks[:, columns] = plane_peaks(kept)
+        peaks[:, slice(None) if columns is None else columns] = plane_peaks(kept)
         return peaks
     return farthest(space.coordinates(x, metric), identity.vectors).astype(np.float16)
 

@@ -31,21 +31,34 @@ RIDGE = 1e-2  # of the mean eigenvalue of S, chosen by hand: keeps S^(-1/2) fini
 
 @dataclass(frozen=True)
 class Metric(Frozen):
-    """S of a bank of queries, float64 [D, D], and its root L, float32 [D, D] and lower triangular: S = L L^T."""
+    """S of a bank of queries, float64 [D, D], and its root L, float32 [D, D] and lower triangular: S = L L^T.
+
+    once: of one image, so that inverting L takes longer than solving for what is asked.
+    """
 
     second: Doubles
+    once: bool = False
+
+    @cached_property
+    def factor(self) -> Doubles:
+        return np.linalg.cholesky(self.second)
 
     @cached_property
     def root(self) -> Floats:
-        return np.linalg.cholesky(self.second).astype(np.float32)
+        return self.factor.astype(np.float32)
+
+    @cached_property
+    def inverse(self) -> Doubles:
+        return np.linalg.inv(self.factor)
 
     def outward(self, directions: NDArray[np.floating]) -> Doubles:
         """Directions [D, n] of x L -> directions of x: L^-T directions."""
-        return np.linalg.solve(np.linalg.cholesky(self.second).T, directions.astype(np.float64))
+        wide = directions.astype(np.float64)
+        return np.linalg.solve(self.factor.T, wide) if self.once else self.inverse.T @ wide
 
     def of(self, columns: NDArray[np.intp]) -> Metric:
         """For features that are 0 outside these columns."""
-        return Metric(self.second[np.ix_(columns, columns)])
+        return Metric(self.second[np.ix_(columns, columns)], once=True)
 
 
 @dataclass(frozen=True)

@@ -280,7 +280,7 @@ def describe_kept(found: Allocation | Regions) -> str:
 def tell_spread(found: Allocation | Regions, relevance: Relevance | None = None) -> tuple[str, ...]:
     """Why kept cells lie scattered, as a note: the thing was not found, or a share was spread evenly."""
     if relevance is not None:
-        return () if is_followed(relevance) else ("not found: what stands out, and an even spread",)
+        return () if relevance.trust >= 1 else ("not found: what stands out, and an even spread",)
     even = 0 if isinstance(found, Regions) else np.count_nonzero(found.reasons.get("floor", 0))
     return (f"{even} of them spread evenly",) if even else ()
 
