@@ -407,7 +407,9 @@ def _prepare(encoder: Encoder, text: str) -> Query:
     understood_as: UnderstoodAs = getattr(encoder, "understood_as", lambda text: None)
     if callable(knows := getattr(encoder, "knows", None)):  # "green apple" for apple would lose the colour
         read = tuple(_with_names(phrase, lambda text: knows(text) and not understood_as(text)) for phrase in read)
-    things = tuple(one for one in read if one.noun not in _ADJECTIVES and not is_measured(one.noun))  # "black and white"
+    things = tuple(
+        one for one in read if one.noun not in _ADJECTIVES and not is_measured(one.noun)
+    )  # "black and white"
     nouns = [noun for one in things for noun in _nouns(one)]
     others = {noun: other for noun in nouns if (other := _other(noun, understood_as))}
     unknown = (*wording.unread, *(phrase for phrase in wording.phrases if phrase not in readable))

@@ -41,7 +41,7 @@ class Metric(Frozen):
 
     @cached_property
     def factor(self) -> Doubles:
-        return np.linalg.cholesky(self.second)
+        return np.asarray(np.linalg.cholesky(self.second), np.float64)
 
     @cached_property
     def root(self) -> Floats:
@@ -49,12 +49,13 @@ class Metric(Frozen):
 
     @cached_property
     def inverse(self) -> Doubles:
-        return np.linalg.inv(self.factor)
+        return np.asarray(np.linalg.inv(self.factor), np.float64)
 
     def outward(self, directions: NDArray[np.floating]) -> Doubles:
         """Directions [D, n] of x L -> directions of x: L^-T directions."""
         wide = directions.astype(np.float64)
-        return np.linalg.solve(self.factor.T, wide) if self.once else self.inverse.T @ wide
+        found = np.linalg.solve(self.factor.T, wide) if self.once else self.inverse.T @ wide
+        return np.asarray(found, np.float64)
 
     def of(self, columns: NDArray[np.intp]) -> Metric:
         """For features that are 0 outside these columns."""
