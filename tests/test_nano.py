@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 import foveate
 from foveate import Texture
@@ -444,6 +445,18 @@ def test_a_small_image_is_one_window_and_an_overview_keeps_the_aspect(photo: np.
     assert fit_shape((64, 48), 24) == (24, 18)
     assert fit_shape((10, 8), 24) == (10, 8)
     assert fit_shape((1, 400), 24) == (1, 24)
+
+
+def test_what_only_a_window_sees_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cup of espresso, small in the photograph of a bus: the whole shows no such class, a window does."""
+    monkeypatch.setattr(windows, "WINDOW", 512)
+    bus, cake = (load_image(PHOTOS / name).rgb for name in ("yellow_bus.jpg", "cake_and_coffee.jpg"))
+    large = np.array(Image.fromarray(bus).resize((1536, 1024)))
+    large[-400:, -500:] = np.array(Image.fromarray(cake).resize((500, 400)))
+    native = foveate.encode(large, long_side="native")
+    assert foveate.score(native, "an espresso").detected
+    assert not foveate.score(foveate.encode(large, long_side=512), "an espresso").detected
+    assert foveate.score(native, "a bus").detected
 
 
 @pytest.mark.parametrize("size", [(3, 1500), (1500, 3), (1, 300)])

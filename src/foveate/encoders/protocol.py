@@ -30,7 +30,7 @@ class DenseFeatures:
     """Features float32 [h, w, D], finite and at most 1 long, on a grid of cells over the whole image.
 
     looks: of an encoder that can be taught words (taught.py), int8 [h / 2, w / 2, n], halves rounded up.
-    columns: where most of D numbers are 0 in all cells, those that are not, ascending, [k]; `features` are these.
+    columns: where most of D numbers are 0 in all cells, those that are not, each once, [k]; `features` are these.
     """
 
     features: Floats
@@ -43,7 +43,7 @@ class DenseFeatures:
         return self.features if self.columns is None else self.of(np.arange(width))
 
     def of(self, columns: NDArray[np.intp]) -> Floats:
-        """The features of some columns, ascending, float32 [h, w, n]: 0 where there are none."""
+        """The features of some columns, each once, float32 [h, w, n]: 0 where there are none."""
         if self.columns is None:
             return self.features[..., columns]
         out = np.zeros((*self.features.shape[:2], len(columns)), np.float32)
@@ -191,8 +191,8 @@ def _count(columns: NDArray[np.intp] | None, width: int) -> int:
     """How many numbers a cell's features have; -1 for columns that are none."""
     if columns is None:
         return width
-    right = len(columns) > 0 and columns[0] >= 0 and columns[-1] < width and bool((np.diff(columns) > 0).all())
-    return len(columns) if right else -1
+    different = set(columns.tolist())
+    return len(columns) if len(different) == len(columns) and different <= set(range(width)) else -1
 
 
 def _lengths(vectors: Floats) -> Floats:

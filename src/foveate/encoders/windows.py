@@ -19,6 +19,7 @@ from foveate.encoders.protocol import LEAST_SIDE, PROBE, DenseFeatures, Encoder,
 WINDOW = 1024  # pixels along a side of what the encoder sees at once at native resolution
 OVERLAP = 8  # there windows overlap by 1/8 of their side, at least
 MOST_CELLS = 512 * 512  # nano: a photograph of 4096 x 4096 pixels, 1.7 GB of memory for 4046 x 3096
+SPARE = 64  # numbers a cell that only windows have, the strongest of each: all would fill the memory
 CHANNELS = 16  # that are mixed at a time: all would take as much memory as the result
 RANK = 64  # numbers kept a cell: a vase of 114 pixels in 4046 x 3096 reached .15 with 24 of them, .97 with 64
 MUCH_LARGER = 4  # times what the encoder sees: a photograph of 12 million pixels is 8 times what nano sees
@@ -43,18 +44,31 @@ def encode_native(encoder: Encoder, rgb: NDArray[np.uint8]) -> tuple[DenseFeatur
     even = np.asarray(cv2.resize(rgb, sides, interpolation=cv2.INTER_LINEAR), np.uint8)
 
     overview, size = _look(encoder, shrink(even, WINDOW)), max(1, round(WINDOW / stride))
-    columns = overview.columns  # windows are asked for what the whole has, too: all they see would fill the memory
+    columns = None if overview.columns is None else overview.columns.tolist()
+    room = 0 if columns is None else len(columns) + SPARE
+
+    def gather(seen: DenseFeatures) -> Floats:
+        """Features of the columns so far, and of those that are new while there is room."""
+        if columns is None or seen.columns is None:
+            return seen.features
+        for k in np.argsort(-seen.features.max((0, 1)), kind="stable"):
+            if len(columns) < room and int(seen.columns[k]) not in columns:
+                columns.append(int(seen.columns[k]))
+        found = seen.of(np.array(columns))
+        return np.pad(found, ((0, 0), (0, 0), (0, room - len(columns))))
 
     def look(y: int, x: int, tall: int, wide: int) -> Floats:
         top, left = round(y * stride), round(x * stride)
         part = np.ascontiguousarray(even[top : top + round(tall * stride), left : left + round(wide * stride)])
-        seen = _look(encoder, part)
-        features = seen.features if columns is None else seen.of(columns)
+        features = gather(_look(encoder, part))
         return features if features.shape[:2] == (tall, wide) else resize_map(features, (tall, wide))
 
-    total = join_windows(look, overview.features, (h, w), size, OVERLAP, highest=hasattr(encoder, "names"))
+    total = join_windows(look, gather(overview), (h, w), size, OVERLAP, highest=hasattr(encoder, "names"))
     total /= np.maximum(1, np.sqrt(np.einsum("yxd,yxd->yx", total, total)))[..., None]
-    return DenseFeatures(total, Grid(h, w, height, width), columns=columns), long_side
+    grid = Grid(h, w, height, width)
+    if columns is None:
+        return DenseFeatures(total, grid), long_side
+    return DenseFeatures(total[..., : len(columns)], grid, columns=np.array(columns)), long_side
 
 
 def hint_at_resolution(encoder: Any, grids: Iterable[Grid]) -> None:

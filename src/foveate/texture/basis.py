@@ -114,7 +114,7 @@ def compress(
 ) -> Compressed:
     """Fit a basis to features [n, D] and compress them with it (None: plain PCA). Raises OptionError for the rank.
 
-    With `columns` [D], ascending, they are these of `width` numbers, and the others are 0; so are those of the basis.
+    With `columns` [D], each once, they are these of `width` numbers, and the others are 0; so are those of the basis.
     """
     x = np.asarray(features, np.float32)
     rank = check_int(
