@@ -362,7 +362,8 @@ def feature_coders(
     def learned(model: Autoencoder) -> Coder:
         def through(x: Floats) -> Floats:
             y = ((x - shared.mean) @ metric.root / shared.size).astype(np.float32)
-            return shared.mean + from_integers(model, to_integers(model, y)) @ np.linalg.inv(metric.root) * shared.size
+            back = np.linalg.inv(metric.root) * shared.size
+            return np.asarray(shared.mean + from_integers(model, to_integers(model, y)) @ back, np.float32)
 
         return through
 
