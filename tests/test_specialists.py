@@ -231,6 +231,7 @@ def test_a_specialist_is_read_once_and_again_when_its_file_changes(fruit: Path, 
     assert Specialist.read(moved).revision == Specialist.read(file).revision  # of what it is, not of where it lies
 
 
+@pytest.mark.slow
 def test_a_texture_is_asked_again_in_its_process_and_refused_where_the_file_is_not_named(
     picture: np.ndarray, fruit: Path, tmp_path: Path
 ) -> None:
@@ -266,6 +267,7 @@ print(foveate.score(texture, "a rambutan").detected)
     foveate.encode(picture, specialists=[fruit])  # the last one of a name is found by it
 
 
+@pytest.mark.slow
 def test_commands_take_it_where_they_take_an_encoder(picture: np.ndarray, fruit: Path, tmp_path: Path) -> None:
     Image.fromarray(picture).save(tmp_path / "picture.png")
 
@@ -286,6 +288,7 @@ def test_commands_take_it_where_they_take_an_encoder(picture: np.ndarray, fruit:
     assert "Traceback" not in made.stderr + refused.stderr + looked.stderr
 
 
+@pytest.mark.slow
 def test_a_store_keeps_it_and_a_stream_goes_by_it(picture: np.ndarray, fruit: Path, tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
     Image.fromarray(picture).save(tmp_path / "pictures" / "red.png")
@@ -320,6 +323,7 @@ def test_names_of_encoders() -> None:
         foveate.load_encoder("nano+nobody.onnx", "cuda")
 
 
+@pytest.mark.slow
 def test_parts_natives_and_taught_words_go_by_it(fruit: Path) -> None:
     """Whatever encodes again, or adds words, keeps the specialist: its words are found there, too."""
     from foveate.tiles import refine
@@ -456,6 +460,7 @@ def test_specialists_are_a_list_and_join_nano(picture: np.ndarray, fruit: Path) 
     assert foveate.encode(picture, specialists=[]).encoder.name == "nano"
 
 
+@pytest.mark.slow
 def test_many_images_at_a_time_are_what_each_is_alone(picture: np.ndarray, fruit: Path) -> None:
     others = [picture, picture[:, ::-1].copy(), picture[::-1].copy(), picture]
     together = foveate.encode(others, specialists=[fruit], threads=4)

@@ -56,6 +56,7 @@ def test_one_that_cannot_be_cut_is_asked_of_windows(picture: np.ndarray, tmp_pat
     assert found[:, 0, 0].max() < 0.1
 
 
+@pytest.mark.slow
 def test_threads_share_an_interpreter(picture: np.ndarray, tmp_path: Path) -> None:
     encoder = foveate.load_encoder(f"nano+{write_labels(write_lite(tmp_path / 'c.tflite', codes=True))}")
     pictures = [np.ascontiguousarray(picture[: 384 - 32 * i]) for i in range(6)]
