@@ -23,6 +23,8 @@ from foveate.encoders.specialists import files_of, name_in_textures
 from tests.colour_classifiers import COLOURS, LABELS, write_labels, write_onnx
 from tests.conftest import PHOTOS
 
+pytestmark = pytest.mark.slow  # networks are opened in most of them
+
 PIXELS = {"pixels": "0..1"}
 RED, BLUE = (250, 5, 5), (5, 5, 250)
 PLACE = (slice(64, 192), slice(320, 480))  # of the red square
@@ -231,7 +233,6 @@ def test_a_specialist_is_read_once_and_again_when_its_file_changes(fruit: Path, 
     assert Specialist.read(moved).revision == Specialist.read(file).revision  # of what it is, not of where it lies
 
 
-@pytest.mark.slow
 def test_a_texture_is_asked_again_in_its_process_and_refused_where_the_file_is_not_named(
     picture: np.ndarray, fruit: Path, tmp_path: Path
 ) -> None:
@@ -267,7 +268,6 @@ print(foveate.score(texture, "a rambutan").detected)
     foveate.encode(picture, specialists=[fruit])  # the last one of a name is found by it
 
 
-@pytest.mark.slow
 def test_commands_take_it_where_they_take_an_encoder(picture: np.ndarray, fruit: Path, tmp_path: Path) -> None:
     Image.fromarray(picture).save(tmp_path / "picture.png")
 
@@ -288,7 +288,6 @@ def test_commands_take_it_where_they_take_an_encoder(picture: np.ndarray, fruit:
     assert "Traceback" not in made.stderr + refused.stderr + looked.stderr
 
 
-@pytest.mark.slow
 def test_a_store_keeps_it_and_a_stream_goes_by_it(picture: np.ndarray, fruit: Path, tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
     Image.fromarray(picture).save(tmp_path / "pictures" / "red.png")
@@ -323,7 +322,6 @@ def test_names_of_encoders() -> None:
         foveate.load_encoder("nano+nobody.onnx", "cuda")
 
 
-@pytest.mark.slow
 def test_parts_natives_and_taught_words_go_by_it(fruit: Path) -> None:
     """Whatever encodes again, or adds words, keeps the specialist: its words are found there, too."""
     from foveate.tiles import refine
@@ -460,7 +458,6 @@ def test_specialists_are_a_list_and_join_nano(picture: np.ndarray, fruit: Path) 
     assert foveate.encode(picture, specialists=[]).encoder.name == "nano"
 
 
-@pytest.mark.slow
 def test_many_images_at_a_time_are_what_each_is_alone(picture: np.ndarray, fruit: Path) -> None:
     others = [picture, picture[:, ::-1].copy(), picture[::-1].copy(), picture]
     together = foveate.encode(others, specialists=[fruit], threads=4)

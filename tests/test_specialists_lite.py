@@ -13,6 +13,8 @@ from foveate.core.errors import EncoderFilesError, MissingExtraError
 from foveate.encoders import Specialist
 from tests.colour_classifiers import LABELS, write_labels, write_lite, write_onnx
 
+pytestmark = pytest.mark.slow  # networks are opened in most of them
+
 pytest.importorskip("ai_edge_litert", reason="needs an extra: specialists")
 
 
@@ -56,7 +58,6 @@ def test_one_that_cannot_be_cut_is_asked_of_windows(picture: np.ndarray, tmp_pat
     assert found[:, 0, 0].max() < 0.1
 
 
-@pytest.mark.slow
 def test_threads_share_an_interpreter(picture: np.ndarray, tmp_path: Path) -> None:
     encoder = foveate.load_encoder(f"nano+{write_labels(write_lite(tmp_path / 'c.tflite', codes=True))}")
     pictures = [np.ascontiguousarray(picture[: 384 - 32 * i]) for i in range(6)]
