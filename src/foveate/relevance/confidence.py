@@ -29,6 +29,11 @@ class Detectable:
         return self.confidence >= DETECTED
 
     @property
+    def followed(self) -> bool:
+        """Whether the map is shown as found: the thing is detected, or a channel or a prior reaches 0.5."""
+        return max(self.confidence, self.peak) >= DETECTED
+
+    @property
     def trust(self) -> float:
         """How far `allocate` follows the map, in [0, 1]: wholly from a confidence of 0.1, or a peak of 0.5, on."""
         return min(1.0, max(self.confidence / FOLLOWED, self.peak / DETECTED))

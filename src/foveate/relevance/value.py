@@ -120,7 +120,7 @@ class Relevance(Detectable, Frozen, Drawable, AsArray):
         """
         check_whole(self.grid, "boxes")
         found = find_boxes(self.map, self.grid, threshold, detected=self.detected)
-        return found if threshold < DETECTED or max(self.confidence, self.peak) >= DETECTED else found[:0]
+        return found if threshold < DETECTED or self.followed else found[:0]
 
     def score_boxes(self, boxes: ArrayLike) -> Floats:
         """The highest value of the map in each box [n, 4], (y0, x0, y1, x1) in pixels: float32 [n] in [0, 1].

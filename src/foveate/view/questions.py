@@ -169,6 +169,7 @@ def describe_answer(relevance: Relevance, auto: dict[str, int]) -> dict[str, Any
         "query": relevance.query,
         "confidence": relevance.confidence,
         "detected": relevance.detected,
+        "followed": relevance.followed,
         "trust": relevance.trust,
         "phrases": list(relevance.parts),
         "confidences": dict(relevance.confidences),

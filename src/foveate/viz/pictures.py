@@ -310,8 +310,7 @@ def found_tile(rgb: Bytes, name: str, relevance: Map, notes: tuple[str, ...] | N
 
 
 def is_followed(relevance: Relevance | None) -> bool:
-    """Whether the map is drawn as found: the thing was detected, or a channel or a prior made the map."""
-    return relevance is None or max(relevance.confidence, relevance.peak) >= DETECTED
+    return relevance is None or relevance.followed
 
 
 def confidence_shown(relevance: Relevance) -> float | None:

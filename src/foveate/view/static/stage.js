@@ -61,7 +61,7 @@ export function mountStage(app, root) {
       const colour = app.session.colours.questions[i % app.session.colours.questions.length];
       const own = `rgb(${colour.join(" ")})`;
       return [{
-        question: i, map, kept: needsKept(state.view) ? app.kept(i) : undefined, found: answer.header.detected,
+        question: i, map, kept: needsKept(state.view) ? app.kept(i) : undefined, found: answer.header.followed,
         header: answer.header, sent: answer.sent?.[state.grid],
         scale: ownColour ? plainScale(colour) : scale(state.colours), line: ownColour ? own : WHITE, edge: own,
         boxes: state.boxes ? answer.header.boxes : undefined,
