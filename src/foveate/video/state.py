@@ -307,11 +307,15 @@ def _encode_keyframe(
     check_features(settings.encoder, dense, (rgb.shape[0], rgb.shape[1]))
     if before is not None and features is not None and settings.propagation.blend > 0:
         share = (np.float32(settings.propagation.blend) * features.confidence)[..., None]
-        mixed = (1 - share) * dense.full(settings.encoder.width)
-        old = before.basis.restore(features.z)
+        basis, columns = before.basis, dense.columns
+        if columns is not None:  # those of either
+            columns = np.union1d(columns, np.flatnonzero(basis.rows.any(0)))
+            basis = Basis(basis.mean[columns], basis.rows[:, columns])
+        mixed = (1 - share) * (dense.features if columns is None else dense.of(columns))
+        old = basis.restore(features.z)
         old *= share
         mixed += old
-        dense = DenseFeatures(np.asarray(mixed, np.float32), dense.grid)
+        dense = DenseFeatures(np.asarray(mixed, np.float32), dense.grid, columns=columns)
     names = [channel for channel in settings.names if channel not in (*FRESH, *LATER)]
     if settings.reader is not None:
         names = [channel for channel in names if channel != "text"]  # the boxes of its words are that channel
