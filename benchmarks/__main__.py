@@ -47,6 +47,7 @@ BENCHMARKS = (
     "open",
     "failures",
     "verdict",
+    "selection",
     "when",
     "zoom",
     # Writing in images
