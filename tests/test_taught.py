@@ -292,6 +292,23 @@ def test_the_encoder_with_words_is_one(words: TaughtWords) -> None:
     assert encoder.understood_as("zorple") is None
 
 
+def test_clips_and_large_images_know_taught_words(
+    textures: dict[str, Texture], words: TaughtWords, tmp_path: Path
+) -> None:
+    frames = [np.ascontiguousarray(textures[name].pixel[:400, :400]) for name in (CHILD, BUS)]
+    for rgb, there in zip(frames, (True, False), strict=True):
+        with foveate.video.stream([rgb, rgb], ["the zorple", "a bus"], words=words) as clip:
+            assert [frame.answers[0][0].detected for frame in clip] == [there, there]
+    words.save(tmp_path / "words.fov")
+    asked = ["zoom", str(PHOTOS / CHILD), "the zorple", "-o", str(tmp_path), "--words", str(tmp_path / "words.fov")]
+    found = CliRunner().invoke(app, [*asked, "--scene", str(tmp_path / "scene"), "--json"])
+    assert json.loads(found.stdout)["queries"][0]["detected"]
+    again = CliRunner().invoke(app, [*asked, "--scene", str(tmp_path / "scene"), "--json"])
+    assert json.loads(again.stdout)["queries"][0]["detected"]
+    with pytest.raises(TextureEncoderError, match="was made by encoder"):
+        foveate.tiles.load(tmp_path / "scene", PHOTOS / CHILD)
+
+
 def test_cells_of_a_box(textures: dict[str, Texture]) -> None:
     share = covered(textures[CHILD], (0, 0, 640, 480), (32, 24))
     assert share.min() == 1

@@ -43,6 +43,7 @@ def video(
     no_video: Annotated[bool, typer.Option("--no-video", help="Write the lines of JSON only.")] = False,
     preset: terminal.PresetOption = None,
     encoder: terminal.EncoderName = None,
+    words: terminal.WordsFile = None,
     every: Annotated[int, typer.Option(help="Frames from one keyframe to the next, at most; 1: encode all.")] = 12,
     blend: Annotated[float, typer.Option(help=PROPAGATION["blend"].help)] = 0.5,
     no_smoothing: Annotated[
@@ -89,6 +90,7 @@ def video(
                 read=(read or None) if reader is None else reader,
                 keep=Keep(floor),
                 propagation=Propagation(refresh=Refresh(every=every), blend=blend, read_every=read_every, **steady),
+                **terminal.load_words(words),
             )
             opened.skip_to(start)
         before.pop_all()

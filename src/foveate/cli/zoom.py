@@ -20,6 +20,7 @@ def zoom(
     ] = 0.3,
     sure: Annotated[float, typer.Option(help="Confidence from which it counts as found, 0.01 to 1.")] = 0.5,
     encoder: terminal.EncoderName = None,
+    words: terminal.WordsFile = None,
     out: terminal.Out = Path("foveate-out"),
     folder: Annotated[
         Path | None,
@@ -34,7 +35,7 @@ def zoom(
     """Find small things in a large image: encode only the parts that a question makes promising, until it is found."""
     from foveate.core.checks import check_number
     from foveate.core.files import make_folder
-    from foveate.encoders.load import match_encoder
+    from foveate.encoders.load import match_encoder, resolve_encoder
     from foveate.language.query import prepare
     from foveate.tiles.file import check_folder, is_scene, load, save
     from foveate.tiles.search import LEAST_SURE, survey
@@ -47,7 +48,9 @@ def zoom(
     if folder is not None:
         make_folder(check_folder(folder))  # better now than after the work
     with terminal.waiting(f"surveying {image}" if known is None else f"reading {known}", encoder):
-        scene = survey(image, encoder=encoder or "nano") if known is None else load(known, image, encoder=encoder)
+        taught = terminal.load_words(words).get("words")
+        network = encoder if taught is None else taught.of(resolve_encoder(encoder or "nano"))
+        scene = survey(image, encoder=network or "nano") if known is None else load(known, image, encoder=network)
     seconds = time.perf_counter() - start
     asked = match_encoder(scene.overview.encoder, None if scene.encoder == "nano" else scene.encoder)
     for text in query:

@@ -68,6 +68,7 @@ READ = Option(
 PRIOR = Option("prior", "the name of a plane, a map, a relevance", "None", "An earlier map that is mixed in.", "none")
 PRIOR_WEIGHT = Option("prior_weight", SHARE, "0.3", "Share of the prior in the map.")
 FLOOR = Option("floor", SHARE, "None", "Share of the budget that is spread evenly over the image.", "0")
+WORDS = Option("words", "TaughtWords", "None", "Taught words that a question may name (docs/teach.md).", "none")
 
 ENCODE = _table(
     PRESET,
@@ -93,7 +94,7 @@ SCORE = _table(
     PRIOR,
     PRIOR_WEIGHT,
     replace(PRESET, about="Whose keywords a question goes by.", usual="the texture's"),
-    Option("words", "TaughtWords", "None", "Taught words that a question may name (docs/teach.md).", "none"),
+    WORDS,
     replace(ENCODER, default="None", about="The encoder that made the texture.", usual="the texture's"),
 )  # fmt: skip
 KEEP = _table(
@@ -114,6 +115,7 @@ STREAM = _table(
     replace(PRIOR, values="the name of a plane"),
     Option("keep", "Keep(...)", "None", "The keywords of `allocate` beside the budget.", "Keep()"),
     Option("propagation", "Propagation(...)", "None", "How frames follow from one another.", "Propagation()"),
+    WORDS,
 )
 PROPAGATION = _table(
     Option("flow", "Dis(), or a function of two pictures", "Dis()", "Where each place was in the frame before."),

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from foveate.core.errors import TextureEncoderError, WordsFileError
 from foveate.core.files import carries, check_target, write_whole
-from foveate.core.grid import Floats
+from foveate.core.grid import Floats, Grid
 from foveate.encoders.names import forms_of, read_name
 from foveate.encoders.protocol import Calibration, DenseFeatures, Encoder
 from foveate.texture.basis import Basis
@@ -40,13 +40,14 @@ STEP = np.float32(1 / 16)  # of the numbers of `looks`
 # Chosen on one half of the training photographs (taught.py measures on the other): at CUT a twentieth is seen falsely.
 MOST_BESIDE, FEW, HIGHEST, CUT, STEEP = 0.5, 5, 10, 1.45, 4.0
 SAFE = 1.1  # how far below CUT pictures without it come to lie
+LIKELY = 30  # at rank 24 ten still lose a few hundredths of confidence, and a hundred gain nothing
 BESIDE = 64  # cells beside the boxes that are kept of a picture, and at most MOST of a word
 MOST = 1024
 MOST_PLANES = 128  # that OpenCV 5 resizes at once; older ones take 512
 FORMAT, VERSION, KEY = "foveate-words", 1, "foveate_words"
 SUFFIX = ".fov"
 BANK = "nano_looks.safetensors"
-AGAIN = "encode the image again; frames of clips, large images looked at in pieces, and lost files have none"
+AGAIN = "encode the image again; of clips and large images pass words= where they are opened; lost files have none"
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +166,30 @@ class TaughtWords:
             ) from cause
         return cls(words, looks)
 
+    @property
+    def revision(self) -> str:
+        """12 hex digits that change with what they say."""
+        return hashlib.sha256(repr(self._said).encode()).hexdigest()[:12]
+
+    def odds(self, looks: Looks) -> Floats:
+        """Log odds that each word's thing is at each cell of looks [h, w, n]: float32 [h, w, words]."""
+        directions = np.stack([word.direction for word in self.words], 1)
+        return np.asarray(STEEP * (looks.astype(np.float32) * STEP @ directions - CUT), np.float32)
+
+    def evidence(self, looks: Looks, grid: Grid, calibration: Calibration) -> Floats:
+        """A plane a word as an encoder of this calibration has for its own: float32 [h, w, words] in [0, 1]."""
+        odds, size = self.odds(looks), (2 * looks.shape[1], 2 * looks.shape[0])
+        fine = np.concatenate(
+            [
+                cv2.resize(odds[..., k : k + MOST_PLANES], size, interpolation=cv2.INTER_LINEAR).reshape(
+                    *size[::-1], -1
+                )
+                for k in range(0, len(self), MOST_PLANES)
+            ],
+            -1,
+        )[: grid.h, : grid.w]
+        return as_evidence(fine, calibration)
+
     def check(self) -> None:
         """Raises TextureEncoderError for words that are made of the looks of another release."""
         if self.looks != looks_revision():
@@ -183,24 +208,33 @@ class TaughtWords:
         self.check()
         if not self.words:
             return texture, encoder
+        asked = TaughtEncoder(encoder, self)
         check_looks(texture)
         last: dict[str, tuple[TaughtWords, Texture]] = texture.derive("taught", dict)  # one: a view is a whole texture
         said, seen = last.get("view", (None, texture))
         if said != self:
-            seen = _with_planes(texture, self, encoder.calibration)
+            seen = _with_planes(texture, asked)
             last["view"] = self, seen
-        return seen, TaughtEncoder(encoder, self)
+        return seen, asked
+
+    def of(self, encoder: Encoder) -> Encoder:
+        """An encoder that sees these words beside its own, for clips and large images; as it is where there is none.
+
+        Raises TextureEncoderError: words that are made of other looks.
+        """
+        self.check()
+        return TaughtEncoder(encoder, self) if self.words else encoder
 
 
 @dataclass(frozen=True)
 class TaughtEncoder:
-    """An encoder whose vectors have a number more for each taught word; what it is asked otherwise stays as it is."""
+    """An encoder whose features and vectors have a number more for each taught word; the others stay as they are."""
 
     base: Any  # an Encoder; its optional members are passed on
     taught: TaughtWords
 
     def __getattr__(self, name: str) -> Any:
-        if name == "base" or name.startswith("__"):  # of a copy that is being made
+        if name in ("base", "encode_images") or name.startswith("__"):  # of a copy that is being made
             raise AttributeError(name)
         return getattr(self.base, name)
 
@@ -209,11 +243,29 @@ class TaughtEncoder:
         return int(self.base.width) + len(self.taught)
 
     @property
+    def revision(self) -> str:
+        return f"{self.base.revision}+{self.taught.revision}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is likely to be asked, and so kept by compression; of a thing that was taught, LIKELY times as much."""
+        known: tuple[str, ...] = getattr(self.base, "names", ())
+        return (*known, *LIKELY * tuple(self.taught)) if known else ()
+
+    @property
     def calibration(self) -> Calibration:
         return self.base.calibration
 
     def encode_image(self, rgb: NDArray[np.uint8], *, long_side: int | None = None) -> DenseFeatures:
-        return self.base.encode_image(rgb, long_side=long_side)
+        """Raises TextureEncoderError where the encoder has no looks."""
+        dense: DenseFeatures = self.base.encode_image(rgb, long_side=long_side)
+        evidence = self.taught.evidence(_checked(dense.looks, "a picture"), dense.grid, self.calibration)
+        both = np.concatenate([dense.features, evidence], -1)
+        both /= np.sqrt(np.maximum(np.einsum("yxd,yxd->yx", both, both), 1))[..., None]
+        columns = dense.columns
+        if columns is not None:
+            columns = np.append(columns, np.arange(self.base.width, self.width))
+        return replace(dense, features=both, columns=columns)
 
     def encode_text(self, texts: Sequence[str]) -> Floats:
         out = np.zeros((len(texts), self.width), np.float32)
@@ -246,6 +298,14 @@ class TaughtEncoder:
 
     def understood_as(self, text: str) -> tuple[str, float] | None:
         return None if self.find(text) is not None else self.base.understood_as(text)
+
+
+def as_evidence(odds: Floats, calibration: Calibration) -> Floats:
+    """The inverse of relevance/scoring.py, where a score of 0 is nothing: float32 in [0, 1]."""
+    floor = 1 / (1 + np.exp(-calibration.offset))
+    likely = floor + (1 - floor) / (1 + np.exp(-odds))
+    evidence = (np.log(likely / np.maximum(1 - likely, 1e-6)) - calibration.offset) / calibration.slope
+    return np.asarray(np.clip(evidence, 0, 1), np.float32)
 
 
 def learn(
@@ -290,43 +350,35 @@ def thinned(cells: Looks, most: int) -> Looks:
 
 def check_looks(texture: Texture) -> Looks:
     """The looks of a texture. Raises TextureEncoderError where it has none, or those of another release."""
-    looks = texture.find_looks()
+    return _checked(texture.find_looks(), f"the texture of {texture.name!r}")
+
+
+def _checked(looks: Looks | None, whose: str) -> Looks:
     if looks is None:
         raise TextureEncoderError(
-            f"the texture of {texture.name!r} has no looks, which taught words are made of",
+            f"{whose} has no looks, which taught words are made of",
             expected="a texture of nano, by foveate.encode of an image, without long_side='native'",
             fix=AGAIN,
         )
     if looks.shape[-1] != (width := _bank().shape[1]):
         raise TextureEncoderError(
-            f"the looks of the texture of {texture.name!r} have {looks.shape[-1]} numbers a cell",
+            f"the looks of {whose} have {looks.shape[-1]} numbers a cell",
             expected=f"{width}, as those of this release",
             fix="encode the image again",
         )
     return looks
 
 
-def _with_planes(texture: Texture, taught: TaughtWords, calibration: Calibration) -> Texture:
-    looks, grid, count = check_looks(texture).astype(np.float32) * STEP, texture.grid, len(taught)
-    odds = STEEP * (looks @ np.stack([word.direction for word in taught.words], 1) - CUT)
-    size = 2 * looks.shape[1], 2 * looks.shape[0]
-    fine = np.concatenate(
-        [
-            cv2.resize(odds[..., k : k + MOST_PLANES], size, interpolation=cv2.INTER_LINEAR).reshape(*size[::-1], -1)
-            for k in range(0, count, MOST_PLANES)
-        ],
-        -1,
-    )[: grid.h, : grid.w]
-    floor = 1 / (1 + np.exp(-calibration.offset))  # the inverse of relevance/scoring.py, where a score of 0 is nothing
-    likely = floor + (1 - floor) / (1 + np.exp(-fine))
-    evidence = (np.log(likely / np.maximum(1 - likely, 1e-6)) - calibration.offset) / calibration.slope
-    z = np.concatenate([texture.embedding, np.clip(evidence, 0, 1).astype(np.float16)], -1)
+def _with_planes(texture: Texture, encoder: TaughtEncoder) -> Texture:
+    count = len(encoder.taught)
+    evidence = encoder.taught.evidence(check_looks(texture), texture.grid, encoder.calibration)
+    z = np.concatenate([texture.embedding, evidence.astype(np.float16)], -1)
     basis, rank = texture.basis, texture.basis.rank
     rows = np.zeros((rank + count, basis.width + count), np.float16)
     rows[:rank, : basis.width] = basis.rows
     rows[rank:, basis.width :] = np.eye(count)
     wider = Basis(np.append(basis.mean, np.zeros(count, np.float32)), rows)
-    stamp = replace(texture.encoder, width=basis.width + count)
+    stamp = replace(texture.encoder, width=basis.width + count, revision=encoder.revision)
     return replace(texture, embedding=z, basis=wider, encoder=stamp)
 
 

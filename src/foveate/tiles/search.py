@@ -22,8 +22,9 @@ from foveate.core.errors import QueryError
 from foveate.core.grid import Box, Floats, Grid, reduce_plane, resize_map
 from foveate.core.image import Bytes, shrink
 from foveate.core.readonly import ReadOnly
-from foveate.encoders.load import match_encoder
+from foveate.encoders.load import match_encoder, resolve_encoder
 from foveate.encoders.protocol import Encoder
+from foveate.encoders.taught import TaughtWords
 from foveate.language.query import prepare
 from foveate.pipeline import encode, score
 from foveate.relevance.confidence import DETECTED
@@ -80,17 +81,26 @@ class Seen(NamedTuple):
     confidences: Mapping[str, float]
 
 
-def survey(image: str | os.PathLike[str] | Bytes, *, encoder: str | Encoder = "nano", tile: int = TILE) -> Scene:
+def survey(
+    image: str | os.PathLike[str] | Bytes,
+    *,
+    encoder: str | Encoder = "nano",
+    tile: int = TILE,
+    words: TaughtWords | None = None,
+) -> Scene:
     """Open a large image; encode its overview, and windows at a quarter of its resolution.
 
     Args:
         image: a path (tiled TIFF is read in parts; see raster.py), or uint8 [H, W, 3].
         encoder: as for `encode`.
         tile: side of a tile in pixels, 64 to 2048; above 512 it is also the encoder's working size.
+        words: taught words, which all of it is encoded with.
 
     Raises the Image...Errors; OptionError for a side out of range.
     """
     tile = check_int("tile", tile, LEAST_TILE, LARGEST_TILE)
+    if words is not None:
+        encoder = words.of(resolve_encoder(encoder))
     raster = open_raster(image)
     height, width = raster.size
     coarse, small = read_overviews(raster)

@@ -21,6 +21,7 @@ from foveate.core.gone import without
 from foveate.core.threads import Ahead
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
+from foveate.encoders.taught import TaughtWords
 from foveate.language.query import prepare
 from foveate.reading.readers import ReadBy, choose_reader
 from foveate.relevance.presets import PresetName, fill, find_preset
@@ -164,6 +165,7 @@ def stream(
     prior: str | None = None,
     keep: Keep | None = None,
     propagation: Propagation | None = None,
+    words: TaughtWords | None = None,
 ) -> Stream:
     """Follow a question, or several, through a clip: keyframes are encoded, the rest is propagated along the motion.
 
@@ -183,6 +185,7 @@ def stream(
             soon as there is one: the first frame has none before it.
         keep: floor, policy, protected and window, as in `allocate`.
         propagation: when to encode again, and how the frames follow from one another.
+        words: taught words, which every keyframe is encoded with.
 
     Raises:
         VideoError, VideoNotFoundError, MissingExtraError: the source.
@@ -204,8 +207,11 @@ def stream(
     if prior is not None:
         held = sorted({*names, *FRESH} - {*LATER, "flow_y", "flow_x"})
         check_choice("prior", prior, held, fix='prior="gaze" goes by what `Stream.gaze` is told', error=ChannelError)
+    network = resolve_encoder(encoder)
+    if words is not None:
+        network = check_type("words", words, TaughtWords, fix="foveate.TaughtWords.load reads a file").of(network)
     settings = StreamSettings(
-        encoder=resolve_encoder(encoder),
+        encoder=network,
         names=names,
         methods=methods,
         long_side=how.get("long_side"),

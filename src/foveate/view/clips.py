@@ -148,6 +148,7 @@ class ClipRun:
             budget=asked.budget,
             keep=Keep(asked.floor, POLICIES[asked.policy]),
             encoder=encoding.encoder or "nano",
+            words=encoding.words,
             **encoding.named,
         )
 

@@ -41,14 +41,14 @@ STRIP = Picture(np.resize(np.arange(256, dtype=np.uint8), (8, 512, 3)), None, "s
 
 @dataclass(frozen=True)
 class SessionEncoding:
-    """Keywords of `foveate.encode` that were named; None is its default. `encoder` is also for questions, `words` for
-    them alone."""
+    """Keywords of `foveate.encode` that were named; None is its default. `encoder` is also for questions, `words`
+    for them and for clips."""
 
     encoder: str | None = None
     preset: PresetName | None = None
     long_side: int | Literal["native"] | None = None
     read: bool | str | None = None
-    words: TaughtWords | None = None  # for questions
+    words: TaughtWords | None = None
 
     @property
     def reads(self) -> bool:
