@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 from transformers import AttentionInterface  # noqa: E402
 
 from training.judges import llava  # noqa: E402
-from training.judges.collage import cutouts, evaluate, features, model, scenes, tower  # noqa: E402
+from training.judges.collage import cases, cutouts, evaluate, features, model, scenes, tower  # noqa: E402
 from training.judges.collage.scenes import COLOURS  # noqa: E402
 
 pytestmark = [pytest.mark.vlm, pytest.mark.usefixtures("seen_once")]
@@ -276,3 +276,21 @@ def test_every_way_is_judged_on_every_budget(tmp_path: Path, capsys: pytest.Capt
     assert "2 scenes" in capsys.readouterr().out
     with pytest.raises(SystemExit, match=r"has no tokens\.npy: first run"):
         evaluate.evaluate(tmp_path, "known", scenes=1, each=1, ways=["oracle"])
+    found = list(cases.cases(tmp_path, "held"))
+    assert {case.set for case in found} == {"held named", "held relations"}
+    assert all(case.rows.shape == (256, tower.WIDTH) and case.relevance.grid.count == 256 for case in found)
+
+
+def test_a_case_is_met_by_one_token_of_each_thing_asked_about() -> None:
+    seen = set()
+    for scene in SOME[:20]:
+        shown = scenes.draw(scene, POOL, GROUND)[1]
+        for question in scenes.questions_of(scene):
+            needs = cases.needs_of(question, shown)
+            assert [set(shown[0][need.cells]) for need in needs[: len(question.needs)]] == [{n} for n in question.needs]
+            part = question.family in ("part", "part colour")
+            assert len(needs) == len(question.needs) + part
+            assert not part or set(shown[1][needs[-1].cells]) <= {question.needs[0]}  # a small one may be hidden
+            assert {need.least for need in needs} == {1}
+            seen.add(question.family)
+    assert seen >= {"part", "part colour", "relation", "alike"}
