@@ -55,6 +55,7 @@ BENCHMARKS = (
     "readers",
     "reading",
     "reading_vlm",
+    "selection_pages",
     "writing",
     # Video, chat, the viewer
     "video",

@@ -12,6 +12,8 @@ from PIL import Image
 
 from benchmarks import readers as bench
 from benchmarks.reading import lay_boxes, measure, read_questions
+from benchmarks.selection import RULES, SIDE
+from benchmarks.selection_pages import pages
 from foveate.core.errors import OptionError
 from foveate.reading import Word, Words
 from tests.reading_pages import draw
@@ -41,6 +43,16 @@ def test_reading_is_measured_beside_baselines(tmp_path: Path) -> None:
     assert rows["reading"][-1] == 1.0  # points at both answers
     assert rows["reading"][2] > 0.95 > rows["random"][2]
     assert {"form", "date", "all words"} <= set(rows)
+
+
+def test_a_case_of_a_page_needs_every_token_of_its_answer(tmp_path: Path) -> None:
+    cases = {case.set: case for case in pages(write_folder(tmp_path), tmp_path / "words.json", None, None, None)}
+    assert {case.text for case in cases.values()} == {"what is the total?"}  # the other answer has two places
+    (need,) = cases["pages read"].needs
+    assert 0 < need.least == len(need.cells) < SIDE * SIDE / 4
+    read = cases["pages read"]
+    assert [read.score(need.cells), read.score(need.cells[1:])] == [1, 0]
+    assert read.score(RULES["oracle"](read, need.least)) == read.score(RULES["default"](read, SIDE * SIDE // 4)) == 1
 
 
 def test_boxes_on_cells() -> None:
