@@ -23,7 +23,6 @@ from foveate.channels.objects import MOST_PARTS, find_objects
 from foveate.channels.sam import Sam
 from foveate.channels.segments import KMeans, segment_image
 from foveate.channels.visual import compute_saliency, compute_visual_planes
-from foveate.core.errors import ImageArrayError, OptionError
 from foveate.core.grid import reduce_plane
 from foveate.core.image import load_image
 from foveate.texture.sampling import luma
@@ -214,34 +213,6 @@ def test_parts_are_what_a_flood_fills(scene: tuple[np.ndarray, np.ndarray]) -> N
 PLANE, IDS = np.zeros((3, 4)), np.zeros((3, 4), int)
 
 
-@pytest.mark.parametrize(
-    ("depth", "ids", "options", "words"),
-    [
-        (PLANE, IDS.T, {}, "shape [4, 3]"),
-        (PLANE, IDS + 0.5, {}, "not whole numbers"),
-        (PLANE, np.full((3, 4), np.nan), {}, "nan"),
-        (PLANE, "ids", {}, "segment ids: a str"),
-        (PLANE * np.nan, IDS, {}, "nan"),
-        (PLANE + 1e300, IDS, {}, "1e+300"),
-        (PLANE[None], IDS, {}, "depth: float64 of shape [1, 3, 4]"),
-        (PLANE[:0], IDS[:0], {}, "shape [0, 4]"),
-        ([[1, 2], [3]], IDS, {}, "depth: a list"),
-        (PLANE, IDS, {"jump": 0}, "jump=0"),
-        (PLANE, IDS, {"jump": np.nan}, "jump=nan"),
-    ],
-)
-def test_scenes_that_are_refused(depth: Any, ids: Any, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(OptionError) as caught:
-        measure_occlusion(depth, ids, **options)
-    assert words in str(caught.value)
-
-
-@pytest.mark.parametrize("relief", [0, np.inf, "deep"])
-def test_a_relief_that_is_refused(relief: Any) -> None:
-    with pytest.raises(OptionError, match="relief"):
-        compute_normals(PLANE, relief=relief)
-
-
 # --- objects ----------------------------------------------------------------------------------------------------------
 
 
@@ -381,28 +352,6 @@ def test_masks_are_objects_as_they_are() -> None:
     assert set(made.values()) == {"mine"}
     assert Sam.masks
     assert not getattr(KMeans(), "masks", False)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ({"ids": np.zeros((3, 3), int)}, "segment ids"),
-        ({"ids": np.full((12, 16), -1)}, "segment ids"),
-        ({"features": np.full((12, 16, 2), np.nan, np.float32)}, "features"),
-        ({"alike": -1}, "alike=-1"),
-        ({"alike": np.nan}, "alike=nan"),
-        ({"depth": np.zeros(5)}, "depth"),
-        ({"depth": np.full((4, 4), np.nan)}, "depth"),
-        ({"depth": "far"}, "depth"),
-        ({"jump": 0, "depth": np.zeros((4, 4))}, "jump=0"),
-    ],
-)
-def test_what_objects_cannot_be_made_of(wrong: dict[str, Any], words: str) -> None:
-    rgb, features, ids = scene()
-    with pytest.raises(OptionError, match=words):
-        find_objects(**{"rgb": rgb, "features": features, "ids": ids, **wrong})
-    with pytest.raises(ImageArrayError):
-        find_objects(rgb.astype(np.float32), features, ids)
 
 
 def test_borders_are_compared_within_one_cell() -> None:

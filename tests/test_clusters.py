@@ -24,7 +24,6 @@ from foveate.channels.segments import (
     run_lloyd,
     segment_image,
 )
-from foveate.core.errors import ImageArrayError, OptionError
 
 SIZES = st.integers(1, 40)
 
@@ -192,24 +191,6 @@ def test_the_smallest_goes_to_the_nearest() -> None:
     assert merge_smallest(np.arange(400).reshape(20, 20)).max() == MOST - 1
 
 
-@pytest.mark.parametrize(
-    ("returned", "what"),
-    [
-        (None, "object"),
-        (np.zeros((4, 5), int), "shape"),
-        (np.zeros((0, 0), int), "shape"),
-        (np.full((5, 6), -1), "the least -1"),
-        (np.zeros((5, 6)), "float64"),
-        ("cat", "shape"),
-    ],
-)
-def test_what_a_provider_must_not_return(returned: Any, what: str) -> None:
-    rgb, features = case(20, 24, 5, 6, 2, 0, False)
-    with pytest.raises(OptionError, match=what) as error:
-        segment_image(rgb, features, Fixed(returned))
-    assert "fixed" in str(error.value)
-
-
 def test_any_whole_numbers_are_ids() -> None:
     rgb, features = case(20, 24, 5, 6, 0, 0, False)
     ids = np.full((5, 6), 2**62, np.uint64)
@@ -218,26 +199,3 @@ def test_any_whole_numbers_are_ids() -> None:
     assert found.ids[:, 0].tolist() == [1, 0, 0, 0, 0]
     assert found.provider == "fixed"
     assert isinstance(Fixed(None), Provider)
-
-
-def test_what_is_no_provider_no_image_and_no_features() -> None:
-    rgb, features = case(20, 24, 5, 6, 2, 0, False)
-    wrong: list[tuple[Any, Any, Any]] = [
-        (rgb, features, "kmeans"),
-        (rgb, features, lambda rgb, features: None),
-        (rgb.astype(np.float32), features, None),
-        (rgb[:0], features, None),
-        (rgb, features[0], None),
-        (rgb, features[:0], None),
-        (rgb, np.full_like(features, np.inf), None),
-        (None, None, None),
-    ]
-    for arguments in wrong:
-        with pytest.raises((OptionError, ImageArrayError)):
-            segment_image(*arguments)
-
-
-@pytest.mark.parametrize("wrong", [{"count": 0}, {"count": 51}, {"colour": -1}, {"embedding": np.nan}, {"steps": 0}])
-def test_options_of_kmeans(wrong: dict[str, Any]) -> None:
-    with pytest.raises(OptionError, match=next(iter(wrong))):
-        KMeans(**wrong)

@@ -237,31 +237,6 @@ def test_large_images_leave_pillow_in_strips(monkeypatch: pytest.MonkeyPatch) ->
     assert np.array_equal(load_image(Image.fromarray(rgb[:1, :1])).rgb, rgb[:1, :1])
 
 
-@pytest.mark.parametrize(
-    ("array", "says"),
-    [
-        (np.zeros((3, 20, 30), np.uint8), "transpose"),
-        (np.zeros((20, 30, 2), np.uint8), r"\[20, 30, 2\]"),
-        (np.zeros(5, np.uint8), r"\[5\]"),
-        (np.zeros((0, 5, 3), np.uint8), "0 x 5"),
-        (np.zeros((4, 4), np.int64), "int64"),
-        (np.zeros((4, 4), complex), "complex"),
-        (np.full((4, 4), np.nan), "nan"),
-        (np.array([["a"]]), "<U1"),
-        ({"image": 1}, "dict"),
-    ],
-)
-def test_arrays_that_are_no_images(array: Any, says: str) -> None:
-    with pytest.raises(ImageArrayError, match=says):
-        load_image(array)
-
-
-@pytest.mark.parametrize("bounds", [(1, 0), (0, 0), (0, float("nan")), 3, (1, 2, 3), "ab"])
-def test_a_range_that_is_none(bounds: Any) -> None:
-    with pytest.raises(ImageArrayError, match="value_range"):
-        load_image(np.zeros((4, 4)), value_range=bounds)
-
-
 # --- fuzz -------------------------------------------------------------------------------------------------------------
 
 SEEDS = [encoded(Image.fromarray(np.random.default_rng(0).integers(0, 256, (24, 40, 3), np.uint8)), k) for k in

@@ -22,7 +22,6 @@ from foveate.cli.main import app
 from foveate.core.errors import (
     BadImagesError,
     EncoderOutputError,
-    ImageArrayError,
     ImageDecodeError,
     ImageError,
     ImageNotFoundError,
@@ -112,24 +111,6 @@ def test_what_is_wrong_for_all_is_raised_at_once_and_of_many_bad_ones_a_few_are_
     with pytest.raises(OptionError, match="threads"):
         foveate.encode([BUS], threads=True)
     assert len(foveate.encode([RANDOM], threads=100, channels="fast")) == 1  # the 16 are only the default's
-
-
-@pytest.mark.parametrize(
-    ("images", "says"),
-    [
-        ((path for path in [BUS]), r"given as generator(?s:.*)list\(images\)(?s:.*)Store"),
-        ({BUS}, "given as set"),
-        ({"a": BUS}, "given as dict"),
-        (np.zeros((2, 8, 8, 3), np.uint8), r"encode\(list\(array\)\)"),
-        (np.array([str(BUS)]), r"encode\(list\(array\)\)"),
-        ([[0, 1], [2, 3]], r"np\.asarray\(pixels, np\.uint8\)"),
-        ([BUS.read_bytes()[:100], None], r"images\[1\]: an image given as NoneType"),
-        (3, "given as int"),
-    ],
-)
-def test_what_is_no_list_of_images_is_refused(images: Any, says: str) -> None:
-    with pytest.raises((ImageArrayError, BadImagesError), match=says):
-        foveate.encode(images)
 
 
 class Together(Toy):

@@ -26,7 +26,7 @@ from foveate.channels.sam import (
     suppress_duplicates,
 )
 from foveate.channels.segments import MOST, Provider, segment_image
-from foveate.core.errors import EncoderOutputError, OptionError
+from foveate.core.errors import EncoderOutputError
 from foveate.core.image import load_image
 from foveate.encoders.checkpoint import IMAGENET, find_checkpoint
 from tests.tiny_models import DECODER, SAM_SIDE
@@ -189,20 +189,3 @@ def test_a_configuration_says_only_what_is_not_usual(
     features = np.zeros((4, 6, 2), np.float32)
     whole, sparse = (segment_image(noise, features, lenient(folder)).ids for folder in (folders[kind], tmp_path))
     assert np.array_equal(whole, sparse)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"points": 0},
-        {"points": 65},
-        {"sure": 1.2},
-        {"stable": "x"},
-        {"overlap": -1},
-        {"checkpoint": ""},
-        {"checkpoint": 3},
-    ],
-)
-def test_options_out_of_range(wrong: dict[str, Any]) -> None:
-    with pytest.raises(OptionError):
-        Sam(**wrong)

@@ -190,15 +190,6 @@ def test_transparent_cells_are_not_relevant_and_kept_last(broccoli: Path) -> Non
         assert foveate.allocate(relevance, 32 * 48 + 5).mask[:32].all()
 
 
-def test_options_that_do_not_exist(broccoli: Path) -> None:
-    with pytest.raises(OptionError, match="zip"):
-        foveate.encode(broccoli, rank="zip")  # type: ignore[call-overload]
-    with pytest.raises(EncoderNameError, match="nan0"):
-        foveate.encode(broccoli, encoder="nan0")
-    with pytest.raises(OptionError, match="rank=0"):
-        foveate.encode(broccoli, rank=0)
-
-
 # --- somebody's own encoder -------------------------------------------------------------------------------------------
 
 
@@ -355,19 +346,6 @@ def test_values_travel_between_processes_and_stay_read_only(texture: Texture) ->
         relevances[0].parts["child"] = relevances[0].map  # type: ignore[index]
 
 
-def test_steps_out_of_order_and_queries_that_are_no_texts(texture: Texture) -> None:
-    wrong: Any = "photo.jpg"
-    with pytest.raises(OptionError, match="score"):
-        foveate.score(wrong, "a dog")
-    with pytest.raises(OptionError, match="allocate"):
-        foveate.allocate(wrong, 5)
-    with pytest.raises(OptionError, match="grid"):
-        foveate.score(texture, "a dog").on((24, 0))
-    for query in (None, 3, b"a dog"):
-        with pytest.raises(QueryError, match="type"):
-            foveate.score(texture, query)  # type: ignore[arg-type]
-
-
 # --- presets ----------------------------------------------------------------------------------------------------------
 
 BUS = PHOTOS / "yellow_bus.jpg"
@@ -464,15 +442,6 @@ def test_a_gaze_that_is_not_there_is_an_error_and_one_that_is_counts() -> None:
     plane[:3, :3] = 1
     relevance = foveate.score(texture.with_channel("gaze", plane), "a zebra")
     assert foveate.allocate(relevance, 9).mask[:3, :3].sum() >= 8  # one may be of the even spread
-
-
-@pytest.mark.parametrize("wrong", ["documents", "fast", "", 3, b"text", ["text"], "Maximum"])
-def test_no_preset(wrong: Any, plain: Texture) -> None:
-    with pytest.raises(OptionError, match="preset=") as caught:
-        foveate.encode(BUS, preset=wrong)
-    assert "'document'" in caught.value.expected
-    with pytest.raises(OptionError, match="preset="):
-        foveate.score(plain, "a bus", preset=wrong)
 
 
 def test_a_preset_of_another_version_is_said_and_can_be_passed_over(plain: Texture) -> None:

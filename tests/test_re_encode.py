@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import foveate
 from foveate import Grid, Texture
-from foveate.core.errors import OptionError, QueryError, TextureEncoderError
+from foveate.core.errors import OptionError, TextureEncoderError
 from foveate.encoders.protocol import DenseFeatures
 from foveate.texture.texture import EncoderStamp
 from foveate.tiles.re_encode import FINE, area_means, refine, top_box
@@ -202,22 +202,7 @@ def test_means_over_cells_are_exact() -> None:
 # --- bad arguments ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("wrong", "error"),
-    [({"scale": 0.5}, OptionError), ({"scale": 5}, OptionError), ({"scale": "2"}, OptionError),
-     ({"scale": True}, OptionError), ({"share": 0}, OptionError), ({"share": 1.5}, OptionError),
-     ({"share": float("nan")}, OptionError), ({"steps": 2}, OptionError), ({"looking_for": ""}, QueryError),
-     ({"looking_for": ["a dog"]}, QueryError), ({"looking_for": 3}, QueryError), ({"encoder": "clop"}, ValueError)],
-)  # fmt: skip
-def test_bad_arguments(wrong: dict[str, Any], error: type[Exception], texture: Texture) -> None:
-    arguments = {"looking_for": "broccoli", **wrong}
-    with pytest.raises(error):
-        refine(texture, arguments.pop("looking_for"), **arguments)
-
-
 def test_what_does_not_belong_together_is_refused(texture: Texture, wide: Texture, small: Texture) -> None:
-    with pytest.raises(OptionError, match="Texture"):
-        refine("photo.jpg", "a dog")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="over the same image"):
         refine(texture, foveate.score(wide, "a cake"))
     for stamp in (EncoderStamp("nano", "old", 256), EncoderStamp("mine", "1", 256)):

@@ -6,7 +6,6 @@ import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -80,31 +79,6 @@ def test_words_are_a_sequence_in_lines() -> None:
 def test_nothing_that_could_move_a_cursor_or_turn_a_text_comes_in(text: str, shown: str) -> None:
     assert printable(text) == shown
     assert Words.of([Word(text, (0, 0, 1, 1))], "mine").texts == (shown,)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"texts": ("a",)},
-        {"texts": ("a", "")},
-        {"texts": ("a", "\x1b[2J")},
-        {"boxes": np.zeros((2, 3), np.float32)},
-        {"boxes": np.full((2, 4), np.nan, np.float32)},
-        {"boxes": np.array([[5, 5, 1, 1]] * 2, np.float32)},
-        {"confidences": np.array([0.5, 1.5], np.float32)},
-        {"confidences": np.array([0.5, np.nan], np.float32)},
-        {"line_numbers": np.array([0, 2], np.int32)},
-        {"line_numbers": np.array([1, 1], np.int32)},
-        {"reader": ""},
-        {"reader": "a\x1b"},
-        {"turned": 45},
-    ],
-)
-def test_words_that_are_none_are_refused(change: dict[str, Any]) -> None:
-    good = Words.of(TOTAL, "mine")
-    parts = {name: getattr(good, name) for name in ("texts", "boxes", "confidences", "line_numbers", "reader")}
-    with pytest.raises(OptionError, match="words"):
-        Words(**parts | change)
 
 
 def test_other_numbers_become_those_that_files_hold(tmp_path: Path, texture: Texture) -> None:
@@ -233,20 +207,6 @@ def test_a_function_and_an_object_are_readers() -> None:
     assert read_words(SHEET, reads(*TOTAL)).reader == "<lambda>"
     assert read_words(SHEET, lambda rgb: Words.of(TOTAL, "other", turned=180)).turned == 180
     assert read_words(SHEET, reads(("a", (0, 0, 5, 5)), ("b", (0, 0, 5, 5), 0.5))).texts == ("a", "b")
-
-
-def named(name: Any) -> Any:
-    return SimpleNamespace(name=name, read=lambda rgb: [])
-
-
-@pytest.mark.parametrize(
-    "reader",
-    ["rapid", "", "tesseract:", "tesseract:../../etc", "tesseract:-l", "rapidocr:eng", "tesseract:eng\n", "auto ",
-     3, None, WordReader, object(), [], Word, named(""), named("a\x1b[2J"), named(3)],
-)  # fmt: skip
-def test_what_is_no_reader(reader: Any) -> None:
-    with pytest.raises(OptionError, match=r"reader|languages"):
-        find_reader(reader)
 
 
 @pytest.mark.parametrize(

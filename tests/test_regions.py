@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import cv2
 import numpy as np
@@ -18,7 +18,7 @@ import foveate
 from benchmarks.boxes import box_iou, compare
 from foveate import Grid, Texture
 from foveate.allocation.crops import Regions, crop_sizes, nearest_total, region_numbers, regions
-from foveate.core.errors import BudgetError, ImageArrayError, OptionError
+from foveate.core.errors import BudgetError
 from foveate.relevance.boxes import cells_of, find_boxes, overlap, score_boxes
 
 VALUES = st.sampled_from([0, 0.1, 0.5, 0.6, 1])
@@ -148,38 +148,6 @@ def test_shares_are_moved_little(parts: list[tuple[int, float]]) -> None:
     assert sizes.prod(1).sum() == shares.sum()
     assert np.abs(sizes.prod(1) - shares).max() <= 32
     assert (sizes.max(1) <= 4 * sizes.min(1)).all()
-
-
-# --- wrong input ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("given_all", "error", "words"),
-    [
-        *(({"total": wrong}, BudgetError, "total=") for wrong in (0, -5, 2.5, "512", None, True)),
-        ({"total": 10**9}, BudgetError, "1000000000"),
-        ({"total": 4000, "relevance": np.ones((2, 2)), "grid": Grid(2, 2, 64, 64)}, BudgetError, "4 cells"),
-        ({"total": 134, "budgets": (67, 67)}, BudgetError, "regions of 67 to 67"),
-        *(({"budgets": wrong}, OptionError, "budgets") for wrong in [(0, 5), (9, 5), (64,), 64, (64.0, 400), None]),
-        *(({"cell": wrong}, OptionError, "cell=") for wrong in (0, -28, 2.5, "28")),
-        *(
-            ({"relevance": wrong}, OptionError, "relevance: float64 of shape")
-            for wrong in (np.ones((48, 63)), np.full((48, 64), np.nan), np.full((48, 64), -1.0))
-        ),
-    ],
-)
-def test_arguments_that_cannot_be(given_all: dict[str, Any], error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
-        regions(**cast(Any, {"relevance": two_things(), "grid": GRID, "total": 512} | given_all))
-
-
-def test_what_regions_refuse() -> None:
-    with pytest.raises(BudgetError, match="2 regions of 64 to 400 tokens, 797 in all"):  # 397 is prime, 398 is 2 x 199
-        crop_sizes(np.array([400, 397]), np.ones(2), 64, 400)
-    others: list[Any] = [np.zeros(size, np.uint8) for size in ((480, 640), (640, 480, 3))]
-    for rgb in (*others, np.zeros((480, 640, 3)), "photo.jpg"):
-        with pytest.raises(ImageArrayError, match="to crop"):
-            regions(two_things(), GRID, 512).crops(rgb)
 
 
 # --- boxes ------------------------------------------------------------------------------------------------------------
@@ -318,27 +286,3 @@ def test_coverage_is_the_area_in_each_cell(corners: tuple[float, ...], h: int, w
     for cell, share in zip(grid.boxes().astype(float), covered.ravel(), strict=True):
         high, low = np.minimum(cell[2:], (y1, x1)), np.maximum(cell[:2], (y0, x0))
         assert share * np.prod(grid.cell) == pytest.approx(np.maximum(high - low, 0).prod(), abs=1e-2)
-
-
-# --- wrong input ------------------------------------------------------------------------------------------------------
-
-NO_BOXES: list[Any] = [
-    [[1, 2, 3]], [1, 2, 3, 4], "box", [[0, 0, float("nan"), 4]], [[5, 5, 5, 9]], [[-20, -20, -1, -1]], [[9, 9, 2, 2]],
-]  # fmt: skip
-
-
-def test_what_boxes_refuse() -> None:
-    for boxes in NO_BOXES:
-        with pytest.raises(OptionError, match="y0"):
-            cells_of(boxes, SMALL)
-        with pytest.raises(OptionError, match="y0"):
-            score_boxes(np.ones((4, 6), np.float32), SMALL, boxes)
-    with pytest.raises(OptionError, match="no box"):
-        cells_of(np.zeros((0, 4)), SMALL)
-    for threshold in [-0.1, 1.5, float("nan"), "high", None, True]:
-        with pytest.raises(OptionError, match="a number from 0 to 1"):
-            find_boxes(np.ones((4, 6), np.float32), SMALL, threshold)  # type: ignore[arg-type]
-    for other in [np.zeros((4, 6), bool), np.ones((4, 5), bool), np.ones((4, 6)), None]:
-        for pair in ((other, np.ones((4, 6), bool)), (np.ones((4, 6), bool), other)):
-            with pytest.raises(OptionError):
-                overlap(*pair)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,9 +9,9 @@ from hypothesis import strategies as st
 
 import foveate
 from foveate import Grid, Texture
-from foveate.core.errors import ChannelError, OptionError
+from foveate.core.errors import OptionError
 from foveate.language.cues import RAISE
-from foveate.relevance.fusion import FUSIONS, Linear, ScorerWeights, Tensions, information, perspective
+from foveate.relevance.fusion import FUSIONS, Linear, Tensions, information, perspective
 
 unit = st.floats(0, 1, width=32)
 
@@ -170,49 +168,3 @@ def test_a_prior_is_copied(texture: Texture) -> None:
     assert not found.reasons["prior"].any()
     with pytest.raises(ValueError, match="read-only"):
         found.reasons["prior"][:] = 1
-
-
-@pytest.mark.parametrize(
-    ("how", "error", "words"),
-    [
-        *(
-            ({"channel_weights": wrong}, error, words)
-            for wrong, error, words in [
-                ({"salency": 0.3}, ChannelError, "perhaps saliency"),
-                ({"depth": 0.3}, ChannelError, "does not hold"),
-                ({"cluster_id": 0.3}, ChannelError, "from 0 to 49"),
-                ({"gradient_x": 0.3}, ChannelError, "from -1 to 1"),
-                ({1: 0.3}, ChannelError, "no channel named 1"),
-                ({"colour:puce": 0.3}, OptionError, "puce"),
-                ({"saliency": 1.5}, OptionError, "from 0 to 1"),
-                ({"saliency": float("nan")}, OptionError, "from 0 to 1"),
-                ({"saliency": "much"}, OptionError, "from 0 to 1"),
-                (["saliency"], OptionError, "of type list"),
-                (0.5, OptionError, "of type float"),
-            ]
-        ),
-        *(({"smoothing": wrong}, OptionError, "smoothing") for wrong in (-0.1, 1.1, True, "half")),
-        ({"channels": {"saliency": 0.3}}, OptionError, "channel_weights="),  # what went says what to write
-        ({"weights": ScorerWeights()}, OptionError, "Linear"),
-        ({"fusion": "linaer"}, OptionError, "fusion='linaer'"),
-        ({"fusion": Linear}, OptionError, "fusion="),
-        ({"prior": "pass_9"}, ChannelError, "pass_9"),
-        ({"prior": "gaze"}, ChannelError, "does not hold"),  # an unbuilt channel is 0 everywhere
-        ({"prior": np.zeros((3, 3))}, OptionError, "prior: float64 of shape"),
-        ({"prior": np.full((64, 48), np.nan)}, OptionError, "prior: float64 of shape"),
-        ({"prior": object()}, OptionError, "prior"),
-        ({"prior": np.zeros((64, 48)), "prior_weight": 2.0}, OptionError, "prior_weight"),
-        ({"cues": "all"}, OptionError, "cues"),
-        ({"blance": "linear"}, OptionError, "blance"),
-    ],
-)
-def test_arguments_that_cannot_be(texture: Texture, how: dict[str, Any], error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
-        foveate.score(texture, "broccoli", **how)
-
-
-def test_weights_that_cannot_be() -> None:
-    with pytest.raises(OptionError, match="not all 0"):
-        Linear(0, 0, 0)
-    with pytest.raises(OptionError, match="edges"):
-        ScorerWeights(edges=-1)

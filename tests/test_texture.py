@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 
 import foveate
 from foveate import Grid, Texture
-from foveate.core.errors import ChannelError, OptionError, UnbuiltChannelWarning
+from foveate.core.errors import ChannelError, UnbuiltChannelWarning
 from foveate.core.grid import resize_map, sample_linear, sample_nearest
 from foveate.core.layout import CHANNELS, FULL40, GRID13, LAYOUTS, MVP13, Layout
 
@@ -139,41 +137,6 @@ def test_scores_of_compressed_cells_are_within_their_bound(texture: Texture, bro
     assert (np.abs(small.scores(q) - full.scores(q)) <= small.error_bound(q) + full.error_bound(q) + 1e-4).all()
 
 
-WRONG: list[tuple[type[Exception], str, Callable[[Texture], Any]]] = [
-    (OptionError, "positions", lambda t: t.sample([[1.0, 2.0, 3.0]])),
-    (OptionError, "positions", lambda t: t.sample([1.0, 2.0])),
-    (OptionError, "positions", lambda t: t.sample([[float("nan"), 0.0]])),
-    (OptionError, "999 x 111", lambda t: t.tokens(Grid(8, 8, 999, 111))),
-    (OptionError, "a Grid", lambda t: t.tokens((8, 8))),  # type: ignore[call-overload]
-    (ChannelError, "salience", lambda t: t.channel("salience")),
-    (ChannelError, "salience", lambda t: t.sample([[1.0, 1.0]], ["salience"])),
-    (OptionError, "level", lambda t: t.mip("red", -1)),
-    *(
-        (OptionError, "level", lambda t, w=wrong: t.sample([[5.0, 5.0]], ["red"], level=w))
-        for wrong in ("high", [1, 2], [[1], [2, 3]], -1, float("nan"))
-    ),
-    *(
-        (OptionError, "footprint", lambda t, w=wrong: t.sample([[5.0, 5.0]], ["red"], footprint=w))
-        for wrong in (np.zeros((3, 3)), np.array([np.nan]))
-    ),
-    (OptionError, "cubic", lambda t: t.sample([[5.0, 5.0]], ["red"], filter_mode="cubic")),  # type: ignore[arg-type]
-    (OptionError, "mirror", lambda t: t.sample([[5.0, 5.0]], ["red"], boundary_mode="mirror")),  # type: ignore[arg-type]
-    (ChannelError, "perhaps full40", lambda t: t.dense(layout="ful40")),
-    *((ChannelError, "no layout named", lambda t, w=wrong: t.tokens(layout=w)) for wrong in (["red"], 5, None)),
-    *((ChannelError, "no layout named", lambda t, w=wrong: t.dense(w)) for wrong in (["red"], 5, {"a": 1})),
-    *((ChannelError, "channel", lambda t, w=wrong: t.sample([[1.0, 1.0]], w)) for wrong in (5, None, [["red"]], [3])),
-]
-
-
-@pytest.mark.parametrize(("error", "words", "call"), WRONG)
-def test_unusable_arguments_say_so(
-    error: type[Exception], words: str, call: Callable[[Texture], Any], texture: Texture
-) -> None:
-    for each in (texture, texture.with_channel("mine", np.zeros(texture.grid.shape))):
-        with pytest.raises(error, match=words):
-            call(each)
-
-
 # --- the words of graphics: filters, boundaries, levels, footprints ---------------------------------------------------
 
 
@@ -286,36 +249,6 @@ def test_a_plane_shares_the_rest_and_keeps_the_description_of_the_table(texture:
     assert texture.with_channel("mine", np.zeros((640, 480))).describe("mine").native == "pixel"
 
 
-@pytest.mark.parametrize(
-    ("name", "plane", "said", "error"),
-    [
-        ("gaze", np.zeros((3, 3)), {}, OptionError),
-        ("gaze", np.full((64, 48), 1.5), {}, OptionError),
-        ("gaze", np.full((64, 48), np.nan), {}, OptionError),
-        ("gaze", "a plane", {}, OptionError),
-        ("gaze", np.zeros((64, 48)), {"low": -1.0}, OptionError),
-        ("cluster_id", np.full((64, 48), 0.5), {}, OptionError),
-        ("cluster_id", np.full((64, 48), 50), {}, OptionError),
-        ("red", np.zeros((640, 480)), {}, ChannelError),
-        ("embedding_3", np.zeros((64, 48)), {}, ChannelError),
-        ("embedding_16", np.zeros((64, 48)), {}, ChannelError),
-        ("gradient", np.zeros((640, 480)), {}, ChannelError),
-        ("My Plane", np.zeros((64, 48)), {}, ChannelError),
-        (7, np.zeros((64, 48)), {}, ChannelError),
-        ("mine", np.zeros((5, 5)), {}, OptionError),
-        ("mine", np.zeros((64, 48)), {"low": 1.0, "high": 0.0}, OptionError),
-        ("mine", np.zeros((64, 48)), {"filter": "nearest"}, OptionError),  # a mean of ids is no id
-        ("mine", np.zeros((64, 48)), {"neutral": 3.0}, OptionError),
-        ("mine", np.full((64, 48), 1e6), {"high": 1e9}, OptionError),  # float16 ends at 65504
-    ],
-)
-def test_planes_that_cannot_be(
-    texture: Texture, name: str, plane: object, said: dict[str, Any], error: type[Exception]
-) -> None:
-    with pytest.raises(error):
-        texture.with_channel(name, plane, **said)  # type: ignore[arg-type]
-
-
 # --- layouts ----------------------------------------------------------------------------------------------------------
 
 
@@ -368,10 +301,6 @@ def test_tables_of_halves_are_those_of_floats_rounded_and_end_where_float16_ends
     moved = texture.with_channel("flow_y", high).with_channel("flow_x", high)
     table = moved.tokens(layout=Layout("mine", ("flow_y", "flow_magnitude")), dtype=np.float16)
     assert table[0].tolist() == [60000, 65504]
-    for wrong in (np.float64, "half16", int, None, np.uint8):
-        for make in (texture.tokens, texture.dense):
-            with pytest.raises(OptionError, match="float32 or float16"):
-                make(dtype=wrong)  # type: ignore[arg-type]
 
 
 def test_the_length_of_the_flow_follows_from_its_parts(texture: Texture) -> None:

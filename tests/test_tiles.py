@@ -18,12 +18,10 @@ from PIL import Image
 import foveate
 from foveate import tiles
 from foveate.core.errors import (
-    ImageArrayError,
     ImageDecodeError,
     ImageFormatError,
     ImageNotFoundError,
     ImageTooLargeError,
-    OptionError,
 )
 from foveate.tiles import search
 from foveate.tiles.raster import TiledTiff, open_raster
@@ -218,19 +216,6 @@ def test_files_that_cannot_be_read(
         (tmp_path / name).write_text("hello")
     with pytest.raises(error):
         tiles.survey(tmp_path / name)
-
-
-def test_unusable_arguments_say_so(picture: np.ndarray) -> None:
-    with pytest.raises(ImageArrayError):
-        tiles.survey(picture[..., 0])
-    with pytest.raises(OptionError, match="tile"):
-        tiles.survey(picture, tile=8)
-    with pytest.raises(OptionError, match="share"):
-        tiles.look(tiles.survey(picture[:300, :300]), "a bus", share=15)
-    with pytest.raises(OptionError, match="sure"):
-        tiles.look(tiles.survey(picture[:300, :300]), "a bus", sure=0)
-    with pytest.raises(OptionError, match="scene"):
-        tiles.look(picture, "a bus")  # type: ignore[arg-type]
 
 
 def test_bombs_are_refused_before_they_are_decoded(tmp_path: Path) -> None:

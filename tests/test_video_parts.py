@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import foveate
 from foveate.allocation import Keep
 from foveate.channels.visual import CHANGED, describe_cells
-from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
 from foveate.video.flow import Floats, make_view
 from foveate.video.propagation import KEPT_PER_FRAME, blend_layers, make_layer, propagate
@@ -111,14 +110,6 @@ def test_each_rule_alone(
     confidence.ravel()[: int(stale * confidence.size)] = 0.4
     assert Refresh().find_reason(age, confidence, difference, changed, lost) == reason
     assert Refresh(cut=2).find_reason(1, SURE, 0.0, changed, lost) is None
-
-
-@pytest.mark.parametrize("wrong", [{"every": 0}, {"pause": 0}, {"stale": 0}, {"residual": "x"}, {"cut": -1}])
-def test_rules_that_cannot_be(wrong: dict[str, object]) -> None:
-    name = next(iter(wrong))
-    with pytest.raises(OptionError, match=name) as failure:
-        Refresh(**wrong)  # type: ignore[arg-type]
-    assert failure.value.fix == f"leave it out for {getattr(Refresh(), name)}"
 
 
 def test_stale_tiles_are_joined_and_the_most_important_come_first() -> None:

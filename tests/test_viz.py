@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 import foveate
-from foveate import Allocation, Grid, Texture, viz
+from foveate import Grid, Texture, viz
 from foveate.allocation import Regions
-from foveate.core.errors import FoveateError, ImageNotFoundError, OptionError
+from foveate.core.errors import OptionError
 from foveate.core.layout import FULL40, channel_named
 from foveate.viz import paper
 from foveate.viz.charts import Series, draw_chart
@@ -253,32 +253,6 @@ def test_a_picture_by_itself_has_the_photographs_shape(wide: Texture) -> None:
     plain = np.asarray(viz.kept(wide, kept, side=320, labels=False))
     changed = np.argwhere((boxed != plain).any(-1))
     assert np.abs(changed.max(0) - [120, 160]).max() <= 3
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "says"),
-    [
-        (lambda t: viz.heatmap(t, np.full((3, 3), 2.0)), OptionError, "relevance"),
-        (lambda t: viz.heatmap(t, "the dog"), OptionError, "relevance"),
-        (lambda t: viz.heatmap("no.jpg", np.zeros((3, 3))), ImageNotFoundError, "no.jpg"),
-        (lambda t: viz.heatmap(t, np.zeros((3, 3)), side=3), OptionError, "side"),
-        (lambda t: viz.kept(t, np.ones((3, 3), bool)), OptionError, "allocate"),  # type: ignore[arg-type]
-        (lambda t: viz.kept(np.zeros((40, 40, 3), np.uint8), keep_one(), boxes=[1, 2]), OptionError, "boxes"),
-        (lambda t: viz.homunculus(t, None), OptionError, "allocate"),  # type: ignore[arg-type]
-        (lambda t: viz.compare(t, {}), OptionError, "dictionary"),
-        (lambda t: viz.compare(t, [1]), OptionError, "dictionary"),  # type: ignore[arg-type]
-        (lambda t: viz.compare(t, {"a": np.zeros((3, 3))}, columns=5), OptionError, "columns"),
-        (lambda t: viz.channel_sheet("photo.jpg"), OptionError, "encode"),  # type: ignore[arg-type]
-        (lambda t: foveate.score(t, ["a child"])[:0].picture(), OptionError, "no questions"),
-    ],
-)
-def test_errors_say_what_came_and_what_to_do(call: Any, error: type[FoveateError], says: str, texture: Texture) -> None:
-    with pytest.raises(error, match=says):
-        call(texture)
-
-
-def keep_one() -> Allocation:
-    return Allocation(np.array([3]), np.ones(1, np.float32), Grid(4, 4, 40, 40))
 
 
 def test_regions_are_named_in_the_legend_and_not_in_the_picture() -> None:
