@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +32,7 @@ from foveate.texture.texture import Texture
 from foveate.vlm.inputs.images import CHANNELS
 from foveate.vlm.select.methods import raise_words
 
-GRID = (SIDE, SIDE)
+Asked = Sequence[tuple[str, tuple[Need, ...]]]  # questions, and what their answers need
 PATCH = 14  # pixels of a token, as in LLaVA's tower
 MARGIN = 0.1  # of a box's height
 
@@ -42,28 +42,29 @@ def needs_of(question: Question, size: tuple[int, int]) -> tuple[Need, ...]:
     (boxes,) = question.places
     moved = [MARGIN * min(y1 - y0, x1 - x0) for x0, y0, x1, y1 in boxes]
     inner = tuple((x0 + m, y0 + m, x1 - m, y1 - m) for (x0, y0, x1, y1), m in zip(boxes, moved, strict=True))
-    cells = np.flatnonzero(lay_boxes(inner, *GRID, size).ravel())
+    cells = np.flatnonzero(lay_boxes(inner, SIDE, SIDE, size).ravel())
     return (Need(cells, len(cells)),)
 
 
-def patches(rgb: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Grey pixels of each token, float32 [n, 196], centred as a tower's input is."""
-    side = SIDE * PATCH
-    grey = cv2.cvtColor(cv2.resize(rgb, (side, side), interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2GRAY)
-    tiles = grey.reshape(SIDE, PATCH, SIDE, PATCH).transpose(0, 2, 1, 3).reshape(SIDE * SIDE, -1)
+def patches(rgb: NDArray[np.uint8], side: int = SIDE) -> NDArray[np.float32]:
+    """Grey pixels of each of side x side tokens, float32 [n, 196], centred as a tower's input is."""
+    wide = side * PATCH
+    grey = cv2.cvtColor(cv2.resize(rgb, (wide, wide), interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2GRAY)
+    tiles = grey.reshape(side, PATCH, side, PATCH).transpose(0, 2, 1, 3).reshape(side * side, -1)
     return np.asarray(tiles / 255 - 0.45, np.float32) / np.float32(0.27)
 
 
-def cases_of_page(rgb: NDArray[np.uint8], textures: dict[str, Texture], asked: list[Question]) -> Iterator[Case]:
-    """Each question on each texture, by the name of its set."""
-    rows = patches(rgb)
-    for name, question in itertools.product(textures, asked):
+def cases_of_page(
+    image: str, rgb: NDArray[np.uint8], textures: Mapping[str, Texture], asked: Asked, side: int = SIDE
+) -> Iterator[Case]:
+    """Each question on each texture, by the name of its set; tokens are side x side."""
+    rows = patches(rgb, side)
+    for name, (text, needs) in itertools.product(textures, asked):
         try:
-            relevance = score(textures[name], question.text)
+            relevance = score(textures[name], text)
         except QueryError:
-            relevance = empty_relevance(textures[name], question.text)
-        needs = needs_of(question, (rgb.shape[0], rgb.shape[1]))
-        yield Case(name, question.file, question.text, raise_words(relevance.on(GRID)), rows, needs)
+            relevance = empty_relevance(textures[name], text)
+        yield Case(name, image, text, raise_words(relevance.on((side, side))), rows, needs)
 
 
 def pages(data: Path, words: Path | None, half: str | None, limit: int | None, cache: Path | None) -> Iterator[Case]:
@@ -83,7 +84,9 @@ def pages(data: Path, words: Path | None, half: str | None, limit: int | None, c
                     kept.parent.mkdir(parents=True, exist_ok=True)
                     unread.save(kept)
             textures = {"pages read": unread.with_words(known[file][1]), "pages": unread}
-            yield from cases_of_page(rgb, textures, [q for q in asked if q.file == file])
+            size = rgb.shape[0], rgb.shape[1]
+            its = [(q.text, needs_of(q, size)) for q in asked if q.file == file]
+            yield from cases_of_page(file, rgb, textures, its)
             progress(number)
 
 

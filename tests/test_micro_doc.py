@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from foveate.reading.words import Word, Words
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers", minversion="5.18")
+from benchmarks.selection import RULES  # noqa: E402
 from training.judges import llava  # noqa: E402
-from training.judges.micro_doc import evaluate, pages, train, words  # noqa: E402
+from training.judges.micro_doc import cases, evaluate, pages, train, words  # noqa: E402
 
 pytestmark = [pytest.mark.vlm, pytest.mark.usefixtures("seen_once")]
 
@@ -205,6 +207,26 @@ def test_the_evaluation_asks_every_method_with_its_budget(tmp_path: Path) -> Non
     assert llava.table(report, "all").count("\n") == len(evaluate.METHODS) + 1
     kept = vlm.answers([evaluate.given(vlm, vlm.see(pages.draw(found[0])), items[0], np.array([3, 9]))], evaluate.SHORT)
     assert kept[0].chosen[0].rows.tolist() == [3, 9]
+
+
+def test_a_case_needs_every_cell_of_its_answer() -> None:
+    for page in EVERY:
+        of = {question.field: question for question in pages.questions_of(page)}
+        for run in (run for run in page.runs if run.role == pages.VALUE and run.field in of):
+            (need,) = cases.needs_of(page, of[run.field])
+            assert 0 < need.least == len(need.cells) <= len(run.text.replace(" ", ""))
+            y0, x0, y1, x1 = box_of(page, run)
+            assert (np.abs((need.cells // 16 + 0.5) * 16 - (y0 + y1) / 2) <= 16).all()
+            assert (np.abs((need.cells % 16 + 0.5) * 16 - (x0 + x1) / 2) <= (x1 - x0) / 2 + 16).all()
+
+
+def test_every_page_is_asked_read_and_unread(tmp_path: Path) -> None:
+    found, _ = evaluate.asked(1, 2, held_back=False, plain=True)
+    read = [[run.text, box_of(found[0], run), 1.0, k] for k, run in enumerate(found[0].runs)]
+    (tmp_path / "words-trained.json").write_text(json.dumps([read]), "utf-8")
+    some = list(cases.cases(tmp_path, 1, 2, plain=True))
+    assert [case.set for case in some] == ["micro_doc read"] * 2 + ["micro_doc"] * 2
+    assert [case.score(RULES["default"](case, 64)) for case in some[:2]] == [1, 1]
 
 
 def test_anls_forgives_a_few_edits() -> None:

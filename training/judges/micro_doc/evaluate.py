@@ -9,8 +9,8 @@ What is notable
 * No selection sees the generator's truth but `oracle`, which is no method but the upper bound. `reading` goes by words
   that RapidOCR read in the picture (which it enlarges to 736 pixels, as small ones always). Each page is read once;
   its words are kept in the model's folder (`words-*.json`).
-* `nano alone` is the same call where nothing was read. `text mask` keeps what is written, whatever is asked: the
-  boxes of the words, the middle ones of each first.
+* Every method gets the map of a page that was read; `nano alone` is the same call where nothing was read. `text mask`
+  keeps what is written, whatever is asked: the boxes of the words, the middle ones of each first.
 * Intervals are 95 %, by bootstrap over pages. `kept` is the share of the full accuracy on the same questions.
 """
 
@@ -50,10 +50,11 @@ METHODS: dict[str, dict[str, Any]] = {  # keywords of VLM.ask; those without are
     "text mask": {},
     "maxmin": {"method": "maxmin"},
     "dpp": {"method": "dpp"},
+    "dpp, nano alone": {"method": "dpp"},
     **{name: {"method": name} for name in ("random", "uniform", "downsample")},
     "oracle": {},
 }
-READS = ("reading", "reading, no floor")  # methods whose textures have words
+UNREAD = ("nano alone", "dpp, nano alone")  # methods whose textures have no words
 
 
 def asked(count: int, questions: int, *, held_back: bool, plain: bool = False) -> tuple[list[Page], list[Item]]:
@@ -94,7 +95,7 @@ def through_foveate(vlm: Any, pages: Sequence[Page], words: Sequence[Words]) -> 
     def answers(items: Sequence[Item], method: str, budget: int) -> list[str]:
         out: list[str] = []
         for number, some in groupby(items, lambda item: item.scene):
-            encoded, group = sees[method in READS][number], list(some)
+            encoded, group = sees[method not in UNREAD][number], list(some)
             if method == "oracle":
                 made = [given(vlm, encoded, item, oracle(pages[number], item.question, budget)) for item in group]
                 said = vlm.answers(made, SHORT)
