@@ -1,4 +1,4 @@
-"""Boxes of a map against true ones: `relevance.boxes(threshold)` at several thresholds, beside boxes that ask nothing.
+"""Boxes of a map against true ones: `relevance.boxes()`, with several thresholds, too, beside boxes that ask nothing.
 
     python -m benchmarks boxes --data FOLDER
 
@@ -67,8 +67,9 @@ def measure(data: CocoData, encoder: EncoderName = None, half: Half = None, limi
 
 
 def _all_boxes(relevance: Relevance, blind: Boxes, grid: Grid) -> Mapping[str, Boxes]:
-    some = {f"at {threshold}": relevance.boxes(threshold) for threshold in THRESHOLDS}
-    half = some[f"at {COMMON}"]
+    some = {"half of the peak": relevance.boxes()}
+    some |= {f"at {threshold}": relevance.boxes(threshold) for threshold in THRESHOLDS}
+    half = some["half of the peak"]
     one = np.concatenate([half[:, :2].min(0), half[:, 2:].max(0)])[None] if len(half) else half
     whole = np.array([[0, 0, grid.height, grid.width]], np.float32)
     return {**some, "one box": one, "saliency": blind, "the whole image": whole}

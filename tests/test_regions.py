@@ -233,12 +233,14 @@ def test_a_relevance_has_boxes_where_it_is_detected(texture: Texture) -> None:
     assert coarse.boxes(0.1)[:, 2:].max() <= max(texture.grid.height, texture.grid.width)
     relevance = foveate.score(texture, "broccoli")
     low = replace(relevance, map=relevance.map * np.float32(0.498 / relevance.map.max()))
-    (box,) = low.boxes()
+    box = low.boxes()[0]
     y, x = divmod(int(low.map.argmax()), low.grid.w)
     cell = np.array(low.grid.cell)
     assert (box[:2] <= np.array([y, x]) * cell + 1e-3).all()
     assert (box[2:] >= np.array([y + 1, x + 1]) * cell - 1e-3).all()
-    assert low.boxes(0.51).shape == (0, 4)
+    assert np.array_equal(low.boxes(), low.boxes(low.level))
+    assert len(low.boxes()) == len(boxes)  # a map that is lower has the same
+    assert low.boxes(0.5).shape == (0, 4)
     assert replace(low, confidence=0.4).boxes().shape == (0, 4)
     assert len(low.boxes(0.3)) == len(replace(low, confidence=0.4).boxes(0.3))
 

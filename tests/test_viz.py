@@ -95,7 +95,7 @@ def test_a_map_is_never_stretched(texture: Texture) -> None:
 def test_values_below_detection_are_told_apart_on_dim_and_bright_photographs(photograph: int) -> None:
     rgb, levels = np.full((40, 400, 3), photograph, np.uint8), np.linspace(0, 0.49, 8, dtype=np.float32)
     for found in (True, False):
-        drawn = lay_heat(rgb, np.repeat(levels, 50)[None].repeat(40, 0), found=found)[20, 25::50].astype(int)
+        drawn = lay_heat(rgb, np.repeat(levels, 50)[None].repeat(40, 0), 0.5 if found else None)[20, 25::50].astype(int)
         assert np.abs(drawn[-1] - drawn[1]).max() > 40
         assert (np.abs(np.diff(drawn, axis=0)).max(-1)[1:] >= 4).all()
 
@@ -104,9 +104,8 @@ def test_the_colour_bar_gets_lighter_and_says_what_the_line_is() -> None:
     items = colour_bar().items
     strip = next(item.picture for item in items if item.picture is not None)
     light = lightness(strip[0])[::20]
-    line = strip.shape[1] // 40  # of these samples: in the line
-    assert (np.diff(np.delete(light, line)) > 0).all()
-    assert any("the white line" in item.text for item in items)
+    assert (np.diff(light) > 0).all()
+    assert any("white line" in item.text for item in items)
 
 
 def test_kept_cells_say_why_they_lie_scattered(texture: Texture) -> None:

@@ -1,7 +1,6 @@
 """Boxes around what a map shows, and how much kept cells and known boxes have in common. `python -m benchmarks boxes`.
 
-A part below a cell is left out, unless it has the map's highest value. A detected thing whose map is below the
-threshold has one box: around the peak, as far as the map is PEAK_SHARE of it.
+A part below a cell is left out, unless it has the map's highest value.
 """
 
 from __future__ import annotations
@@ -15,21 +14,17 @@ from numpy.typing import ArrayLike, NDArray
 from foveate.core.checks import check_array, check_number
 from foveate.core.errors import OptionError
 from foveate.core.grid import Floats, Grid, resize_map
-from foveate.relevance.confidence import DETECTED
 
 Bools = NDArray[np.bool_]
 FINER = 3  # samples of a cell each way, by hand
 HALF = 0.5  # of a cell's area
-PEAK_SHARE = 0.5  # of the map's highest value
 
 
-def find_boxes(plane: Floats, grid: Grid, threshold: float, *, detected: bool = False) -> Floats:
+def find_boxes(plane: Floats, grid: Grid, threshold: float) -> Floats:
     """As `Relevance.boxes`."""
-    check_number("threshold", threshold, fix="0.5 is where a thing counts as detected")
+    check_number("threshold", threshold, fix="leave it out for half of the map's highest value")
     fine = _interpolate(plane)
     highest_of_all = float(fine.max())
-    if detected and 0 < highest_of_all < threshold <= DETECTED:
-        return find_boxes(plane, grid, PEAK_SHARE * highest_of_all)[:1]
     _, _, found, _ = cv2.connectedComponentsWithStats((fine >= np.float32(threshold)).astype(np.uint8), connectivity=8)
     left, top, wide, tall, area = np.asarray(found[1:], np.int64).T  # the first is everything below
     boxes = np.stack([top, left, top + tall, left + wide], 1).reshape(-1, 4)

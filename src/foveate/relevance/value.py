@@ -109,18 +109,26 @@ class Relevance(Detectable, Frozen, Drawable, AsArray):
             f"confidence {in_digits(self.confidence)}: {found}{said}{preset})"
         )
 
-    def boxes(self, threshold: float = DETECTED) -> Floats:
+    @property
+    def level(self) -> float:
+        """From where on boxes, contours and lines have the thing in them: half of the map's highest value.
+
+        Not 0.5: of what only its parts or odds make likely (a third of what is detected) the map stays below that.
+        """
+        return DETECTED * float(self.map.max()) or DETECTED
+
+    def boxes(self, threshold: float | None = None) -> Floats:
         """Boxes around connected parts of the map: float32 [n, 4], (y0, x0, y1, x1) in pixels, the best first.
 
         Args:
-            threshold: 0 to 1, which the map must reach. What is `detected` has a box at every threshold up to 0.5.
-                What is not has one below 0.5 only: "the blue bus" on a yellow one has none.
+            threshold: 0 to 1, which the map must reach; None is `level`. What is not detected has boxes at thresholds
+                below 0.5 only: "the blue bus" on a yellow one has none.
 
         Raises OptionError for another threshold, and on a grid of visual tokens over a part of the image.
         """
         check_whole(self.grid, "boxes")
-        found = find_boxes(self.map, self.grid, threshold, detected=self.detected)
-        return found if threshold < DETECTED or self.followed else found[:0]
+        found = find_boxes(self.map, self.grid, self.level if threshold is None else threshold)
+        return found if self.followed or (threshold is not None and threshold < DETECTED) else found[:0]
 
     def score_boxes(self, boxes: ArrayLike) -> Floats:
         """The highest value of the map in each box [n, 4], (y0, x0, y1, x1) in pixels: float32 [n] in [0, 1].

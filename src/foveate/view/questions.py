@@ -156,12 +156,12 @@ def describe_grids(texture: Texture) -> tuple[list[dict[str, Any]], dict[str, ND
 def describe_relevance(relevance: Relevance) -> Message:
     """A header, and the map on each grid as float32 `map:NAME`."""
     light = replace(relevance, features=None, parts={}, reasons={}, texture=None)
-    arrays, auto = {}, {}
+    arrays, auto, levels = {}, {}, {}
     for each in grids_of(relevance.grid):
         moved = light if each.name == "cells" else light.on(each.grid)
         arrays[f"map:{each.name}"] = moved.map
-        auto[each.name] = auto_budget(moved)
-    return describe_answer(relevance, auto), arrays
+        auto[each.name], levels[each.name] = auto_budget(moved), moved.level
+    return {**describe_answer(relevance, auto), "levels": levels}, arrays
 
 
 def describe_answer(relevance: Relevance, auto: dict[str, int]) -> dict[str, Any]:
@@ -180,6 +180,7 @@ def describe_answer(relevance: Relevance, auto: dict[str, int]) -> dict[str, Any
         "unread": is_unread(relevance),
         "boxes": relevance.boxes().tolist(),
         "auto": auto,
+        "levels": {"cells": relevance.level},
     }
 
 

@@ -12,7 +12,6 @@ from foveate.allocation.allocation import Allocation
 from foveate.core.checks import check_type
 from foveate.core.errors import MissingExtraError
 from foveate.core.grid import check_whole
-from foveate.relevance.confidence import DETECTED
 from foveate.relevance.value import Relevance
 from foveate.viz.colours import QUESTIONS
 from foveate.viz.layers import colour_heat, enlarge
@@ -20,7 +19,7 @@ from foveate.viz.layers import colour_heat, enlarge
 HEAT_OPACITY = 0.6  # of heat over the photograph in Rerun; chosen by hand
 
 
-def to_supervision(relevance: Relevance, threshold: float = DETECTED) -> Any:
+def to_supervision(relevance: Relevance, threshold: float | None = None) -> Any:
     """The boxes of a question as `supervision.Detections`, the best first, for supervision's annotators.
 
     Args:

@@ -34,11 +34,11 @@ def colour_heat(plane: NDArray[np.floating]) -> Bytes:
     return HEAT[np.rint(np.clip(plane, 0, 1) * 255).astype(np.uint8)]
 
 
-def lay_heat(rgb: Bytes, plane: NDArray[np.floating], *, found: bool = True) -> Bytes:
-    """Heat of a map [h, w] over an image, and its contour at 0.5. Faint, and without it, where nothing was `found`."""
+def lay_heat(rgb: Bytes, plane: NDArray[np.floating], level: float | None = DETECTED) -> Bytes:
+    """Heat of a map [h, w] over an image, and its contour at a level. None, for nothing was found: faint, without."""
     smooth = enlarge(plane, rgb.shape[:2])
-    out = tint(darken(rgb, smooth) if found else veil(rgb), smooth, colour_heat(smooth))
-    return outline(out, smooth >= DETECTED) if found else out
+    out = tint(darken(rgb, smooth) if level is not None else veil(rgb), smooth, colour_heat(smooth))
+    return out if level is None else outline(out, smooth >= np.float32(level))
 
 
 def darken(rgb: Bytes, level: Floats) -> Bytes:

@@ -31,8 +31,8 @@ from foveate.viz.pictures import (
     found_tile,
     homunculus_tile,
     in_quotes,
-    is_followed,
     legend,
+    level_of,
     looked_for,
     photograph,
     region_legend,
@@ -184,7 +184,7 @@ def look_page(found: Look) -> Image.Image:
     side = min(scene.side, height, width)
     top, left = (int(np.clip(p - side / 2, 0, n - side)) for p, n in ((y, height), (x, width)))
     rgb = scale_to(scene.overview.pixel, PANEL)
-    whole = lay_heat(rgb, relevance.map, found=is_followed(relevance))
+    whole = lay_heat(rgb, relevance.map, level_of(relevance))
     if found.boxes:
         whole = lay_boxes(whole, np.array(found.boxes, np.float64) * ratio, [LOOKED])
     whole = lay_boxes(whole, np.array([[top, left, top + side, left + side]], np.float64) * ratio, [PART])
@@ -210,7 +210,7 @@ def search_sheet(hits: Sequence[Hit], query: str, columns: int = 4) -> Image.Ima
     for place, hit in enumerate(hits[:MOST_HITS], 1):
         try:
             known = hit.relevance
-            rgb = lay_heat(scale_to(hit.texture.pixel, HIT), known.map, found=hit.detected)
+            rgb = lay_heat(scale_to(hit.texture.pixel, HIT), known.map, known.level if hit.detected else None)
             words, name = hit.words, hit.name
         except (StoreKeyError, StoreDamagedError):  # removed or damaged since it was found
             rgb, words, name = np.full((HIT, HIT, 3), PAPER, np.uint8), (), f"{hit.name}: not there any more"

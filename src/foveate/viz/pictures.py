@@ -27,7 +27,6 @@ from foveate.viz.cartogram import REST, redraw
 from foveate.viz.colours import ABSENT, FOUND, INK, PAPER, QUESTIONS, QUIET, Colour
 from foveate.viz.layers import (
     DARK,
-    LIGHT,
     colour_heat,
     darken,
     lay_boxes,
@@ -60,7 +59,7 @@ def heatmap(
     side: int = SIDE,
     labels: bool = True,
 ) -> Image.Image:
-    """Where a question looks: the photograph with heat, and the contour from where a thing counts as detected.
+    """Where a question looks: the photograph with heat; of what was found a contour, at half of the highest value.
 
     Args:
         image: a texture, or anything that `load_image` takes: a path, a PIL image, an array.
@@ -235,14 +234,9 @@ def colour_bar() -> Block:
     small = tall = round(0.75 * TEXT)
     ramp = np.tile(((np.arange(BAR) + 0.5) / BAR).astype(np.float32), (tall, 1))
     strip = tint(darken(np.full((tall, BAR, 3), PALE_GREY, np.uint8), ramp), ramp, colour_heat(ramp))
-    middle, tick = round(BAR * DETECTED), max(2, TEXT // 10)
-    for colour, wide in ((DARK, 3 * tick), (LIGHT, tick)):
-        strip[:, middle - wide // 2 : middle - wide // 2 + wide] = colour
-    names = [
-        paper.text(name, BAR, small, QUIET) for name in ("0", f"{DETECTED:g}: the white line; detected from here", "1")
-    ]
+    names = [paper.text(name, BAR, small, QUIET) for name in ("0", "white line: half of the highest value", "1")]
     items = []
-    for block, at in zip(names, (0, middle, BAR), strict=True):
+    for block, at in zip(names, (0, BAR // 2, BAR), strict=True):
         left = min(max(0, at - block.width // 2), BAR - block.width)
         items += [item.moved(left, 0) for item in block.items]
     ticks = Block(BAR, names[0].height, tuple(items))
@@ -305,17 +299,18 @@ def found_tile(rgb: Bytes, name: str, relevance: Map, notes: tuple[str, ...] | N
     """A question's heat over a photograph of the size of the tile."""
     plane, known = plane_of(relevance)
     said = looked_for(known) if notes is None and known is not None else notes or ()
-    heat = lay_heat(rgb, plane, found=is_followed(known))
+    heat = lay_heat(rgb, plane, DETECTED if known is None else level_of(known))
     return Tile(heat, in_quotes(name), said, None if known is None else confidence_shown(known))
 
 
-def is_followed(relevance: Relevance | None) -> bool:
-    return relevance is None or relevance.followed
+def level_of(relevance: Relevance) -> float | None:
+    """Where its contour runs; None where nothing was found."""
+    return relevance.level if relevance.followed else None
 
 
 def confidence_shown(relevance: Relevance) -> float | None:
     """The confidence for the badge; None where a channel or a prior made the map, and no thing was detected."""
-    return relevance.confidence if relevance.detected or not is_followed(relevance) else None
+    return relevance.confidence if relevance.detected or not relevance.followed else None
 
 
 def looked_for(relevance: Relevance) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 // What the colours of the pictures mean: a bar painted as the pictures are, and words.
 import { inNumber, make } from "./dom.js";
-import { DETECTED, makeCanvas } from "./layers.js";
+import { makeCanvas } from "./layers.js";
 import { paintPicture } from "./picture.js";
 
 const RAMP = Float32Array.from({ length: 256 }, (_, i) => i / 255), FALL = RAMP.map((value) => 1 - value);
@@ -37,7 +37,7 @@ export function mountLegend(app, root) {
     if (!words || seen.layers.length === 0) return;
     const questions = several ? app.questionsOn() : [];
     const key = JSON.stringify([seen.view, state.colours, state.opacity, state.threshold, several,
-      questions.map((i) => state.questions[i]), endsOf(found), seen.paper, anyFound(found), anyLine(found)]);
+      questions.map((i) => state.questions[i]), endsOf(found), seen.paper, anyFound(found), anyFound(found)]);
     if (key === shown) return;
     shown = key;
     const ends = endsOf(found);
@@ -59,10 +59,9 @@ export function mountLegend(app, root) {
 
   function paintBar(canvas, found) {
     const { seen } = found[0], [layer] = seen.layers, view = seen.view === "difference" ? seen.view : "heat";
-    const line = anyLine(found) ? layer.line : null;
     paintPicture(canvas, { bitmap: backdrop, width: 256, height: HIGH }, { h: 1, w: 256 },
       { ...seen, overlay: null, view, minus: FALL,
-        layers: [{ ...layer, map: RAMP, found: anyFound(found), line, kept: undefined, boxes: undefined }] }, 1);
+        layers: [{ ...layer, map: RAMP, found: anyFound(found), line: null, kept: undefined, boxes: undefined }] }, 1);
   }
 }
 
@@ -70,16 +69,15 @@ const layersOf = (found) => found.flatMap(({ seen }) => seen.layers);
 const together = (found) => found.length === 1 && found[0].seen.layers.length > 1;
 const hasBar = (found) => found[0].seen.view !== "kept" && !together(found);
 const anyFound = (found) => layersOf(found).some((layer) => layer.found);
-const anyLine = (found) => layersOf(found).some((layer) => layer.found && layer.map.some((value) => value >= DETECTED));
 const short = (text = "") => (text.trim().length > 24 ? `${text.trim().slice(0, 23)}…` : text.trim());
 
 function wordsOf(app, found) {
   const { view, layers, overlay, minus } = found[0].seen, several = together(found);
   if (overlay || view === "photo" || !layers.length) return "";
   if (view === "difference") return minus ? "which question looks more" : "";
-  const said = several ? "lines: detected, from 0.5" : "white line: detected, from 0.5";
+  const said = several ? "lines: half of the highest value" : "white line: half of the highest value";
   const pale = several ? !anyFound(found) : layersOf(found).some((layer) => !layer.found);
-  const heat = [several ? "" : "relevance", anyLine(found) ? said : "", pale ? "faded: not detected" : ""]
+  const heat = [several ? "" : "relevance", anyFound(found) ? said : "", pale ? "faded: not detected" : ""]
     .filter(Boolean).join("; ");
   const kept = keptWords(app, layers, several || found.length > 1);
   return { heat, kept, both: `${heat}; ${kept}` }[view];

@@ -1,7 +1,7 @@
 // One picture: an image and what is seen over it, painted on a canvas of any size. What is computed of a map or of an
 // image is kept beside it and goes with it.
 import {
-  DETECTED, USUAL, coloured, contour, curves, developed, keptBorder, makeCanvas, maskOf, smooth, strokeTwice,
+  USUAL, coloured, contour, curves, developed, keptBorder, makeCanvas, maskOf, smooth, strokeTwice,
 } from "./layers.js";
 import { difference } from "./scales.js";
 
@@ -47,7 +47,7 @@ export function paintPicture(canvas, image, grid, seen, line) {
     if (kept.length) paintKept(photo.dropped, 1);
   } else {
     const made = [photo, seen.opacity, seen.threshold, image.height, image.width,
-      ...layers.flatMap(({ map, scale, found, line: ink }) => [map, scale, found, ink]), line];
+      ...layers.flatMap(({ map, scale, found, level, line: ink }) => [map, scale, found, level, ink]), line];
     const last = remembered(heated, canvas, () => ({ made: [], canvas: makeCanvas(1, 1) }));
     if (made.length === last.made.length && made.every((value, i) => value === last.made[i])) lay(last.canvas);
     else {
@@ -70,7 +70,7 @@ export function paintPicture(canvas, image, grid, seen, line) {
     planes.forEach((plane, i) => lay(coloured(plane, layers[i].scale, tint)));
     toImage();
     planes.forEach((plane, i) => layers[i].line && layers[i].found &&
-      strokeTwice(context, outlineOf(plane), layers[i].line, (several ? 1.5 : 1) * line));
+      strokeTwice(context, outlineOf(plane, layers[i].level), layers[i].line, (several ? 1.5 : 1) * line));
   }
 
   // Heat stays as it is while a budget moves.
@@ -137,11 +137,11 @@ export function paintPicture(canvas, image, grid, seen, line) {
     return cut;
   }
 
-  function outlineOf(plane) {
+  function outlineOf(plane, level) {
     const made = remembered(outlines, plane, () => ({}));
-    if (made.height !== image.height || made.width !== image.width) {
-      Object.assign(made, { height: image.height, width: image.width,
-        path: contour(plane, DETECTED, image.height, image.width) });
+    if (made.height !== image.height || made.width !== image.width || made.level !== level) {
+      Object.assign(made, { height: image.height, width: image.width, level,
+        path: contour(plane, level, image.height, image.width) });
     }
     return made.path;
   }

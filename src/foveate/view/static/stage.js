@@ -62,6 +62,7 @@ export function mountStage(app, root) {
       const own = `rgb(${colour.join(" ")})`;
       return [{
         question: i, map, kept: needsKept(state.view) ? app.kept(i) : undefined, found: answer.header.followed,
+        level: answer.header.levels[state.grid],
         header: answer.header, sent: answer.sent?.[state.grid],
         scale: ownColour ? plainScale(colour) : scale(state.colours), line: ownColour ? own : WHITE, edge: own,
         boxes: state.boxes ? answer.header.boxes : undefined,
