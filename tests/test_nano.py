@@ -33,7 +33,8 @@ from foveate.encoders.nano import CLASS, FILES, MOST_CLASSES, NAMES, NanoEncoder
 from foveate.encoders.protocol import Encoder, check_features
 from foveate.encoders.windows import fit_shape, join_windows, place_windows
 from foveate.language.query import prepare
-from foveate.relevance.confidence import with_odds
+from foveate.relevance.confidence import DETECTED, with_odds
+from foveate.relevance.scoring import score_query
 from foveate.texture.texture import EncoderStamp
 from tests.conftest import PHOTOS
 
@@ -310,6 +311,29 @@ def test_kinds_of_the_built_in_names_are_words_of_them() -> None:
     assert {text: found and found[0] for text, found in looked_for.items()} == {
         "lorry": None, "ambulance": None, "police cars": "car", "tote bags": "bag", "watch": None
     }  # fmt: skip
+
+
+def test_a_thing_is_detected_where_what_is_surely_one_of_it_is(textures: dict[str, Texture], nano: NanoEncoder) -> None:
+    space, lifted = nano.space, 0
+    below = {genus: {word for word in kinds if word != genus} for genus, kinds in space.surely.items()}
+    for genus in (genus for genus, kinds in space.surely.items() if genus in kinds):
+        group = set(space.class_words[genus])
+        below[genus] |= {
+            word
+            for word, some in space.class_words.items()
+            if set(some) < group and space.specialist(word) == "classifier"
+        }
+    below["mammal"] = {"dog", "cat", "bear", "zebra"}
+    for texture in textures.values():
+        for genus, kinds in below.items():
+            query = prepare(nano, genus)
+            sure = score_query(texture, query, nano.calibration).confidence
+            alone = score_query(texture, dataclasses.replace(query, kinds={}), nano.calibration).confidence
+            lifted += sure > alone
+            assert sure >= alone, genus
+            for kind in kinds:
+                assert sure >= DETECTED or not foveate.score(texture, kind).detected, (genus, kind)
+    assert lifted  # else nothing was tried
 
 
 def test_a_very_long_text_takes_no_longer_than_its_words() -> None:

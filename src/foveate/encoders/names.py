@@ -11,7 +11,8 @@ one for each class of its classifier.
 5. What no name covers goes into one number for which no image has evidence: the map of an unknown word is low.
 
 Where a class speaks, the names that the text would ask for count a little (BESIDE): a thing too small for the
-classifier still has the highest place of its map, and is not detected for it.
+classifier still has the highest place of its map, and is not detected for it. Where names speak, what is surely one of
+them is asked for as well (`kinds_of`): a poodle is a dog, whoever sees it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ TAIL = 0.7  # strength of "desk lamp" asked as "lamp", where only the last words
 NEAR, SAME = 0.68, 0.9  # cosines of words: below the first nothing is shared, from the second on they mean the same
 LAST = 0.6  # share of the last word in the vector of a phrase: "dog bowl" is a bowl
 MOST_NAMES = 3  # names that a word of no table may ask for
+MOST_KINDS = 12  # a word for more things ("container") is too wide to be asked for by each of them
 BESIDE = 0.15  # strength of names beside a class
 SURER = 2.5  # evidence 0.03 of the detector is as good as 0.1 of others (docs/log.md)
 STRENGTH = 0.2  # of a text: with less, not even a thing that fills the picture is detected (nano's calibration)
@@ -49,7 +51,8 @@ class NameSpace:
     """Where a text lies among names and classes, by the words that mean each and the word table's `vectors`.
 
     `kinds`: of each name those of its words that mean a kind of it, or a neighbour, and not the same, with how far a
-    verdict may go: an ambulance is looked for as a truck.
+    verdict may go: an ambulance is looked for as a truck. `surely`: of a word the words for what is surely one of it;
+    the word itself stands for the classes that it means.
     """
 
     names: tuple[str, ...]
@@ -58,6 +61,7 @@ class NameSpace:
     vectors: Callable[[Sequence[str]], Floats]
     kinds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     loud: Mapping[str, float] = field(default_factory=dict)
+    surely: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
     class_words: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -111,6 +115,19 @@ class NameSpace:
             return SURER
         asked = () if classes.any() else np.flatnonzero(names)
         return min((self.loud.get(self.names[k], 0.0) for k in asked), default=0.0)
+
+    def kinds_of(self, text: str) -> tuple[tuple[Floats, float], ...]:
+        """What is surely one of what a text asks for: vectors [1, names + 1 + classes], each with its log odds."""
+        found, rows = self._find(text), list[tuple[Floats, float]]()
+        own = self.place(text)
+        for word in self._surely(found[0]) if found is not None and found[1] else ():
+            if (row := self.place(word)).tobytes() != own.tobytes():
+                rows.append((row, self.surer(word)))
+            if word in self.surely.get(word, ()) and not self._ask(text)[1].any():
+                row = np.float32(BESIDE) * row
+                row[[len(self.names) + 1 + k for k in self.class_words[word]]] = 1
+                rows.append((row, 0.0))
+        return tuple((row[None], odds) for row, odds in rows)
 
     def known(self, text: str) -> float:
         """How much of a text the names cover, in [0, 1]: 1 for words of the table, near 0 for an unknown word."""
@@ -166,6 +183,18 @@ class NameSpace:
             return word in self.class_words
         kinds = self._kinds_of(word)
         return len(kinds) == len(self.words[word]) and max(kinds) < OFTEN
+
+    def _surely(self, word: str) -> list[str]:
+        """Words for what is surely one of what a word means, and of those."""
+        found = [word]
+        if word in self.class_words and word not in self.words:
+            group = set(self.class_words[word])
+            found = [name for name in self.surely if name in self.surely[name] and group > set(self.class_words[name])]
+        elif word not in self.surely and len(self.words.get(word, ())) == 1 and not self._speaks(word):
+            found = [self.names[self.words[word][0]]]
+        for each in found:  # it grows
+            found += [other for other in self.surely.get(each, ()) if other not in found]
+        return found if len(found) <= MOST_KINDS else []
 
     def _find(self, text: str) -> tuple[str, bool] | None:
         """-> (the longest end of a text that is in the table, whether it is the whole text)."""
@@ -248,15 +277,19 @@ def read_names(file: Path, carried: Floats, vectors: Callable[[Sequence[str]], F
     beside = file.with_name(KINDS)
     kinds: dict[str, dict[str, float]] = {}
     loud: dict[str, float] = {}
+    surely: dict[str, tuple[str, ...]] = {}
     if beside.is_file():
         written = json.loads(beside.read_text("utf-8"))
         loud = written["loud"]
+        surely = {name: (name,) for name in written["classes"]}
+        for word, others in written["surely"].items():
+            surely[word] = (*surely.get(word, ()), *others)
         for how_often, at_most in (("often", OFTEN), ("seldom", SELDOM)):
             for name, others in written[how_often].items():
                 kinds.setdefault(name, {}).update(dict.fromkeys(others, at_most))
     classes, groups = read_classes(file.with_name(CLASSES))
     by_word = {word: tuple(numbers) for word, numbers in words.items()}
-    return NameSpace(tuple(table), by_word, carried, vectors, kinds, loud, classes, groups)
+    return NameSpace(tuple(table), by_word, carried, vectors, kinds, loud, surely, classes, groups)
 
 
 def read_classes(file: Path) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]]]:

@@ -166,6 +166,9 @@ class NanoEncoder:
     def surer(self, text: str) -> float:
         return self.space.surer(text)
 
+    def kinds_of(self, text: str) -> tuple[tuple[Floats, float], ...]:
+        return self.space.kinds_of(text)
+
     def encode_text(self, texts: Sequence[str]) -> Floats:
         return np.array([self.space.place(text) for text in texts], np.float32).reshape(-1, self.width)
 

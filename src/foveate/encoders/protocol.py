@@ -91,6 +91,7 @@ class Encoder(Protocol):
         understood_as: optional; text -> (the words it is looked for as, where that is another thing, and how far a
             verdict on them may go, in (0, 1]), else None: "desk lamp" -> ("lamp", 0.6), say.
         surer: optional; text -> log odds to add to a confidence, where evidence of it is surer than the calibration's.
+        kinds_of: optional; text -> vectors [1, D] of what is surely one of it, each with its log odds (poodle: dog).
     """
 
     @property

@@ -299,6 +299,10 @@ class TaughtEncoder:
     def understood_as(self, text: str) -> tuple[str, float] | None:
         return None if self.find(text) is not None else self.base.understood_as(text)
 
+    def kinds_of(self, text: str) -> tuple[tuple[Floats, float], ...]:
+        kinds = () if self.find(text) is not None else self.base.kinds_of(text)
+        return tuple((np.pad(kind, ((0, 0), (0, len(self.taught)))), odds) for kind, odds in kinds)
+
 
 def as_evidence(odds: Floats, calibration: Calibration) -> Floats:
     """The inverse of relevance/scoring.py, where a score of 0 is nothing: float32 in [0, 1]."""

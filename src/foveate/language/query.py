@@ -99,6 +99,7 @@ class Query:
         unknown: `unread`, and what the encoder does not understand, in the question's order.
         looked_for: words that it names -> the words that are looked for in their place: {"police car": "car"}.
         promises: how sure a phrase or a noun can be at most, in (0, 1), where another thing is looked for.
+        kinds: by phrase or word what is surely one of it: vectors [1, D], each with its log odds.
         surer: log odds that are added to the confidence of a phrase or a word: how much its evidence counts.
         words, word_vectors: texts whose maps are composed into those of the phrases, and their unit vectors.
     """
@@ -117,6 +118,7 @@ class Query:
     looked_for: Mapping[str, str] = field(default_factory=lambda: ReadOnly({}))
     promises: Mapping[str, float] = field(default_factory=lambda: ReadOnly({}))
     surer: Mapping[str, float] = field(default_factory=lambda: ReadOnly({}))
+    kinds: Mapping[str, tuple[tuple[NDArray[np.float32], float], ...]] = field(default_factory=lambda: ReadOnly({}))
 
     @cached_property
     def together(self) -> bool:
@@ -425,12 +427,15 @@ def _prepare(encoder: Encoder, text: str) -> Query:
     promises |= {noun: HALF for one in things for noun in _nouns(one) if noun in unknown}
     read, words, word_vectors = _encode_words(encoder, read)
     surer: Callable[[str], float] = getattr(encoder, "surer", lambda text: 0.0)
+    asked = tuple(dict.fromkeys((*readable, *(noun for one in read if not one.plain for noun in _nouns(one)))))
+    kinds = {word: kinds_of(word) for word in asked} if callable(kinds_of := getattr(encoder, "kinds_of", None)) else {}
     return Query(
         text, tuple(readable), _frozen(vectors), cues, tuple(filter(None, groups)), wording.ignored, read, words,
         _frozen(word_vectors) if words else None, wording.unread, unknown,
         ReadOnly({noun: other for noun, (other, _) in others.items()}),
         ReadOnly({name: at_most for name, at_most in promises.items() if at_most < 1}),
         ReadOnly({word: odds for word in dict.fromkeys((*readable, *words)) if (odds := surer(word))}),
+        ReadOnly({word: each for word, each in kinds.items() if each}),
     )  # fmt: skip
 
 

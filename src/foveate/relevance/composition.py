@@ -70,20 +70,25 @@ class Composed:
 
 Look = Callable[..., Floats]  # words -> the map of the likeliest of them, float32 [h, w] in [0, 1]
 Evidence = Callable[[str], Shown | None]
+Known = Callable[[str, Floats], float]
 Pieces = list[NDArray[np.bool_]]
 
 
-def compose(phrase: Phrase, look: Look, evidence: Evidence, surer: Mapping[str, float]) -> Composed:
+def compose(
+    phrase: Phrase, look: Look, evidence: Evidence, surer: Mapping[str, float], known: Known | None = None
+) -> Composed:
     """The map and the verdict of a phrase from the maps of `words_of(phrase)` and what its attributes look like.
 
-    `surer`: as of Query.
+    `surer`: as of Query. `known`: a noun and its map -> its confidence, where it is not the map's own.
     """
+    if known is None:
+        return compose(phrase, look, evidence, surer, lambda noun, p: with_odds(peak(p), surer.get(noun, 0.0)))
     if phrase.plain:
         found = look(phrase.noun)
-        return Composed(found, with_odds(peak(found), surer.get(phrase.noun, 0.0)), {}, {}, {})
+        return Composed(found, known(phrase.noun, found), {}, {}, {})
     if phrase.place is None:
-        return _describe(phrase, look, evidence, surer)[0]
-    relation, other = phrase.place.relation, compose(phrase.place.of, look, evidence, surer)
+        return _describe(phrase, look, evidence, known)[0]
+    relation, other = phrase.place.relation, compose(phrase.place.of, look, evidence, surer, known)
     whole = phrase.place.of.noun or phrase.place.of.text
     planes, confidences = {whole: other.map} | other.planes, other.confidences | {whole: other.confidence}
     if not phrase.noun:
@@ -93,8 +98,8 @@ def compose(phrase: Phrase, look: Look, evidence: Evidence, surer: Mapping[str, 
         return Composed(
             found, min(with_odds(seen, ODDS["frame"]), other.confidence), planes, confidences, other.weights
         )
-    thing, pieces, fits = _describe(phrase, look, evidence, surer)
-    found, known = thing.map, thing.confidences[phrase.noun]
+    thing, pieces, fits = _describe(phrase, look, evidence, known)
+    found, sure = thing.map, thing.confidences[phrase.noun]
     planes["place"] = place = region(relation, other.map)
     gate = 1 - np.float32(GATE) * (1 - place)
     if relation == "part":
@@ -103,7 +108,7 @@ def compose(phrase: Phrase, look: Look, evidence: Evidence, surer: Mapping[str, 
     else:
         gate /= gate[found >= found.max() / 2].max()  # the best of its kind keeps its value
         pieces = pieces or find_pieces(found)
-        seen = known * float((fits * place_fits(relation, pieces, other.map)).max(initial=0))
+        seen = sure * float((fits * place_fits(relation, pieces, other.map)).max(initial=0))
     there = np.float32(min(1.0, other.confidence / DETECTED))  # nothing is part of what is not there, or beside it
     found = np.minimum(found * gate, 1) * there
     if relation == "part" and (unseen := 1 - float(found.max()) / SEEN) > 0:
@@ -117,12 +122,10 @@ def compose(phrase: Phrase, look: Look, evidence: Evidence, surer: Mapping[str, 
     )
 
 
-def _describe(
-    phrase: Phrase, look: Look, evidence: Evidence, surer: Mapping[str, float]
-) -> tuple[Composed, Pieces | None, Floats]:
+def _describe(phrase: Phrase, look: Look, evidence: Evidence, known: Known) -> tuple[Composed, Pieces | None, Floats]:
     """A thing with its attributes and no place: with its pieces, where attributes asked for them, and how each fits."""
     found = thing = look(phrase.noun)
-    known = with_odds(peak(thing), surer.get(phrase.noun, 0.0))
+    confidence = known(phrase.noun, thing)
     planes, weights, fits = {phrase.noun: thing}, dict[str, float](), np.ones(1, np.float32)
     pieces = None
     for word in (word for attribute in phrase.attributes for word in attribute.split()):
@@ -132,8 +135,8 @@ def _describe(
             fits = fits * property_fits(shown, thing, pieces)
             found = np.maximum(found, FAINT)  # of what is not seen, where such a colour is
             found *= 1 - np.float32(shown.weight) * (1 - around(shown.plane, found))
-    sure = with_odds(known * float(fits.max(initial=0)), ODDS["attribute"]) if weights else known
-    return Composed(found, sure, planes, {phrase.noun: known}, weights), pieces, fits
+    sure = with_odds(confidence * float(fits.max(initial=0)), ODDS["attribute"]) if weights else confidence
+    return Composed(found, sure, planes, {phrase.noun: confidence}, weights), pieces, fits
 
 
 def find_pieces(p: Floats) -> Pieces:

@@ -30,7 +30,7 @@ from foveate.language.cues import find_cues
 from foveate.language.negatives import Negatives
 from foveate.language.query import Query
 from foveate.relevance.composition import Composed, compose
-from foveate.relevance.confidence import limit, peak, with_odds
+from foveate.relevance.confidence import FOLLOWED, limit, peak, with_odds
 from foveate.relevance.evidence import Shown, evidence_of
 from foveate.relevance.options import DEFAULTS, CheckedScoring
 from foveate.relevance.steps import combine, segment_means, smooth
@@ -39,6 +39,7 @@ from foveate.relevance.written import asks_for_words, page_of, read_map
 from foveate.texture.texture import Texture
 
 CHUNK = 128  # nouns scored at a time
+SUREST = 0.999  # what is so sure is not looked for by its kinds
 NO_WEIGHTS: ReadOnly[str, float] = ReadOnly({})
 NOTHING_ELSE: ReadOnly[str, str] = ReadOnly({})
 OF_THE_QUESTION = {"participation", "segment"}  # planes that add nothing to the phrases' maps
@@ -95,22 +96,22 @@ def score_query(
 
 def _score_plain(texture: Texture, query: Query, calibration: Calibration, negatives: Negatives | None) -> Relevance:
     """In half the time, where only segments enter."""
-    logits, maps = _score_vectors(texture, query.vectors, calibration, negatives)
-    kept = _of_texture(texture)
-    own, confidence = maps.reshape(kept.grid.shape), _sure(query, query.phrases[0], peak(maps[0]))
+    phrase, kept = query.phrases[0], _of_texture(texture)
+    logits, own, confidence = _see(texture, query, phrase, query.vectors, calibration, negatives)
+    own, confidence = own.reshape(kept.grid.shape), limit(confidence, query.promises.get(phrase, 1.0))
     means = segment_means(texture, own)
     return Relevance(
         query=query.text,
         map=smooth(own, means, DEFAULTS.smoothing),
         logits=logits.reshape(kept.grid.shape),
         confidence=confidence,
-        parts=ReadOnly({query.phrases[0]: own}),
+        parts=ReadOnly({phrase: own}),
         reasons=ReadOnly({"participation": own, "segment": means}),
         saliency=kept.saliency,
         valid=None,
         grid=kept.grid,
         features=kept.features,
-        confidences=ReadOnly({query.phrases[0]: confidence}),
+        confidences=ReadOnly({phrase: confidence}),
         ignored=query.ignored,
         unknown=query.unknown,
         looked_for=query.looked_for,
@@ -213,7 +214,7 @@ def score_maps(
         ends = np.cumsum([len(query.phrases) for query in queries])[:-1]
         maps = np.stack([part.max(0) for part in np.split(maps, ends)])
     for row, query in zip(maps, queries, strict=True):
-        if query.words:
+        if query.words or query.kinds:
             row[:] = _score_phrases(texture, query, calibration, negatives).maps[list(query.asked)].max(0)
     return maps.reshape(-1, *texture.grid.shape)
 
@@ -272,16 +273,20 @@ def _score_phrases(texture: Texture, query: Query, calibration: Calibration, neg
     for i, composed in made.items():
         maps[i] = composed.map.ravel()
         logits[i] = logits_behind(maps[i], calibration)
-    peaks = {i: peak(maps[i]) for i in plain}
-    return _Scored(logits, maps, _validity(texture), *join_composed(query, made, peaks))
+    known = {i: with_odds(peak(maps[i]), query.surer.get(query.phrases[i], 0.0)) for i in plain}
+    for i in plain:
+        if (phrase := query.phrases[i]) in query.kinds:
+            seen = _see(texture, query, phrase, query.vectors[i : i + 1], calibration, negatives)
+            logits[i], maps[i], known[i] = seen
+    return _Scored(logits, maps, _validity(texture), *join_composed(query, made, known))
 
 
 def join_composed(
-    query: Query, made: Mapping[int, Composed], peaks: Mapping[int, float]
+    query: Query, made: Mapping[int, Composed], known: Mapping[int, float]
 ) -> tuple[list[float], dict[str, Floats], dict[str, float], dict[str, float]]:
     """-> the confidences of the phrases; by name planes, confidences and weights that entered composed ones.
 
-    `peaks`: of the maps of the other phrases, by their numbers.
+    `known`: the confidences of the other phrases, by their numbers.
     """
     planes: dict[str, Floats] = {}
     inside: dict[str, float] = {}
@@ -291,14 +296,32 @@ def join_composed(
         inside |= {word: limit(c, query.promises.get(word, 1.0)) for word, c in each.confidences.items()}
         weights |= each.weights
     confidences = [
-        limit(made[i].confidence, query.promises.get(phrase, 1.0)) if i in made else _sure(query, phrase, peaks[i])
+        limit(made[i].confidence if i in made else known[i], query.promises.get(phrase, 1.0))
         for i, phrase in enumerate(query.phrases)
     ]
     return confidences, planes, inside, weights
 
 
-def _sure(query: Query, phrase: str, evidence: float) -> float:
-    return limit(with_odds(evidence, query.surer.get(phrase, 0.0)), query.promises.get(phrase, 1.0))
+def _see(
+    texture: Texture, query: Query, word: str, vector: Floats, calibration: Calibration, negatives: Negatives | None
+) -> tuple[Floats, Floats, float]:
+    """Logits and map [1, cells] of one word, and its confidence: that of the surest of it and its kinds.
+
+    Where the word's own evidence is too little to follow, the map is that of the surest.
+    """
+    logits, maps = _score_vectors(texture, vector, calibration, negatives)
+    own = sure = with_odds(peak(maps[0]), query.surer.get(word, 0.0))
+    for kind, odds in query.kinds.get(word, ()):
+        if sure >= SUREST:
+            break
+        found = _logits_of(texture, kind, calibration, negatives)
+        likeliest = float(relevance_of(found.max(1), calibration)[0])
+        if with_odds(likeliest, odds) > sure:  # else its peak cannot be
+            seen = _score_vectors(texture, kind, calibration, negatives)
+            if (surer := with_odds(peak(seen[1][0]), odds)) > sure:
+                sure = surer
+                logits, maps = seen if own < FOLLOWED else (logits, maps)
+    return logits, maps, sure
 
 
 def compose_phrases(
@@ -315,15 +338,25 @@ def compose_phrases(
         found = relevance_of(logits[0] if len(words) == 1 else logits.max(0), calibration)
         return (found if valid is None else found * valid).reshape(texture.grid.shape)
 
+    seen = {
+        word: _see(texture, query, word, vectors[[query.words.index(word)]], calibration, negatives)
+        for word in query.kinds
+        if word in query.words
+    }
+
+    def known(word: str, found: Floats) -> float:
+        return seen[word][2] if word in seen else with_odds(peak(found), query.surer.get(word, 0.0))
+
     def look(*words: str) -> Floats:  # many questions share what may be held, worn or sat on
         if len(words) == 1:
-            return likeliest(*words)
+            return seen[words[0]][1].reshape(texture.grid.shape) if words[0] in seen else likeliest(*words)
         return texture.derive(("likeliest", words, calibration, negatives), lambda: likeliest(*words))
 
     def evidence(word: str) -> Shown | None:
         return evidence_of(texture, word)
 
-    made = {i: compose(s, look, evidence, query.surer) for i, s in enumerate(query.structure) if query.composed(i)}
+    composed = [(i, phrase) for i, phrase in enumerate(query.structure) if query.composed(i)]
+    made = {i: compose(phrase, look, evidence, query.surer, known) for i, phrase in composed}
     if valid is not None:  # a guess knows nothing of transparency
         made = {i: replace(each, map=each.map * valid.reshape(texture.grid.shape)) for i, each in made.items()}
     return made

@@ -20,7 +20,7 @@ from foveate.core.readonly import OwnCopy, ReadOnly
 from foveate.encoders.protocol import Calibration
 from foveate.language.negatives import Negatives
 from foveate.language.query import Query, quoted
-from foveate.relevance.confidence import Detectable, in_digits, peak_cells
+from foveate.relevance.confidence import FOLLOWED, Detectable, in_digits, peak_cells, with_odds
 from foveate.relevance.evidence import follow, plane_of
 from foveate.relevance.fusion import Participation
 from foveate.relevance.options import CheckedScoring
@@ -140,9 +140,18 @@ def score_on_device(
     for i, composed in made.items():
         maps[i] = _sent(composed.map.ravel(), texture)
         logits[i] = _sent(logits_behind(composed.map.ravel(), calibration), texture)
-    confidences, on_host, inside, weights = join_composed(
-        query, made, {i: peak_of(one) for i, one in enumerate(maps) if i not in made}
-    )
+    known: dict[int, float] = {}
+    for i, phrase in enumerate(query.phrases):
+        if i in made:
+            continue
+        own = known[i] = with_odds(peak_of(maps[i]), query.surer.get(phrase, 0.0))
+        for kind, odds in query.kinds.get(phrase, ()):
+            other, found = score_vectors(texture, kind, calibration, negatives)
+            if (sure := with_odds(peak_of(found[0]), odds)) > known[i]:
+                known[i] = sure
+                if own < FOLLOWED:
+                    logits[i], maps[i] = other[0], found[0]
+    confidences, on_host, inside, weights = join_composed(query, made, known)
     planes = {name: _sent(plane, texture) for name, plane in on_host.items()}
     asked = list(query.asked)
     best, logits = maps[asked].amax(0), logits[asked].amax(0)

@@ -300,7 +300,8 @@ def short_list(
     vectors: Vectors, space: Space, queries: Sequence[Query], calibration: Calibration, size: int
 ) -> list[NDArray[np.int64]]:
     """For each query, places of the `size` most promising images: highest first, ties by place."""
-    stacked = np.concatenate([query.vectors for query in queries])
+    kinds = [[kind for kind, _ in query.kinds.get(phrase, ())] for query in queries for phrase in query.phrases]
+    stacked = np.concatenate([*(query.vectors for query in queries), *chain(*kinds)])
     offset, weights = space.basis.project(stacked)
     n, k = len(vectors.ids), vectors.count
     some = np.flatnonzero(weights.any(0))  # of peaks, a phrase asks for a few planes
@@ -314,6 +315,10 @@ def short_list(
         for each in range(1, k):  # max(1) over so few takes ten times as long
             np.maximum(highest_of, scores[:, each].T, out=highest_of)
     best += offset[:, None]
+    others = iter(best[len(kinds) :])
+    for row, below in zip(best, kinds, strict=False):  # the rest are the kinds' own
+        for _ in below:
+            np.maximum(row, next(others), out=row)
     out, place = [], 0
     for query in queries:
         own = best[place : place + len(query.phrases)]
