@@ -64,12 +64,6 @@ def test_a_fixation_lights_the_cell_it_is_in_however_small_its_sigma() -> None:
         assert not make_gaze_plane(nothing, WIDE).any()
 
 
-def test_the_coarse_plane_is_the_mean_of_the_fine_one() -> None:
-    fixations = np.random.default_rng(0).uniform(0, (200, 300, 1), (7, 3))
-    fine = resize_map(make_gaze_plane(fixations, Grid(60, 90, 200, 300)), WIDE.shape)
-    assert np.allclose(make_gaze_plane(fixations, WIDE), fine / fine.max(), atol=1e-5)
-
-
 def test_only_ratios_of_durations_count_and_one_degree_is_the_default() -> None:
     fixations = np.array([(20, 30, 0.2), (100, 280, 0.7)])
     plane = make_gaze_plane(fixations, WIDE)

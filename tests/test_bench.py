@@ -146,29 +146,6 @@ def test_cells_of_a_quiet_image_are_shared_and_spread() -> None:
     assert when._spread(found[0]) > 0.9
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        *(
-            (f"{name} --repeats 0", "--repeats 0")
-            for name in ("query", "channels", "textures", "service", "when", "tasks")
-        ),
-        ("query --repeats 20000", "--repeats 20000"),
-        ("service --threads 0", "--threads 0"),
-        ("service --images 0", "--images 0"),
-        ("when --models 9", "--models 9"),
-        ("index PHOTOS --engine spark", "local or ray"),
-        ("index PHOTOS --workers 0", "local or ray"),
-        ("index EMPTY --workers 1", "no image file"),
-        ("basis --features 0", "--features 0"),
-    ],
-)
-def test_bad_options_are_refused_before_anything_is_measured(words: str, said: str, tmp_path: Path) -> None:
-    places = {"PHOTOS": str(PHOTOS), "EMPTY": str(tmp_path)}
-    result = CliRunner().invoke(app, [places.get(word, word) for word in words.split()])
-    assert said in str(result.exception)
-
-
 @pytest.mark.parametrize("words", ["service --threads two", "index . --workers two", "index . --workers ,"])
 def test_lists_are_of_whole_numbers(words: str) -> None:
     assert CliRunner().invoke(app, words.split()).exit_code == 2

@@ -16,7 +16,6 @@ from benchmarks import open as open_questions
 from benchmarks import verdict
 from benchmarks.__main__ import app
 from benchmarks.questions import read_questions
-from foveate.core.errors import OptionError
 from tests.conftest import PHOTOS
 
 SIZE = [480, 640]
@@ -87,23 +86,6 @@ def test_masks_come_from_polygons_holes_and_files(folder: Path, tmp_path: Path) 
     assert mask[:10].all()  # the mask is added behind the hole
     assert not mask[12:28, 17:38].any()
     assert mask[35:, 15:].all()
-
-
-@pytest.mark.parametrize(
-    ("entries", "named"),
-    [
-        ([], "no list"),
-        ([entry("a zebra", kind="absent")], "no list"),
-        ([{"file": "a.jpg", "dataset": "photos", "regions": [CHILD]}], "entry 0: 'size'"),
-        ([entry("a dog", CHILD), entry("a dog", CHILD, size=[640, 480])], "entry 1: size"),
-        ([entry("a dog", CHILD, dataset="gone")], "entry 0: dataset 'gone' is no folder"),
-        ([entry("a dog", [[900, 900], [990, 900], [990, 990]])], "entry 0: its regions cover nothing"),
-        ([entry("a dog", {"mask": "masks/gone.png"})], "entry 0: .*gone.png"),
-    ],
-)
-def test_a_wrong_entry_is_named(tmp_path: Path, entries: object, named: str) -> None:
-    with pytest.raises(OptionError, match=f"(?s){named}"):
-        read_questions(write_questions(tmp_path, entries))
 
 
 @pytest.mark.slow

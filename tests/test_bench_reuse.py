@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 from benchmarks import reuse
 from benchmarks.__main__ import app
 from benchmarks.common import PHOTO, crop_square, time_each
-from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import check_features
@@ -152,23 +151,3 @@ def test_functions_in_turn() -> None:
     waited: list[int] = []
     time_each({"a": lambda: waited.append(1)}, 1, lambda: waited.append(2))
     assert waited == [1, 2, 1, 2]
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--encoders", "vgg"], "--encoders"),
-        (["--tables", "speed"], "--tables"),
-        (["--repeats", "0"], "--repeats"),
-        (["--layers", "0"], "--layers"),
-        (["--sides", "512,10"], "--sides"),
-        (["--encoders", "nano", "--tables", "accuracy"], "without --data"),
-        (["--encoders", "nano", "--data", "/no/such"], "no COCO annotation file"),
-    ],
-)
-def test_bad_options_are_refused_before_anything_is_measured(
-    options: list[str], words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reuse, "measure_costs", lambda *a: pytest.fail("something was measured"))
-    with pytest.raises(OptionError, match=words):
-        CliRunner().invoke(app, ["reuse", *options], catch_exceptions=False)

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from typer.testing import CliRunner
 
 import foveate
 from benchmarks.__main__ import app
-from benchmarks.serving import SHARES, TEXT, TOWER, cost_of, parse_budgets, parse_device
+from benchmarks.serving import SHARES, TEXT, TOWER, cost_of, parse_device
 from foveate.core.errors import OptionError
 from tests.conftest import PHOTOS
 
@@ -185,31 +184,6 @@ def test_a_server_without_an_answer_is_an_error(stub: Stub) -> None:
     result = run(stub)
     assert isinstance(result.exception, OptionError)
     assert ("no luck" if stub.fails else "the engine is gone") in str(result.exception)
-
-
-def test_no_server_at_all() -> None:
-    result = CliRunner().invoke(app, ["serving", "--url", "http://127.0.0.1:9"])
-    assert isinstance(result.exception, OptionError)
-    assert "vllm serve" in str(result.exception)
-
-
-def test_a_folder_without_images(tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text("no image")
-    result = run(Stub(), "--images", str(tmp_path))
-    assert isinstance(result.exception, OptionError)
-
-
-def test_budgets_that_are_taken_and_refused() -> None:
-    assert parse_budgets("none, 0.25,64,auto") == (None, 0.25, 64, "auto")
-    for wrong in ("", "0", "-1", "1.5", "1.0", "all", "nan", "25%", "none,,64"):
-        with pytest.raises(OptionError, match="--budgets"):
-            parse_budgets(wrong)
-
-
-@pytest.mark.parametrize("wrong", ["989,3350", "a,b,c", "1,2,3,4", "0,1,1", "nan,1,1", ""])
-def test_devices_that_are_refused(wrong: str) -> None:
-    with pytest.raises(OptionError, match="--device"):
-        parse_device(wrong, 0.5)
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------

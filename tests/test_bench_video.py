@@ -48,12 +48,6 @@ def test_a_folder_of_clips_is_read(tmp_path: Path) -> None:
     pack(inside[:3])
     with pytest.raises(OptionError, match="6 frames and 3 masks"):
         read_clip(folder, "green", "broccoli")
-    (folder / "green" / "masks.tar").write_bytes(b"no tar")
-    with pytest.raises(OptionError, match=r"masks\.tar"):
-        read_clip(folder, "green", "broccoli")
-    (folder / "davis.json").write_text('{"clips": {}}')
-    with pytest.raises(OptionError, match=r"davis\.json"):
-        names_in(folder)
 
 
 def test_what_is_kept_is_judged_by_hand() -> None:

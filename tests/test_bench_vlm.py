@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,12 @@ from typer.testing import CliRunner
 
 from benchmarks import random_vlm
 from benchmarks import vlm as clock
-from benchmarks.__main__ import app as benchmarks
 from benchmarks.vlm import FAMILIES, prepare_model
 from foveate.cli.evaluate import vlm
-from foveate.cli.evaluate.vlm import MODES, Plan, make_plan
+from foveate.cli.evaluate.vlm import MODES, Plan
 from foveate.cli.main import app
 from foveate.core.errors import (
-    FoveateError,
-    ImageNotFoundError,
-    MissingExtraError,
     ModelError,
-    ModelFilesError,
-    OptionError,
 )
 from foveate.core.image import load_image
 from foveate.vlm.loader import attach
@@ -169,47 +162,6 @@ def test_random_models_are_made_in_their_number_format(family: str) -> None:
     assert encoded.tokens[0] == (4096 if family == "llava" else 17 * 23)
     assert len(made.ask(encoded, "a dog", budget=8, generation={"max_new_tokens": 2}).ids) <= 2
     assert tuple(random_vlm.FAMILIES) == FAMILIES
-
-
-# --- options ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "words"),
-    [
-        (("--random", "gpt"), OptionError, "gpt"),
-        (("--layers", "0"), OptionError, "--layers 0"),
-        (("--dtype", "int8"), OptionError, "int8"),
-        (("--device", "moon"), OptionError, "moon"),
-        (("nothing.jpg",), ImageNotFoundError, "nothing.jpg"),
-        *((("--budgets", text), OptionError, f"--budgets '{text}'") for text in ("50,0", "101", "nan", "", "half")),
-        (("--modes", "drop,crop"), OptionError, "--modes 'drop,crop'"),
-        *((("--batch", text), OptionError, f"--batch '{text}'") for text in ("0", "1.5")),
-        (("--new", "0"), OptionError, "--new 0"),
-        (("--repeats", "0"), OptionError, "--repeats 0"),
-    ],
-)
-def test_bad_options_are_refused_before_a_model_is_made(
-    arguments: tuple[str, ...], error: type[FoveateError], words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(random_vlm, "random_pair", lambda *a, **k: pytest.fail("a model was made"))
-    with pytest.raises(error) as caught:
-        CliRunner().invoke(benchmarks, ["vlm", *arguments], catch_exceptions=False)
-    assert words in str(caught.value)
-
-
-def test_spaces_and_order_of_lists() -> None:
-    plan = make_plan("50, 6.7", "sparse, drop", "4, 1", 16, 5)
-    assert plan == Plan((50.0, 6.7), ("sparse", "drop"), (4, 1), 16, 5)
-
-
-def test_missing_models_and_extras_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    options = ["evaluate", "vlm", "--model", "/no/such", "--data", str(PHOTOS)]
-    with pytest.raises(ModelFilesError, match="no folder"):
-        CliRunner().invoke(app, options, catch_exceptions=False)
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(MissingExtraError, match="transformers"):
-        prepare_model("llava", "all", False, "auto", "auto")
 
 
 # --- prefill and answers of `python -m benchmarks vlm` --------------------------------------------------------------

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import foveate
-from benchmarks.objects import compare, read_labels
 from foveate import Texture
 from foveate.channels import Channels, visual
 from foveate.channels.build import build_planes, select_channels
@@ -131,17 +130,6 @@ def two_planes(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 
 
 SCENES = st.composite(two_planes)()
-
-
-@given(st.integers(2, 9), st.integers(2, 9), st.floats(-3, 3), st.floats(-3, 3), st.floats(0.1, 4))
-def test_normals_of_planes_are_exact(h: int, w: int, slope_y: float, slope_x: float, relief: float) -> None:
-    y, x = np.mgrid[:h, :w] / max(h, w)  # in long sides
-    out = compute_normals(slope_y * y + slope_x * x, relief=relief)
-    n = np.array([-relief * slope_y, -relief * slope_x, 1])
-    n /= np.linalg.norm(n)
-    assert out.shape == (h, w, 3)
-    assert out.dtype == np.float32
-    assert np.allclose(out, (n + 1) / 2, atol=1e-6)
 
 
 @given(arrays(np.float32, SHAPES, elements=st.floats(0, 1, width=32)))
@@ -352,24 +340,3 @@ def test_masks_are_objects_as_they_are() -> None:
     assert set(made.values()) == {"mine"}
     assert Sam.masks
     assert not getattr(KMeans(), "masks", False)
-
-
-def test_borders_are_compared_within_one_cell() -> None:
-    labels = np.ones((6, 12), np.int64)
-    labels[:, 6:] = 2
-    near, far = np.roll(labels, 1, 1), np.roll(labels, 3, 1)
-    near[:, 0], far[:, :3] = 1, 1
-    assert compare(labels, labels) == (12, 12, 12, 12)
-    assert compare(near, labels) == (12, 12, 12, 12)
-    found, right, true, met = compare(far, labels)
-    assert (found, right, true, met) == (12, 0, 12, 0)
-    labels[:, 6:] = 0  # unlabelled: nothing is known there
-    assert compare(near, labels) == (0, 0, 0, 0)
-
-
-def test_labels_of_cells_are_the_commonest_of_their_pixels() -> None:
-    ids = np.zeros((8, 8, 3), np.uint8)
-    ids[:, 4:] = (7, 1, 0)
-    ids[0, 4:] = 0
-    content = cv2.imencode(".png", np.ascontiguousarray(ids[..., ::-1]))[1].tobytes()
-    assert read_labels(content, (2, 2)).tolist() == [[0, 1], [0, 1]]

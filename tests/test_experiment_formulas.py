@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ from training.experiments import (  # noqa: E402  # noqa: E402
     scorer,
     vocabulary,
 )
-from training.experiments.atlas import Bases, Pages, Ragged  # noqa: E402
+from training.experiments.atlas import Bases  # noqa: E402
 from training.experiments.texture_attention import Attention, Convolution  # noqa: E402
 from training.harness import Asked, Example  # noqa: E402
 
@@ -106,17 +105,6 @@ def test_a_scorer_is_a_weighted_sum_that_begins_with_the_question_alone() -> Non
     moved = (planes - mean.numpy()[:, None, None]) / spread.numpy()[:, None, None]
     expected = np.einsum("bchw,c->bhw", moved, weights) + model.bias.item()
     np.testing.assert_allclose(model(torch.from_numpy(planes)).detach(), expected, atol=1e-5)
-
-
-def test_the_published_channels_lie_at_the_candidates(example: Example) -> None:
-    found = scorer.samples(example.texture)
-    assert found.shape == (scorer.CANDIDATES**2, 13)
-    red = example.texture.channel("red")
-    np.testing.assert_allclose(
-        found[5 * scorer.CANDIDATES + 5, 0], red[33, 44], atol=0.02
-    )  # (5.5 / 16 of 96 and of 128)
-    np.testing.assert_allclose(found[:, 6] + found[:, 7], 1, atol=1e-6)
-    np.testing.assert_allclose(found[:, 5] + found[:, 11], 1, atol=1e-6)
 
 
 # --- channel weights and budget ---------------------------------------------------------------------------------------
@@ -250,43 +238,7 @@ def test_an_untrained_autoencoder_is_the_linear_map(side: int) -> None:
     assert not found[:, 1:].any()
 
 
-def test_planes_come_back_from_the_stack(texture: Texture) -> None:
-    stack = compressed.stack(texture)
-    assert stack.shape == (len(compressed.NAMES), 24, 32)
-    back = compressed.unstack(texture, stack)
-    for name in compressed.QUARTER:
-        np.testing.assert_array_equal(back.planes[name], texture.planes[name])
-    assert set(np.unique(compressed.unstack(texture, 0.6 * stack).planes["boundary"])) <= {0.0, 1.0}
-    psnr, edges = compressed.likeness(stack, stack)
-    assert psnr == pytest.approx(60)
-    assert edges == 1
-    bright = stack.copy()
-    bright[0, :4] = 1
-    assert compressed.likeness(bright, stack)[1] < 0.9
-
-
 # --- vocabulary -------------------------------------------------------------------------------------------------------
-
-
-WIDTH, KINDS = 12, 5
-THINGS = np.eye(KINDS, WIDTH, dtype=np.float32)
-
-
-def noisy_cells(count: int, seed: int = 0, noise: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
-    """Noisy cells [count, WIDTH] of those things, and which each is."""
-    draw = np.random.default_rng(seed)
-    which = draw.integers(0, KINDS, count)
-    return (THINGS[which] + noise * draw.standard_normal((count, WIDTH))).astype(np.float32), which
-
-
-def test_a_codebook_learns_what_is_there() -> None:
-    points, which = noisy_cells(2000)
-    table = vocabulary.k_means(points, KINDS * 2)
-    ids = vocabulary.nearest(points, table)
-    left = ((points - table[ids]) ** 2).sum(1).mean()
-    at_random = ((points - points[:10][vocabulary.nearest(points, points[:10])]) ** 2).sum(1).mean()
-    assert left < WIDTH * 0.05**2 * 1.1 < at_random  # the noise, and no more
-    assert all(len(np.unique(which[ids == number])) == 1 for number in np.unique(ids))
 
 
 def test_int8_is_nearly_what_encode_keeps_and_entries_take_a_byte_or_two_a_cell(texture: Texture) -> None:
@@ -354,44 +306,6 @@ def test_every_shape_says_what_one_by_one_says(
         for mine, exact in zip(atlas.unpack(scores, rows.starts), right, strict=True):
             np.testing.assert_allclose(mine, exact, atol=2e-5)
             assert [top_cells(row, 3).tolist() for row in mine] == [top_cells(row, 3).tolist() for row in exact]
-
-
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("shape", ["ragged", "runs"])
-def test_gradients_are_right(
-    planes: list[NDArray[np.float32]], own: Bases, questions: NDArray[np.float32], shape: str, shared: bool
-) -> None:
-    few = [plane[:3, :3] for plane in planes]
-    one: Ragged | Pages
-    one = atlas.ragged(few) if shape == "ragged" else atlas.runs(few, 4)
-    end = 1 if shared else len(few)
-
-    def doubles(array: NDArray[np.float32]) -> Tensor:
-        return torch.tensor(array, dtype=torch.float64, requires_grad=True)
-
-    def scores(cells: Tensor, rows: Tensor, mean: Tensor, asked: Tensor) -> Tensor:
-        bases, owner = Bases(rows, mean), torch.from_numpy(one.owner)
-        found: Tensor
-        if isinstance(one, Pages):
-            slots = torch.from_numpy(one.slots)
-            found = atlas.score_pages(replace(one, cells=cells, owner=owner, slots=slots), bases, asked)
-        else:
-            found = atlas.score_ragged(replace(one, z=cells, owner=owner), bases, asked)
-        return found
-
-    cells = one.cells if isinstance(one, Pages) else one.z
-    inputs = (doubles(cells), doubles(own.rows[:end]), doubles(own.mean[:end]), doubles(questions))
-    assert torch.autograd.gradcheck(scores, inputs)
-    right = cell_by_cell(few, Bases(own.rows[:end], own.mean[:end]), questions)
-    for mine, exact in zip(atlas.unpack(scores(*inputs).detach().numpy(), one.starts), right, strict=True):
-        np.testing.assert_allclose(mine, exact, atol=1e-9)
-    (gradient,) = torch.autograd.grad(scores(*inputs).sum(), inputs[0])
-    if isinstance(one, Pages):  # what is no cell has no part in anything
-        of_slots = gradient.reshape(-1, RANK).numpy()
-        empty = np.setdiff1d(np.arange(len(of_slots)), one.slots)
-        assert len(empty)
-        assert not of_slots[empty].any()
-        assert of_slots[one.slots].any()
 
 
 # --- saliency ---------------------------------------------------------------------------------------------------------
@@ -579,8 +493,3 @@ def test_wanted_cells_of_several_questions_are_those_of_the_whole_grid(name: str
     whole = torch.cat([block(x[i // 3][None], questions[i][None], SIDE) for i in range(6)])
     torch.testing.assert_close(block(x, questions, SIDE), whole)
     torch.testing.assert_close(block(x, questions, SIDE, cells), torch.stack([whole[i, cells[i]] for i in range(6)]))
-
-
-def test_blocks_that_are_compared_are_alike_in_size() -> None:
-    sizes = [sum(p.numel() for p in block.parameters()) for block in (Convolution(256), Attention(256))]
-    assert 0.9 < sizes[0] / sizes[1] < 1.1

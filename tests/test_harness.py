@@ -219,13 +219,6 @@ def test_arrays_are_made_once_and_files_are_whole(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "in").iterdir()] == ["a.npz"]
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"has no train/photos\.tar.*training/README\.md"):
-        learning(tmp_path, tmp_path)
-    with pytest.raises(SystemExit, match="has no dev/coco128, dev/open"):
-        held_back(tmp_path, tmp_path)
-
-
 def read(*words: object, out: str | None = None) -> argparse.Namespace:
     return start("name", "What it does.", [str(word) for word in words], out=out)
 

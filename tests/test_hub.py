@@ -18,10 +18,9 @@ from foveate.core.errors import DeviceError, EncoderNameError, EncoderOutputErro
 from foveate.encoders.clip import ClipEncoder, attend_neighbours, make_bias, repair_tokens
 from foveate.encoders.hub import HubEncoder
 from foveate.encoders.load import FAMILIES, load_encoder
-from foveate.encoders.protocol import Encoder
 from foveate.encoders.siglip import cut_patches
 from foveate.encoders.tips import TipsEncoder
-from tests.tiny_models import PATCH, WIDTH
+from tests.tiny_models import PATCH
 
 FAMILY = {"clip": "clip", "siglip": "siglip", "siglip2": "siglip", "tipsv2": "tips"}
 
@@ -46,17 +45,6 @@ def image(h: int, w: int) -> np.ndarray:
 
 
 KINDS = pytest.mark.parametrize("kind", FAMILY)
-
-
-@KINDS
-def test_they_are_encoders(folders: dict[str, Path], kind: str) -> None:
-    encoder = load(folders[kind], kind)
-    assert isinstance(encoder, Encoder)
-    assert encoder.width == (24 if kind == "clip" else WIDTH)
-    assert encoder.native == 8
-    dense = encoder.encode_image(image(50, 90), long_side=72)
-    assert dense.grid.shape == (5, 9)
-    assert np.allclose(np.linalg.norm(dense.features, axis=-1), 1, atol=1e-5)
 
 
 @pytest.mark.parametrize(("h", "w"), [(8, 8), (5, 9), (3, 16)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from functools import cache
 
 import numpy as np
@@ -17,7 +16,7 @@ from foveate.core.errors import OptionError, QueryError
 from foveate.core.grid import Grid
 from foveate.language.spelling import alike, forms, split_words
 from foveate.reading.words import Word, Words
-from foveate.relevance.written import UNREAD, _on_thing, page_of
+from foveate.relevance.written import UNREAD, page_of
 from foveate.texture.texture import Texture
 from tests.reading_pages import Asked, draw, places, read_pages
 
@@ -157,18 +156,6 @@ def test_nothing_read_one_word_and_words_hardly_read() -> None:
     assert page(0.2) < 0.7 * page(0.99)
 
 
-def test_prepared_words_are_immutable_and_pickle() -> None:
-    page = PREPARED["menu"]
-    with pytest.raises(ValueError, match="read-only"):
-        page.boxes[0, 0] = 1
-    for mapping in (page.index, page.types):
-        with pytest.raises(TypeError):
-            mapping["new"] = 1  # type: ignore[index]
-    again = pickle.loads(pickle.dumps(page))
-    question = read_question("how much is the tiramisu?")
-    assert np.array_equal(score_words(again, question).scores, score_words(page, question).scores)
-
-
 def test_cells_under_words_are_painted() -> None:
     words = Words.of([Word("a", (10, 10, 20, 30), 1.0, 0), Word("b", (10, 40, 20, 60), 1.0, 0)], "x")
     grid = Grid(8, 8, 80, 80)
@@ -281,19 +268,6 @@ def test_quotes_alone_may_name_a_thing(page: Texture, street: Texture) -> None:
     assert foveate.score(page, 'the sign that says "STOP"').confidence < 0.3
     assert foveate.score(read, 'the word "SCHOQL"').detected  # misread
     assert not foveate.score(read, '"preschooling"').detected
-
-
-def test_writing_on_a_thing(page: Texture) -> None:
-    words = page.words
-    assert words is not None
-    sign = np.zeros(page.grid.shape, np.float32)
-    sign[:10] = 0.9  # the upper sixth, where RECEIPT stands
-    on = _on_thing(words, {"sign": sign}, "sign", page)
-    assert on[0] == 1
-    assert on[-1] < 0.1
-    unseen = _on_thing(words, {"sign": sign * 0}, "sign", page)
-    assert (unseen == 1).all()
-    np.testing.assert_array_equal(_on_thing(words, {}, "sign", page), 1)
 
 
 @cache

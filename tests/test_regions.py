@@ -113,18 +113,6 @@ def test_the_number_of_regions_follows_the_total_and_they_stay_as_they_are() -> 
         assert not array.flags.writeable
 
 
-def test_one_hot_cell_and_a_flat_map_can_be_regions_too() -> None:
-    plane = np.zeros((48, 64), np.float32)
-    promises(regions(plane, GRID, 1200), 1200, 64, 400)
-    plane[20, 30] = 1
-    promises(regions(plane, GRID, 1200), 1200, 64, 400)
-    one = regions(plane, GRID, 100)
-    assert one.boxes[0, 0] <= 200 < 210 <= one.boxes[0, 2]
-    panorama = np.ones((4, 64), np.float32)  # is not squeezed
-    promises(regions(panorama, Grid(4, 64, 64, 1024), 128), 128, 64, 400)
-    promises(regions(panorama.T, Grid(64, 4, 1024, 64), 128), 128, 64, 400)
-
-
 def test_crops_hold_what_their_boxes_hold(texture: Texture) -> None:
     relevance = foveate.score(texture, "broccoli")
     found = regions(relevance.map, relevance.grid, 512)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import cv2
@@ -10,9 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
-from benchmarks import text as bench
 from foveate.channels import text
 from foveate.channels.text import PIXELS, fill_quads, find_quads, find_text_regions
 from foveate.core.errors import EncoderFilesError, ImageArrayError
@@ -134,28 +131,3 @@ def test_a_damaged_network_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             find_text_regions(sign())
     finally:
         text._load_finder.cache_clear()
-
-
-def test_the_measurement_counts_cells_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The right quarter is text, the left quarter to be ignored, the detector finds the right half."""
-
-    def right_half(rgb: np.ndarray) -> np.ndarray:
-        mask = np.zeros((rgb.shape[0] // 4, rgb.shape[1] // 4), np.float32)
-        mask[:, mask.shape[1] // 2 :] = 1
-        return mask
-
-    monkeypatch.setattr(bench, "DETECTORS", {"pp-ocrv3": right_half})
-    Image.fromarray(np.zeros((128, 256, 3), np.uint8)).save(tmp_path / "a.png")
-    outlines = [
-        {"polygon": [192, 0, 255, 0, 255, 127, 192, 127], "ignore": False},
-        {"polygon": [0, 0, 63, 0, 63, 127, 0, 127], "ignore": True},
-    ]
-    note = {"images": [{"file": "a.png", "instances": outlines}]}
-    (tmp_path / "annotations.json").write_text(json.dumps(note))
-    report = bench.measure(tmp_path)
-    row = next(row for row in report["rows"] if row["cells"][0] == "pp-ocrv3")
-    assert (row["recall"], row["precision"]) == (1, 0.5)
-    assert row["false_share"] == pytest.approx(0.5, abs=0.02)
-    assert all(len(row["cells"]) == len(bench.COLUMNS) for row in report["rows"])
-    assert report["missing"] == []
-    json.dumps(report)

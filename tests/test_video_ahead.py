@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from foveate.core.errors import VideoError
-from foveate.core.threads import Ahead, Behind
+from foveate.core.threads import Behind
 from foveate.video import Frame, stream
 from foveate.video.decode import FileReader, open_clip
 from foveate.video.streams import AHEAD
@@ -56,37 +56,6 @@ def counted(source: Iterator[Any], seen: list[Any]) -> Iterator[Any]:
     for item in source:
         seen.append(item)
         yield item
-
-
-# --- any items --------------------------------------------------------------------------------------------------------
-
-
-def test_items_come_in_order_and_no_more_are_made_than_may_wait() -> None:
-    made: list[int] = []
-    most = 3
-    items = Ahead(counted(iter(range(9)), made), most)
-    assert made == []  # nothing before the first is asked for
-    for number in range(9):
-        assert next(items) == number
-        wanted = min(9, number + 1 + most)
-        assert wait_for(lambda wanted=wanted: len(made) == wanted)  # type: ignore[misc]
-    assert list(items) == []
-    assert made == list(range(9))
-    assert not readers()
-
-
-def test_what_making_an_item_raises_comes_in_its_place() -> None:
-    def items() -> Iterator[int]:
-        yield 1
-        yield 2
-        raise VideoError("the third", expected="another", fix="none")
-
-    taken = Ahead(items(), 4)
-    assert (next(taken), next(taken)) == (1, 2)
-    with pytest.raises(VideoError, match="the third"):
-        next(taken)
-    assert list(taken) == []
-    assert not readers()
 
 
 # --- calls that are made behind ---------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +17,10 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from foveate.core.errors import FoveateError, MissingExtraError, OptionError, VideoError, VideoNotFoundError
+from foveate.core.errors import FoveateError, OptionError, VideoError, VideoNotFoundError
 from foveate.video import stream
 from foveate.video.decode import Clock, natural_key, open_clip
-from tests.video_clips import centres, chart, encode, packets, pan, photo, still
+from tests.video_clips import centres, chart, encode, packets, pan, photo
 
 Bytes = NDArray[np.uint8]
 pytestmark = pytest.mark.video
@@ -464,12 +463,3 @@ def test_names_are_only_names(clip: Path, tmp_path: Path, monkeypatch: pytest.Mo
     with open_clip(name) as opened:
         assert opened.name == name
         assert opened.frames == 48
-
-
-def test_without_the_extra(clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(MissingExtraError, match=r"foveate\[video\]"):
-        open_clip(clip)
-    Image.fromarray(photo()).save(tmp_path / "a.png")
-    assert len(list(open_clip(tmp_path))) == 1
-    assert len(list(open_clip(still()))) == 4

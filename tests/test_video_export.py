@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import resource
 import signal
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -71,26 +68,6 @@ def test_odd_sizes_get_their_last_row_or_column_once_more(tmp_path: Path, size: 
 
 
 # --- whole or not at all ----------------------------------------------------------------------------------------------
-
-CHILD = """
-    import os, signal, sys
-    import numpy as np
-    from foveate.video.export import ClipWriter
-    writer = ClipWriter(sys.argv[1], (64, 96), 24)
-    for number in range(40):
-        writer.write(np.full((64, 96, 3), 5 * number, np.uint8), number / 24)
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.crash
-def test_a_killed_process_changes_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "a.mp4"
-    path.write_bytes(b"an older file")
-    run = subprocess.run([sys.executable, "-c", textwrap.dedent(CHILD), str(path)], capture_output=True)
-    assert run.returncode == -signal.SIGKILL, run.stderr
-    assert path.read_bytes() == b"an older file"
-    assert len(list(tmp_path.glob("a.*.part.mp4"))) == len(list(tmp_path.iterdir())) - 1 <= 1
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, RuntimeError])

@@ -21,7 +21,6 @@ from foveate.video.temporal import (
     Motion,
     Sent,
     allocate_steadily,
-    compute_change,
     select_changed,
     smooth_relevance,
 )
@@ -145,16 +144,6 @@ def test_parts_lie_in_the_image_and_hold_every_tile_that_is_stale(h: int, w: int
 
 
 # --- what a frame inherits --------------------------------------------------------------------------------------------
-
-
-def test_the_motion_channel_is_the_largest_change_of_a_cell() -> None:
-    first = np.full((*SIZE, 3), 100, np.uint8)
-    second = first.copy()
-    second[40:48, 80:88] = 151
-    plane = compute_change(make_view(second), make_view(first), SHAPE)
-    truth = np.zeros(SHAPE)
-    truth[5, 10] = 0.2
-    np.testing.assert_allclose(plane, truth, atol=1e-6)
 
 
 @pytest.fixture(scope="module")

@@ -195,11 +195,3 @@ def test_a_reader_that_fails_in_the_middle_of_a_clip() -> None:
         assert after.index == 13
         assert covered(after.words, boxes[13]) > 0.99
     assert covered(seen[-1].words, boxes[11]) > 0.9
-
-
-@pytest.mark.parametrize(
-    "bad", [{"read": "yes"}, {"read": 3}, {"read": True, "read_every": -1}, {"read_every": "soon"}]
-)
-def test_bad_options(bad: dict[str, Any]) -> None:
-    with pytest.raises(OptionError):
-        stream([photo(*SIZE)], "the sign", **grouped(bad))
