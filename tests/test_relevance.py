@@ -350,6 +350,13 @@ def test_a_stripe_is_not_the_colour_of_a_thing() -> None:
     assert put("the red bus", {"bus": faint}).confidence > DETECTED > put("the bus", {"bus": faint}).confidence
     two = np.maximum(blob(20, 12, 5), blob(20, 50, 5))  # each is a thing of its own
     assert min(put(f"the {colour} bus", {"bus": two}).confidence for colour in ("red", "blue")) > 0.9
+    both = blob(20, 31, 12)  # as red as blue: of a bus either may be meant, of a zebra it is what is around it
+    assert put("the red bus", {"bus": both}).confidence > 0.9
+    assert (
+        put("the red zebra", {"zebra": blob(20, 33, 12)}).confidence
+        < 0.1
+        < put("the red bus", {"bus": blob(20, 33, 12)}).confidence
+    )
 
 
 def test_what_is_held_is_at_the_hands_and_every_frame_finds_its_words() -> None:

@@ -34,6 +34,7 @@ CUES = (Cue("text", "raise", RAISE), Cue("own_motion", "raise", MOVES))
 WORDS = {cue.channel: read_lists("cues")[cue.channel] for cue in CUES}
 COLOURS: tuple[str, ...] = tuple(name for (name,), *_ in read_rows("colours"))
 MATERIALS = {word: colours for words, colours in read_rows("materials") for word in words}
+USUAL = {thing: colours for things, colours in read_rows("usual") for thing in things}
 PATTERNS = read_set("looks", "patterns")
 SPELLED = {other: name for name in ("grey", "yellow", "purple") for other in read_lists("looks")[name]}
 _THINGS_TOO, _ASKS = read_set("cues", "things too"), read_set("cues", "asks")
@@ -57,6 +58,12 @@ def find_cues(text: str, phrases: tuple[str, ...]) -> tuple[Cue, ...]:
         before = (SPELLED.get(word, word) for word in phrase.lower().split()[:-1])
         out += [Cue(COLOUR_OF + colour, "favour", FAVOUR) for colour in before if colour in COLOURS]
     return tuple(dict.fromkeys(out))
+
+
+def is_unusual(attribute: str, thing: str) -> bool:
+    """Whether a colour is none that a thing usually has, of those things whose colours are known."""
+    colour = SPELLED.get(attribute, attribute)
+    return colour in COLOURS and colour not in USUAL.get(thing, COLOURS)
 
 
 def is_measured(attribute: str) -> bool:

@@ -29,6 +29,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.language.cues import is_unusual
 from foveate.language.lists import read_set
 from foveate.language.phrase import HANDS, Phrase, Relation, things_of
 from foveate.relevance.confidence import DETECTED, peak, with_odds
@@ -48,7 +49,8 @@ ODDS = {"attribute": 2.5, "part": 0.85, "frame": 0.25, "left": 3.0, "right": 3.0
 PLACE_ODDS = 2.0  # of other places
 HIGH, LOW = read_set("things", "high"), read_set("things", "low")
 # A colour is a thing's if it covers so much of it as the most common other colour does, times MAJOR; not, times MINOR.
-MINOR, MAJOR, ENOUGH = 0.2, 0.6, 0.4
+# Both are so much more for a colour that such things seldom have: a zebra on grass has green in its outlines.
+MINOR, MAJOR, ENOUGH, UNUSUAL = 0.2, 0.6, 0.4, 0.7
 AROUND = 5  # cells along the square in which a property counts for each cell
 SAME = 0.6  # overlap (intersection over union) of two pieces from which they are one thing
 _WITHIN = frozenset(("part", "in", "with", "held", "worn"))
@@ -132,7 +134,7 @@ def _describe(phrase: Phrase, look: Look, evidence: Evidence, known: Known) -> t
         if (shown := evidence(word)) is not None:
             pieces = pieces or find_pieces(thing)
             planes[f"looks {word}"], weights[f"looks {word}"] = shown.plane, shown.weight
-            fits = fits * property_fits(shown, thing, pieces)
+            fits = fits * property_fits(shown, thing, pieces, UNUSUAL * is_unusual(word, phrase.noun))
             found = np.maximum(found, FAINT)  # of what is not seen, where such a colour is
             found *= 1 - np.float32(shown.weight) * (1 - around(shown.plane, found))
     sure = with_odds(confidence * float(fits.max(initial=0)), ODDS["attribute"]) if weights else confidence
@@ -148,15 +150,15 @@ def find_pieces(p: Floats) -> Pieces:
     return [of_cell == number for number in np.flatnonzero(sizes >= MAIN * sizes.max()) + 1]
 
 
-def property_fits(shown: Shown, p: Floats, pieces: Pieces) -> Floats:
-    """How far each piece of a thing with the map p has a property: [n] in [0, 1]."""
+def property_fits(shown: Shown, p: Floats, pieces: Pieces, less: float = 0.0) -> Floats:
+    """How far each piece of a thing with the map p has a property: [n] in [0, 1]. `less` is taken off its share."""
     planes = shown.planes.reshape(len(shown.planes), -1)
     fits = np.empty(len(pieces), np.float32)
     for i, piece in enumerate(pieces):
         weights = np.where(piece, p, 0).ravel()
         shares = planes.dot(weights)
         own, shares[shown.own] = shares[shown.own], ENOUGH * weights.sum()
-        fits[i] = 1 - shown.certain * (1 - min(1.0, max(0.0, (own / shares.max() - MINOR) / (MAJOR - MINOR))))
+        fits[i] = 1 - shown.certain * (1 - min(1.0, max(0.0, (own / shares.max() - less - MINOR) / (MAJOR - MINOR))))
     return fits
 
 
