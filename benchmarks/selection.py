@@ -197,12 +197,14 @@ def compare(
         numbers = np.unique(images, return_inverse=True)[1].tolist()
         for rule, scores in found.items():
             estimates = [mean_estimate(column, numbers) for column in scores[here].T]
+            gaps = [mean_estimate(column, numbers) for column in (found[ours] - scores)[here].T]
+            marks = ["" if rule in (ours, *KNOWING) else _mark(gap) for gap in gaps]
             cells = [name, rule, str(int(here.sum()))]
-            for at, estimate in enumerate(estimates):
-                gap = mean_estimate(found[ours][here][:, at] - scores[here][:, at], numbers)
-                mark = "" if rule in (ours, *KNOWING) else _mark(gap)
-                cells.append(f"{estimate.mean:.2f}{mark}")
-            rows.append({"cells": cells, "set": name, "rule": rule, "scores": [e.record() for e in estimates]})
+            cells += [f"{estimate.mean:.2f}{mark}" for estimate, mark in zip(estimates, marks, strict=True)]
+            worse = [(share, gap) for share, gap, mark in zip(SHARES, gaps, marks, strict=True) if ">" in mark]
+            loses = [f"{share:.0%} {gap.mean:+.2f}" for share, gap in worse]
+            scored = [estimate.record() for estimate in estimates]
+            rows.append({"cells": cells, "set": name, "rule": rule, "scores": scored, "loses": loses})
     return rows
 
 
@@ -221,7 +223,11 @@ def report(cases: Sequence[Case]) -> dict[str, Any]:
         after.append(f"{name}: oracle - random at 12 % is {gap:.2f}{'' if gap >= JUDGES else ': no judge'}")
     columns = ("set", "rule", "cases", *(f"{share:.0%}" for share in SHARES))
     title = "share of cases whose needs are kept; > a rule is significantly better than the default, < worse"
-    return {"title": title, "columns": columns, "rows": compare(cases, found), "after": after}
+    rows = compare(cases, found)
+    lost = [
+        f"{row['set']}: the default loses to {row['rule']} at {', '.join(row['loses'])}" for row in rows if row["loses"]
+    ]
+    return {"title": title, "columns": columns, "rows": rows, "after": after + (lost or ["the default loses nowhere"])}
 
 
 def measure(

@@ -15,7 +15,10 @@ from foveate.reading.words import Word, Words
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers", minversion="5.18")
+from benchmarks.reading import read_questions  # noqa: E402
 from benchmarks.selection import RULES  # noqa: E402
+from tests.test_bench_reading import write_folder  # noqa: E402
+from training.judges import cases as judges  # noqa: E402
 from training.judges import llava  # noqa: E402
 from training.judges.micro_doc import cases, evaluate, pages, train, words  # noqa: E402
 
@@ -227,6 +230,20 @@ def test_every_page_is_asked_read_and_unread(tmp_path: Path) -> None:
     some = list(cases.cases(tmp_path, 1, 2, plain=True))
     assert [case.set for case in some] == ["micro_doc read"] * 2 + ["micro_doc"] * 2
     assert [case.score(RULES["default"](case, 64)) for case in some[:2]] == [1, 1]
+
+
+def test_every_set_is_made_and_judged_by_one_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, cache = tmp_path / "dev" / "docs", tmp_path / "cache"
+    data.mkdir(parents=True)
+    cache.mkdir()
+    (cache / "pages.json").write_bytes((write_folder(data) / "words.json").read_bytes())
+    half = read_questions(data)[0].half
+    by_pixels, by_looks = (judges.cases(tmp_path, cache, half, own=own, sets=("pages",)) for own in (False, True))
+    for one, other in zip(by_pixels, by_looks, strict=True):
+        assert one.needs[0].cells.tolist() == other.needs[0].cells.tolist()
+        assert one.rows.shape != other.rows.shape
+    judges.main(["--data", str(tmp_path), "--cache", str(cache), "--half", half, "--sets", "pages"])
+    assert "pages read: oracle - random at 12 % is 1.00" in capsys.readouterr().out
 
 
 def test_anls_forgives_a_few_edits() -> None:

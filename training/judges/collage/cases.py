@@ -1,16 +1,13 @@
 """Scenes as cases of `benchmarks.selection`: do the kept tokens still show what a question needs?
 
-    python -m training.judges.collage.cases --cache CACHE [--side known]      after features; tower.py makes the rows
-
 * As a perfect reader of the kept tokens would say: one must show the thing that is named, one its painted part where a
   part is asked, one each of both things of a relation. A part that no cell shows is never seen: of all tokens .90.
-* Rows are the tower's tokens; with --own nano's numbers of the tokens, as before a tower.
+* Rows are the tower's tokens, or nano's own looks.
 * Side "known" is to tune by; "held", of other photographs, is reported. Counting is left out: it needs every thing.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import foveate
-from benchmarks.common import show
-from benchmarks.selection import Case, Need, looks_on, report
+from benchmarks.selection import Case, Need, looks_on
 from training.harness import needed
+from training.judges.collage import features, tower
 from training.judges.collage.evaluate import EACH, GROUPS, asked, textures
-from training.judges.collage.features import load
 from training.judges.collage.scenes import CELLS, Question
 
 SETS = ("named", "relations")
@@ -35,12 +31,22 @@ def needs_of(question: Question, shown: NDArray[np.int8]) -> tuple[Need, ...]:
     return *things, *parts
 
 
+def make(data: Path, folder: Path, side: str, *, own: bool = False) -> None:
+    """The scenes of a side, and unless `own` the tower and its tokens, as far as they are missing."""
+    features.make(data, folder, side, features.COUNTS[side])
+    if own or (folder / side / "tokens.npy").exists():
+        return
+    features.make(data, folder, "train", features.COUNTS["train"])
+    features.make(data, folder, "held", features.COUNTS["held"])  # the tower's training ends with a look at them
+    tower.write_tokens(tower.train(folder, steps=tower.STEPS), folder, side)
+
+
 def cases(folder: Path, side: str, *, own: bool = False, scenes: int | None = None) -> Iterator[Case]:
     """Questions about the scenes of CACHE/collage; textures are made where they are missing."""
-    made = load(folder, side)
+    made = features.load(folder, side)
     count = min(scenes or len(made.scenes), len(made.scenes))
     if not own:
-        needed(folder / side, "tokens.npy", hint="first run the tower (tower.py), or pass --own for nano's numbers")
+        needed(folder / side, "tokens.npy", hint="`make` makes it")
         rows = np.load(folder / side / "tokens.npy", mmap_mode="r")[:, 0]
     items = asked(made.scenes, count, EACH)
     for number, texture in enumerate(textures(folder / side, count)):
@@ -51,23 +57,3 @@ def cases(folder: Path, side: str, *, own: bool = False, scenes: int | None = No
             for name in SETS:
                 if question.family in GROUPS[name]:
                     yield Case(f"{side} {name}", f"{side} {number}", question.text, relevance, seen, needs)
-
-
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m training.judges.collage.cases",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--side", choices=("known", "held"), default="held")
-    parser.add_argument("--own", action="store_true", help="nano's numbers in place of the tower's")
-    args = parser.parse_args()
-    found = report(list(cases(args.cache / "collage", args.side, own=args.own)))
-    show(found, found["columns"])
-    print(*found["after"], sep="\n")
-
-
-if __name__ == "__main__":
-    main()

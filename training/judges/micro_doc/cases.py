@@ -1,14 +1,11 @@
 """Generated pages as cases of `benchmarks.selection`: are all cells kept that an answer's characters stand in?
 
-    python -m training.judges.micro_doc.cases --cache CACHE [--pages 60]       no model; CACHE keeps what was read
-
 The pages and questions of evaluate.py. "micro_doc read": every rule gets the map of a page that was read; "micro_doc":
 none does. Rows are pixels (`benchmarks.selection_pages`).
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -16,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import foveate
-from benchmarks.common import show
-from benchmarks.selection import Case, Need, report
+from benchmarks.selection import Case, Need
 from benchmarks.selection_pages import cases_of_page
 from foveate.vlm.inputs.images import CHANNELS
 from training.judges.llava import CELLS
@@ -36,7 +32,7 @@ def needs_of(page: Page, question: Question) -> tuple[Need, ...]:
 
 
 def cases(cache: Path, count: int, each: int = 8, *, held_back: bool = False, plain: bool = False) -> Iterator[Case]:
-    """`count` pages and up to `each` questions of each; held_back, plain: as of `asked`."""
+    """`count` pages and up to `each` questions of each; cache keeps what was read; held_back, plain: as of `asked`."""
     pages, items = asked(count, each, held_back=held_back, plain=plain)
     pictures = [draw(page) for page in pages]
     words = words_of(pictures, cache / f"words-{'held-back' if held_back else 'trained'}.json")
@@ -45,24 +41,3 @@ def cases(cache: Path, count: int, each: int = 8, *, held_back: bool = False, pl
         textures = {"micro_doc read": unread.with_words(words[number]), "micro_doc": unread}
         its = [(item.question.text, needs_of(pages[number], item.question)) for item in some]
         yield from cases_of_page(f"page {number}", pictures[number], textures, its, CELLS)
-
-
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m training.judges.micro_doc.cases",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--pages", type=int, default=60)
-    parser.add_argument("--held-back", action="store_true", help="of the layouts and fonts that training does not see")
-    args = parser.parse_args()
-    args.cache.mkdir(parents=True, exist_ok=True)
-    found = report(list(cases(args.cache, args.pages, held_back=args.held_back)))
-    show(found, found["columns"])
-    print(*found["after"], sep="\n")
-
-
-if __name__ == "__main__":
-    main()
