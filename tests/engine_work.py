@@ -14,11 +14,7 @@ def doubled(batch: Batch, bad: int = -1, error: Exception | None = None, slow: f
     time.sleep(slow)
     if error is not None and bad in batch["number"]:
         raise error
-    return {
-        **batch,
-        "twice": 2 * batch["number"],
-        "of": column([len(batch["number"])] * len(batch["number"])),
-    }
+    return {**batch, "twice": 2 * batch["number"], "of": column([len(batch["number"])] * len(batch["number"]))}
 
 
 def dying(batch: Batch, deaths: Path) -> Batch:

@@ -212,8 +212,7 @@ def test_what_a_texture_does_not_hold_is_refused_before_the_model_is_loaded(
 
 
 @pytest.mark.parametrize(
-    ("mode", "name"),
-    [("drop", "llava"), ("sparse", "qwen2_5_vl"), ("weight", "smolvlm"), ("crop", "qwen3_vl")],
+    ("mode", "name"), [("drop", "llava"), ("sparse", "qwen2_5_vl"), ("weight", "smolvlm"), ("crop", "qwen3_vl")]
 )
 def test_modes_and_families(mode: str, name: str, model_folder: Folders, tmp_path: Path) -> None:
     budget = {"crop": 96, "drop": 7}.get(mode, 64)  # of crop: a region and what is around it

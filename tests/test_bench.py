@@ -74,9 +74,7 @@ def test_a_row_for_each_number_of_workers(tmp_path: Path) -> None:
     said = CliRunner().invoke(app, ["index", *paths, "--workers", "2", "--encoder", "nano"])
     assert said.exit_code == 0, said.output
     report = json.loads(said.stdout.splitlines()[-1])
-    assert [(row["engine"], row["workers"], row["added"], row["bad"]) for row in report["rows"]] == [
-        ("local", 2, 3, 1),
-    ]
+    assert [(row["engine"], row["workers"], row["added"], row["bad"]) for row in report["rows"]] == [("local", 2, 3, 1)]
     assert (report["images"], report["encoder"]["images"]) == (4, 3)
     for row in report["rows"]:
         assert row["rate"] > 0

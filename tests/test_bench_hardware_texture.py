@@ -10,17 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import hardware_texture as bench
-from benchmarks.hardware_texture import (
-    block_linear,
-    gather,
-    layouts,
-    measure,
-    misses,
-    places,
-    reads,
-    touched,
-)
-from foveate.core.grid import sample_linear, sample_nearest
+from benchmarks.hardware_texture import block_linear, layouts, measure, misses, reads, touched
 
 UV = np.random.default_rng(0).random((50, 2))
 
@@ -54,15 +44,6 @@ def test_the_cache_forgets_what_was_used_least_recently(lines: Sequence[int], wa
         held.append(number)
         del held[:-ways]
     assert misses(np.array(lines, np.int64), 1024, ways) == expected
-
-
-@pytest.mark.parametrize("linear", [False, True])
-def test_gathers_are_our_samplers(linear: bool) -> None:
-    rows = np.random.default_rng(1).random((9, 9, 40), np.float32)
-    found = gather(rows.reshape(81, 40), 0, *places(UV, 9, linear))
-    expected = (sample_linear if linear else sample_nearest)(rows, *(UV * 9).T)
-    assert np.allclose(found, expected, atol=1e-6)
-    assert np.allclose(gather(rows.reshape(81, 40).T.copy(), 1, *places(UV, 9, linear)).T, found, atol=1e-6)
 
 
 def test_a_small_report(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,7 @@ from benchmarks.vlm import FAMILIES, prepare_model
 from foveate.cli.evaluate import vlm
 from foveate.cli.evaluate.vlm import MODES, Plan
 from foveate.cli.main import app
-from foveate.core.errors import (
-    ModelError,
-)
+from foveate.core.errors import ModelError
 from foveate.core.image import load_image
 from foveate.vlm.loader import attach
 from tests.conftest import PHOTOS

@@ -202,20 +202,6 @@ def test_a_tower_learns_two_scenes_and_goes_on(tmp_path: Path) -> None:
     assert np.allclose(of.tokens[1, 1], later(pixels, nano)[1].detach().numpy(), atol=2e-2)
 
 
-def test_in_a_mirror_pictures_and_cells_agree(tmp_path: Path) -> None:
-    write(tmp_path, 2)
-    made = features.load(tmp_path, "train")
-    plain, turned = (tower.inputs(made, [1], [side]) for side in (False, True))
-    assert torch.equal(plain[0].flip(3), turned[0])
-    assert torch.equal(plain[1].flip(3), turned[1])
-    assert torch.equal(plain[2].reshape(4, 16, 16).flip(2), turned[2].reshape(4, 16, 16))
-    scene = made.scenes[1]
-    for number, thing in enumerate(scene.things):
-        cell = int(np.flatnonzero(made.shown[1][0] == number)[0])
-        name, colour = plain[2][0, :2, cell].tolist()
-        assert (tower.PLANES["name"][name], tower.PLANES["colour"][colour]) == (thing.name, thing.colour)
-
-
 def batch(folder: Path) -> tuple[Any, Any]:
     write(folder)
     torch.manual_seed(0)

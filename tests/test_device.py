@@ -164,8 +164,7 @@ def test_every_word_for_too_little_memory_halves_a_batch(error: RuntimeError) ->
 
 @pytest.mark.parametrize("kind", [RuntimeError, torch.AcceleratorError])
 @pytest.mark.parametrize(
-    "line",
-    ["cuDNN error: CUDNN_STATUS_NOT_SUPPORTED", "CUDA error: an illegal memory access was encountered"],
+    "line", ["cuDNN error: CUDNN_STATUS_NOT_SUPPORTED", "CUDA error: an illegal memory access was encountered"]
 )
 def test_other_failures_name_the_device(line: str, kind: type[RuntimeError]) -> None:
     with pytest.raises(DeviceError, match="cuda:0 failed at it") as caught, explain_device("it", "cuda:0"):

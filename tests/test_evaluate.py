@@ -24,14 +24,7 @@ from foveate.cli.evaluate.agreement import agreement, auroc, mean_estimate, rati
 from foveate.cli.evaluate.coco import half_of, read_folder
 from foveate.cli.main import app
 from foveate.cli.terminal import print_table, read_lines
-from foveate.core.errors import (
-    FoveateError,
-    ImageFormatError,
-    ImageNotFoundError,
-    OptionError,
-    QueryError,
-    StoreError,
-)
+from foveate.core.errors import FoveateError, ImageFormatError, ImageNotFoundError, OptionError, QueryError, StoreError
 from foveate.store import Store
 from foveate.store.basis_check import likeness
 from foveate.store.hits import highest

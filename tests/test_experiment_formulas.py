@@ -346,10 +346,7 @@ def three_planes(count: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).random((count, 3, MANY), np.float32) * 0.9 + 2 * balance.LEAST
 
 
-@pytest.mark.parametrize(
-    ("form", "published"),
-    [("weights", Linear(0.33, 0.33, 0.34)), ("tensions", Tensions())],
-)
+@pytest.mark.parametrize(("form", "published"), [("weights", Linear(0.33, 0.33, 0.34)), ("tensions", Tensions())])
 def test_every_form_starts_as_published(form: str, published: Fusion) -> None:
     planes = three_planes(1)[0]
     torch.manual_seed(0)

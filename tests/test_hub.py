@@ -371,22 +371,18 @@ def test_too_little_memory_is_half_a_batch(
     pair: tuple[HubEncoder, HubEncoder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full, _ = pair
-    expected = full.encode_images(IMAGES, long_side=64)
-    whole, sizes = full.dense_features, []
+    expected, whole, sizes, most = full.encode_images(IMAGES, long_side=64), full.dense_features, list[int](), [2]
 
-    def with_room_for(most: int) -> Callable[[torch.Tensor], torch.Tensor]:
-        def dense_features(pixels: torch.Tensor) -> torch.Tensor:
-            sizes.append(len(pixels))
-            if len(pixels) > most:
-                raise torch.OutOfMemoryError("CUDA out of memory")
-            return whole(pixels)
+    def dense_features(pixels: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(pixels))
+        if len(pixels) > most[0]:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return whole(pixels)
 
-        return dense_features
-
-    monkeypatch.setattr(full, "dense_features", with_room_for(2))
+    monkeypatch.setattr(full, "dense_features", dense_features)
     found = full.encode_images(IMAGES, long_side=64)
     assert sizes == [5, 2, 3, 1, 2]
     assert all(np.abs(a.features - b.features).max() < 1e-5 for a, b in zip(expected, found, strict=True))
-    monkeypatch.setattr(full, "dense_features", with_room_for(0))
+    most[0] = 0
     with pytest.raises(DeviceError, match="too little memory on cpu for 1 of "):
         full.encode_images(IMAGES, long_side=64)

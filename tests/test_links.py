@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import app
-from docs.build import FROM_NET, anchors, lay_out, links
+from docs.build import anchors, lay_out, links
 from foveate.core.gone import NAMES
 
 ROOT = Path(__file__).parents[1]
@@ -37,26 +37,6 @@ def leads_somewhere(page: Path, link: str) -> bool:
     if not path.is_relative_to(ROOT) or not path.exists():
         return False
     return not anchor or (path.suffix == ".md" and anchor in anchors(path.read_text("utf-8")))
-
-
-def test_what_is_a_link_and_what_is_loaded_from_the_net(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    text = "# A `b`: c, d\n[x](#a-b-c-d) ![y](y.png) <img src='no' src=\"z.png\"> `[no](no)`\n```\n[no](no)\n```\n"
-    assert links(text) == ["#a-b-c-d", "y.png", "z.png"]
-    assert anchors(text) == {"a-b-c-d"}
-    assert anchors("# Twice\n## Twice\n") == set()
-    page.write_text(text)
-    assert not leads_somewhere(page, "y.png")
-    for address, good in {
-        "https://a.org/b#c": True,
-        "https://a": False,
-        "http//a.org": False,
-        "ftp://a.org": False,
-    }.items():
-        assert leads_somewhere(page, address) is good
-    assert FROM_NET.search('<script async src="https://a.org/b.js"></script>')
-    assert FROM_NET.search('<link rel="stylesheet" href="//a.org/b.css">')
-    assert not FROM_NET.search('<a href="https://a.org"><img src="../a.png">')
 
 
 def test_a_site_has_whatever_its_pages_lead_to(tmp_path: Path) -> None:

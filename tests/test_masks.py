@@ -18,13 +18,7 @@ from transformers.models.sam.image_processing_pil_sam import SamImageProcessorPi
 import foveate
 from foveate.channels import Channels
 from foveate.channels import sam as module
-from foveate.channels.sam import (
-    Sam,
-    linear_weights,
-    measure_stability,
-    stack_masks,
-    suppress_duplicates,
-)
+from foveate.channels.sam import Sam, linear_weights, measure_stability, stack_masks, suppress_duplicates
 from foveate.channels.segments import MOST, Provider, segment_image
 from foveate.core.errors import EncoderOutputError
 from foveate.core.image import load_image

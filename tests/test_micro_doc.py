@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foveate.core.errors import MissingExtraError
 from foveate.reading.words import Word, Words
 
 torch = pytest.importorskip("torch")
@@ -92,13 +91,6 @@ def test_values_and_their_cells() -> None:
                     said = {glyphs.get(int(v)) for v in dense[: train.SLOTS, cell]}
                     said |= {glyphs.get(int(v)) for v in dense[train.SLOTS : 2 * train.SLOTS, cell]}
                     assert letter in said
-
-
-def test_a_missing_font_names_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(pages, "FOLDER", tmp_path)
-    pages.font.cache_clear()
-    with pytest.raises(MissingExtraError, match="apt-get install fonts-lato"):
-        pages.font("truetype/lato/Lato-Regular.ttf", 12)
 
 
 def test_a_slot_computes_what_the_question_alone_computes() -> None:

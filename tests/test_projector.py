@@ -96,25 +96,6 @@ def test_the_same_features_have_the_same_rows_whatever_axes_they_are_kept_on(
     assert abs(np.corrcoef(turned.coordinates().ravel(), texture.coordinates().ravel())[0, 1]) < 0.5
 
 
-def test_what_cannot_be_read_is_refused(textures: list[Texture], rows: TextureRows) -> None:
-    with pytest.raises(ValueError, match="own embedding basis"):
-        TextureRows.fit(textures, channels=("embedding_3",))
-    with pytest.raises(ValueError, match="no textures"):
-        TextureRows.fit([])
-    stranger = replace(textures[0], encoder=replace(textures[0].encoder, revision="another"))
-    with pytest.raises(ValueError, match="another"):
-        rows.read(stranger)
-    with pytest.raises(ValueError, match="for a model of 64"):
-        encode_texture(foveate.vlm.attach(*pair("llava")), TextureProjector(rows, 32), photo())
-
-
-def test_constant_columns_stay_finite() -> None:
-    grey = foveate.encode(np.full((64, 64, 3), 90, np.uint8), **LOOK)
-    rows = TextureRows.fit([grey], side=SIDE)
-    assert np.isfinite(rows.read(grey)).all()
-    assert (rows.scale[:16] == 1).all()
-
-
 # --- the module and its files -----------------------------------------------------------------------------------------
 
 

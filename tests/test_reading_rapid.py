@@ -20,12 +20,7 @@ import foveate
 from foveate.core.errors import ModelFilesError, OptionError
 from foveate.core.grid import Grid
 from foveate.reading import rapid
-from foveate.reading.rapid import (
-    PIXELS,
-    Letters,
-    RapidReader,
-    find_turn,
-)
+from foveate.reading.rapid import PIXELS, Letters, RapidReader, find_turn
 from foveate.reading.readers import read_words
 from tests.conftest import PHOTOS
 

@@ -17,12 +17,7 @@ from PIL import Image
 
 import foveate
 from foveate import tiles
-from foveate.core.errors import (
-    ImageDecodeError,
-    ImageFormatError,
-    ImageNotFoundError,
-    ImageTooLargeError,
-)
+from foveate.core.errors import ImageDecodeError, ImageFormatError, ImageNotFoundError, ImageTooLargeError
 from foveate.tiles import search
 from foveate.tiles.raster import TiledTiff, open_raster
 from foveate.tiles.scene import tile_box, tile_counts

@@ -11,17 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from foveate.core.errors import OptionError
-from foveate.video.flow import (
-    Dis,
-    Floats,
-    View,
-    _make_dis,
-    check_flow,
-    estimate_flow,
-    make_view,
-    resize_flow,
-    warp,
-)
+from foveate.video.flow import Dis, Floats, View, _make_dis, check_flow, estimate_flow, make_view, resize_flow, warp
 from tests.video_scenes import affine_flow, compose, elastic, no_flow, pan, photo, rotation, seen_through, zoom
 
 SHAPE = (144, 192)

@@ -17,13 +17,7 @@ from foveate.core.grid import Grid
 from foveate.video.flow import Floats, make_view
 from foveate.video.propagation import KEPT_PER_FRAME, blend_layers, make_layer, propagate
 from foveate.video.refresh import HALO, TILE, Refresh, add_halo, find_stale_parts, measure_cost, weigh_cells
-from foveate.video.temporal import (
-    Motion,
-    Sent,
-    allocate_steadily,
-    select_changed,
-    smooth_relevance,
-)
+from foveate.video.temporal import Motion, Sent, allocate_steadily, select_changed, smooth_relevance
 from tests.video_scenes import no_flow, pan, photo, seen_through
 
 SHAPE = (18, 24)  # cells; views have 8 samples for each

@@ -229,16 +229,6 @@ def test_pages_are_opaque_and_large(wide: Texture) -> None:
         assert np.asarray(page)[0, 0].min() > 200
 
 
-def test_more_pictures_are_more_panels(texture: Texture) -> None:
-    relevance = foveate.score(texture, "the child's hand")
-    kept = foveate.allocate(relevance, 273)
-    few, more = (viz.question_page(texture, relevance, kept, some).width for some in ((), ("homunculus", "regions")))
-    assert more - few == 3 * (few // 3 - 16)
-    with pytest.raises(OptionError, match="homunculus"):
-        viz.question_page(texture, relevance, kept, ("homunculi",))
-    viz.question_page(texture, relevance, foveate.allocate(relevance, 67), ("regions",))  # the nearest total is taken
-
-
 def test_a_picture_by_itself_has_the_photographs_shape(wide: Texture) -> None:
     relevance = foveate.score(wide, "cake")
     kept = foveate.allocate(relevance, 100)
@@ -358,10 +348,7 @@ def test_what_a_channel_found_is_lit_though_no_thing_was_detected() -> None:
     assert writing.trust == 1
     assert looked_for(writing)[-1] == "found by text, not as a thing"
     found = foveate.score(texture, "an old police car")
-    assert looked_for(found) == (
-        "looks for car in place of police car",
-        "not understood: old",
-    )
+    assert looked_for(found) == ("looks for car in place of police car", "not understood: old")
     assert confidence_shown(writing) is None
     assert confidence_shown(giraffe) == giraffe.confidence < 0.5
     lit, pale = (np.asarray(heatmap(texture, one, labels=False)).mean() for one in (writing, giraffe))
