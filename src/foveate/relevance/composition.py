@@ -15,7 +15,8 @@ The verdict is of pieces, connected cells above half of the noun's highest value
     evidence    e = the noun's confidence * max over the pieces of (colour * geometry); of a part, of its map * place
     colour      (r - MINOR) / (MAJOR - MINOR), cut to [0, 1], with r its share of the piece by the most common other's
     geometry    how near the piece is to touching the other thing, or how far it lies on the right side of it, 0 to 1
-    confidence  sigmoid(logit(e) + ODDS of the relation or attribute), at most that of the other thing
+    confidence  sigmoid(logit(e) + ODDS of the relation or attribute), at most that of the other thing; of sides ("left
+                of") at most that with the same odds
 
 GATE, NEAR, MAIN and ODDS were chosen on one half of development sets (docs/log.md), other numbers by eye.
 """
@@ -111,13 +112,16 @@ def compose(
         gate /= gate[found >= found.max() / 2].max()  # the best of its kind keeps its value
         pieces = pieces or find_pieces(found)
         seen = sure * float((fits * place_fits(relation, pieces, other.map)).max(initial=0))
-    there = np.float32(min(1.0, other.confidence / DETECTED))  # nothing is part of what is not there, or beside it
+    beside = other.confidence
+    if relation in _SIDES:  # each of two things that stand so needs less evidence
+        beside = with_odds(beside, ODDS[relation])
+    there = np.float32(min(1.0, beside / DETECTED))  # nothing is part of what is not there, or beside it
     found = np.minimum(found * gate, 1) * there
     if relation == "part" and (unseen := 1 - float(found.max()) / SEEN) > 0:
         found = np.maximum(found, np.float32(GUESS * unseen) * other.map * usual(phrase.noun, other.map))
     return Composed(
         found,
-        min(with_odds(seen, ODDS.get(relation, PLACE_ODDS)), other.confidence),
+        min(with_odds(seen, ODDS.get(relation, PLACE_ODDS)), beside),
         planes | thing.planes,
         confidences | thing.confidences,
         other.weights | thing.weights,

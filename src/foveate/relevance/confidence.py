@@ -13,6 +13,7 @@ DETECTED = 0.5  # even odds: a calibration is fitted to "this is in the image"
 FOLLOWED = 0.1  # where a thing is likelier than this, its cells are rather in its map than anywhere else (docs/log.md)
 PEAK_SHARE = 1024  # confidence is the mean of the best 1/1024 of the cells: one cell of 32 x 32, 4 of 64 x 64
 KNEE = 0.9  # share of a limit up to which a confidence is what it was
+LOUD = 5.0  # of a name that speaks in every image: how much more its log odds above its usual level mean (docs/log.md)
 MOST = 16  # cells at most, as of 128 x 128: a thing of 32 pixels fills them, however large the photograph
 
 
@@ -58,9 +59,12 @@ def peak(p: NDArray[np.float32]) -> float:
 
 
 def with_odds(confidence: float, log_odds: float) -> float:
-    """A confidence in [0, 1] with log odds added; none stays none."""
-    if not log_odds:
+    """A confidence in [0, 1] with log odds added; none stays none. Below 0 they are a level that says nothing (LOUD)."""
+    if not log_odds or not 0 < confidence < 1:
         return confidence
+    if log_odds < 0:
+        above = LOUD * (math.log(confidence / (1 - confidence)) + log_odds)
+        return float(np.float32(1 / (1 + math.exp(-above))))
     odds = math.exp(log_odds)
     return float(np.float32(confidence * odds / (1 - confidence + confidence * odds)))  # as `peak`
 
