@@ -34,7 +34,7 @@ LAST = 0.6  # share of the last word in the vector of a phrase: "dog bowl" is a 
 MOST_NAMES = 3  # names that a word of no table may ask for
 MOST_KINDS = 12  # a word for more things ("container") is too wide to be asked for by each of them
 BESIDE = 0.15  # strength of names beside a class
-SURER = 2.5  # evidence 0.03 of the detector is as good as 0.1 of others (docs/log.md)
+SURER, HEAD = 2.5, 0.25  # evidence 0.03 of the detector is as good as 0.1 of others; log odds of the head (docs/log.md)
 STRENGTH = 0.2  # of a text: with less, not even a thing that fills the picture is detected (nano's calibration)
 # How far a verdict may go on what is looked for in a text's place (`understood_as`): on its last words, on near words,
 # and on the name that it is a kind of, by how often such a thing is one. Below 0.5 nothing is called found.
@@ -114,7 +114,7 @@ class NameSpace:
         if 2 * detected > np.square(names).sum() + np.square(classes).sum():
             return SURER
         asked = () if classes.any() else np.flatnonzero(names)
-        return min((self.loud.get(self.names[k], 0.0) for k in asked), default=0.0)
+        return min((self.loud.get(self.names[k], HEAD) for k in asked), default=0.0)
 
     def kinds_of(self, text: str) -> tuple[tuple[Floats, float], ...]:
         """What is surely one of what a text asks for: vectors [1, names + 1 + classes], each with its log odds."""

@@ -16,7 +16,7 @@ The verdict is of pieces, connected cells above half of the noun's highest value
     colour      (r - MINOR) / (MAJOR - MINOR), cut to [0, 1], with r its share of the piece by the most common other's
     geometry    how near the piece is to touching the other thing, or how far it lies on the right side of it, 0 to 1
     confidence  sigmoid(logit(e) + ODDS of the relation or attribute), at most that of the other thing; of sides ("left
-                of") at most that with the same odds
+                of") at most that with the same odds; above one half less, by PROMISES
 
 GATE, NEAR, MAIN and ODDS were chosen on one half of development sets (docs/log.md), other numbers by eye.
 """
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from foveate.language.cues import is_unusual
 from foveate.language.lists import read_set
 from foveate.language.phrase import HANDS, Phrase, Relation, things_of
-from foveate.relevance.confidence import DETECTED, peak, with_odds
+from foveate.relevance.confidence import DETECTED, limit, peak, with_odds
 from foveate.relevance.evidence import Shown
 
 Floats = NDArray[np.float32]
@@ -47,7 +47,9 @@ MAIN = 0.3  # a piece smaller than this share of the largest is no thing of its 
 TOUCHING, SOFT = 1.5, 2.0  # cells between things that touch; over how many more the fit falls to 0
 # Log odds by which less evidence of a thing is enough where more is asked of it than that it is there, and that fits.
 ODDS = {"attribute": 2.5, "part": 0.85, "frame": 0.25, "left": 3.0, "right": 3.0, "above": 3.0, "under": 3.0}
-PLACE_ODDS = 2.0  # of other places
+# How sure a verdict can be where all is seen: so often it is so, with as many questions true as not.
+PROMISES = {"frame": 0.8, "left": 0.9, "right": 0.9, "above": 0.9, "under": 0.9}
+PLACE_ODDS, PLACE_PROMISES = 2.0, 0.85  # of other places; the second of parts, too
 HIGH, LOW = read_set("things", "high"), read_set("things", "low")
 # A colour is a thing's if it covers so much of it as the most common other colour does, times MAJOR; not, times MINOR.
 # Both are so much more for a colour that such things seldom have: a zebra on grass has green in its outlines.
@@ -98,9 +100,8 @@ def compose(
         planes["place"], found = frame(relation, other.map, look)
         found = found * planes["place"]
         seen = peak(found)
-        return Composed(
-            found, min(with_odds(seen, ODDS["frame"]), other.confidence), planes, confidences, other.weights
-        )
+        seen = limit(min(with_odds(seen, ODDS["frame"]), other.confidence), PROMISES["frame"])
+        return Composed(found, seen, planes, confidences, other.weights)
     thing, pieces, fits = _describe(phrase, look, evidence, known)
     found, sure = thing.map, thing.confidences[phrase.noun]
     planes["place"] = place = region(relation, other.map)
@@ -121,7 +122,7 @@ def compose(
         found = np.maximum(found, np.float32(GUESS * unseen) * other.map * usual(phrase.noun, other.map))
     return Composed(
         found,
-        min(with_odds(seen, ODDS.get(relation, PLACE_ODDS)), beside),
+        limit(min(with_odds(seen, ODDS.get(relation, PLACE_ODDS)), beside), PROMISES.get(relation, PLACE_PROMISES)),
         planes | thing.planes,
         confidences | thing.confidences,
         other.weights | thing.weights,

@@ -59,7 +59,7 @@ def peak(p: NDArray[np.float32]) -> float:
 
 
 def with_odds(confidence: float, log_odds: float) -> float:
-    """A confidence in [0, 1] with log odds added; none stays none. Below 0 they are a level that says nothing (LOUD)."""
+    """A confidence in [0, 1] with log odds added; none stays none. Below 0 they are a usual level (LOUD)."""
     if not log_odds or not 0 < confidence < 1:
         return confidence
     if log_odds < 0:
