@@ -167,7 +167,7 @@ def _short_lists(
     rows = [ratio_row("  one product and argpartition beside it", other, listed)]
     if find_spec("faiss") is not None:
         index = import_faiss().IndexFlatIP(vectors.table.shape[1])
-        index.add(vectors.table)
+        index.add(np.asarray(vectors.table, np.float32))
 
         def flat() -> Any:
             found = index.search(weights[None], min(SHORT * vectors.count, len(vectors.table)))[1][0] // vectors.count

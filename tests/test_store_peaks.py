@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from foveate.relevance.confidence import peak
 from foveate.relevance.scoring import peak_confidences
 from foveate.store import ingest
 from foveate.store.engine import Local
-from foveate.store.format import list_shards, parse_identity, read_shard
+from foveate.store.format import VERSION, list_shards, parse_identity, read_shard
 from foveate.store.hits import short_list
 from foveate.store.reader import Reader
 from foveate.store.record import plane_peaks
@@ -102,7 +103,7 @@ def test_a_store_keeps_the_peak_of_each_plane(store: Store) -> None:
     identity = store.identity
     assert identity is not None
     assert (identity.peaks, identity.vectors) == (True, 1)
-    assert json.loads((store.path / "format.json").read_text())["version"] == 3  # older releases refuse it
+    assert json.loads((store.path / "format.json").read_text())["version"] == VERSION  # older releases refuse it
     assert store.stats()["peaks"] is True
     assert_peaks(store, IMAGES)
     assert store.verify().ok
@@ -299,6 +300,26 @@ def test_a_new_store_takes_stores_with_peaks_and_without_in_any_order(earlier: S
     assert fresh(made).verify().ok
 
 
+def test_bases_of_used_columns_and_whole_ones_merge_either_way(quick: Path) -> None:
+    """Version 3 kept all columns, those that are 0 throughout, too."""
+    shutil.copytree(Path(__file__).parent / "golden" / "store-v3.fov" / "store", quick / "old.fov")
+    old = Store(quick / "old.fov", encoder=PLANES)
+    new = Store(quick / "new.fov", encoder=PLANES, rank=6)
+    new.add(pictures(quick / "photos", 2, 7))
+    scores = {name: store[name].scores(PLANES.encode_text(["a dog"])) for store in (old, new) for name in store}
+    both = Store(quick / "both.fov", encoder=PLANES, rank=6)
+    both.merge(old.path, new.path)
+    old.merge(new.path)
+    for store, columns in ((both, True), (old, False)):
+        again = fresh(store)
+        assert again.identity is not None
+        assert again.identity.columns == columns
+        assert {"basis.columns" in again[name]._tensors for name in again} == {columns}
+        for name, expected in scores.items():
+            assert np.array_equal(again[name].scores(PLANES.encode_text(["a dog"])), expected)
+        assert again.verify().ok
+
+
 def test_what_is_merged_last_has_the_name(earlier: Store, quick: Path) -> None:
     """An old store that is given last is taken last, though the new one is begun like the other."""
     path = quick / "before" / "001.png"
@@ -347,7 +368,7 @@ def test_a_lost_index_and_lost_heads_are_made_again(store: Store) -> None:
         (store.path / name).unlink()
     assert_peaks(fresh(store), IMAGES)
     fresh(store).add(store.path.parent / "photos")  # writes them again
-    assert json.loads((store.path / "format.json").read_text())["version"] == 3
+    assert json.loads((store.path / "format.json").read_text())["version"] == VERSION
     assert fresh(store).verify().ok
 
 
@@ -378,7 +399,7 @@ def test_words_and_peaks(quick: Path) -> None:
     again = fresh(made)
     assert again.identity is not None
     assert (again.identity.reader, again.identity.peaks) == ("mine", True)
-    assert json.loads((made.path / "format.json").read_text())["version"] == 3
+    assert json.loads((made.path / "format.json").read_text())["version"] == VERSION
     again.compact()
     assert_peaks(fresh(made), 5)
     if reader_of(again).index.texts:

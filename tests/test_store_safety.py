@@ -37,7 +37,7 @@ from foveate.store.format import VERSION, list_shards, read_shard
 from tests.store_toys import Planes, Toy, forget_index, picture, pictures
 
 HERE = Path(__file__).parent
-GOLDEN: dict[str, Toy] = {"store-v1.fov": Toy(), "store-v3.fov": Planes()}
+GOLDEN: dict[str, Toy] = {"store-v1.fov": Toy(), "store-v3.fov": Planes(), "store-v4.fov": Planes()}
 IMAGES = 6
 
 

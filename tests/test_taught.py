@@ -25,6 +25,7 @@ from foveate.core.errors import (
     OptionError,
     OutputError,
     QueryError,
+    StoreError,
     TextureEncoderError,
     WordsFileError,
 )
@@ -359,16 +360,63 @@ def test_a_texture_out_of_a_store_makes_its_looks_when_a_word_asks(words: Taught
     texture = store[key]
     assert texture.looks is None
     assert foveate.score(texture, "the zorple", words=words).detected
-    for known, note in ((words, "does not know the words of --words"), (None, "")):
+    for known, note in ((words, "this store has no looks"), (None, "")):
         asked = TestClient(
             make_app(open_target(tmp_path / "s.fov", False, SessionEncoding(words=known))), base_url="http://127.0.0.1"
         )
         header, _ = message(asked.post("/api/search", json={"query": "the zorple"}))
         assert note in header["note"]
         assert bool(header["note"]) == bool(note)
+    with pytest.raises(TextureEncoderError, match="--looks"):
+        store.search("the zorple", words=words)
     (tmp_path / "photos" / CHILD).unlink()
     with pytest.raises(TextureEncoderError, match="has no looks"):
         foveate.score(foveate.Store(tmp_path / "s.fov")[key], "the zorple", words=words)
+
+
+def test_a_store_with_looks_is_searched_for_taught_words(
+    textures: dict[str, Texture], words: TaughtWords, tmp_path: Path
+) -> None:
+    (tmp_path / "photos").mkdir()
+    for name in (BUS, CAKE, CHILD):
+        shutil.copy(PHOTOS / name, tmp_path / "photos")
+    run, where = CliRunner().invoke, str(tmp_path / "s.fov")
+    indexed = run(app, ["index", str(tmp_path / "photos"), "-o", where, "--looks", "--json"])
+    assert indexed.exit_code == 0, indexed.output
+    shutil.rmtree(tmp_path / "photos")  # a search needs no files
+    store = foveate.Store(where)
+    kept, made = store[CHILD].looks, textures[CHILD].looks
+    assert kept is not None
+    assert made is not None
+    assert np.array_equal(kept, made)
+    first, *others = store.search("where is the zorple?", words=words)
+    assert first.name == CHILD
+    assert first.detected
+    assert first.score == pytest.approx(foveate.score(store[CHILD], "zorple", words=words).confidence, abs=0.02)
+    assert not any(hit.detected for hit in others)
+    grid, (y, x) = first.texture.grid, np.unravel_index(first.map.argmax(), first.map.shape)
+    assert BROCCOLI[0] < (y + 0.5) * grid.height / grid.h < BROCCOLI[2]
+    assert BROCCOLI[1] < (x + 0.5) * grid.width / grid.w < BROCCOLI[3]
+    assert first.relevance.detected
+    assert [hit.name for hit in store.search("a bus", words=words)] == [hit.name for hit in store.search("a bus")]
+    assert store.search("the zorple and a child", words=words)[0].name == CHILD
+    (again,) = store.search(["zorple"], 1, rerank=1, words=words)[0]  # the short list alone
+    assert again.name == CHILD
+    words.save(tmp_path / "words.fov")
+    asked = ["search", where, "the zorple", "--words", str(tmp_path / "words.fov"), "--no-sheet", "--json"]
+    assert json.loads(run(app, asked).stdout)["queries"][0]["hits"][0]["name"] == CHILD
+    client = TestClient(
+        make_app(open_target(Path(where), False, SessionEncoding(words=words))), base_url="http://127.0.0.1"
+    )
+    header, _ = message(client.post("/api/search", json={"query": "the zorple"}))
+    assert header["hits"][0]["detected"]
+    assert not header["note"]
+    with pytest.raises(OptionError, match="looks"):
+        foveate.Store(tmp_path / "shared.fov", basis="shared", looks=True).add(PHOTOS / CHILD)
+    foveate.Store(where, looks=True)
+    foveate.Store(tmp_path / "without.fov").add(PHOTOS / CHILD)
+    with pytest.raises(StoreError, match="looks"):
+        foveate.Store(tmp_path / "without.fov", looks=True)
 
 
 def test_what_is_measured() -> None:

@@ -46,6 +46,9 @@ def index(
         ),
     ] = False,
     reader: terminal.ReaderName = None,
+    looks: Annotated[
+        bool, typer.Option("--looks", help="Keep what taught words are made of: 'foveate search --words' needs it.")
+    ] = False,
     engine: terminal.EngineName = "local",
     gpus: terminal.Gpus = 0.0,
     address: terminal.Address = None,
@@ -62,7 +65,7 @@ def index(
         from foveate.store.shared_basis import FittedBasis
 
         cells = FittedBasis.load(basis).basis(rank)
-    known = Store(output, encoder=encoder, basis=cells, rank=rank, long_side=long_side)
+    known = Store(output, encoder=encoder, basis=cells, rank=rank, long_side=long_side, looks=looks)
     several, by = terminal.make_engine(engine, workers, gpus, address)
     elsewhere = None if engine == "local" else by  # here, a file whose content is known is not encoded
     reads = read or reader is not None or bool(known.identity and known.identity.reader)

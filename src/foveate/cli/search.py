@@ -29,6 +29,7 @@ def search(
     ],
     count: Annotated[int, typer.Option("--count", "-k", help="Images at most.")] = 12,
     encoder: terminal.EncoderName = None,
+    words: terminal.WordsFile = None,
     out: terminal.Out = Path("foveate-out"),
     no_sheet: Annotated[bool, typer.Option("--no-sheet", help="No pictures.")] = False,
     exact: Annotated[bool, typer.Option("--exact", help="Scan all images, also after 'foveate store ann'.")] = False,
@@ -41,8 +42,9 @@ def search(
     terminal.refuse_files(path, query, "store", example)
     known = open_store(path, encoder)
     with terminal.waiting("searching", encoder), terminal.warnings_aside(ReadingWarning) as notes:
-        known.search(query[0], 1, exact=exact)  # reads vectors and the encoder: not part of a search's time
-        answers = [_timed(known, text, count, exact) for text in query]
+        how = {"exact": exact, **terminal.load_words(words)}
+        known.search(query[0], 1, **how)  # reads vectors and the encoder: not part of a search's time
+        answers = [_timed(known, text, count, how) for text in query]
         if not no_sheet:
             make_folder(out)  # only now, when all questions could be asked: a bad one leaves no files behind
         records = [_record(text, hits, seconds, None if no_sheet else out) for text, hits, seconds in answers]
@@ -53,9 +55,9 @@ def search(
     terminal.print_json(store=str(path), images=len(known), notes=notes, queries=records)
 
 
-def _timed(known: Store, text: str, count: int, exact: bool) -> tuple[str, list[Hit], float]:
+def _timed(known: Store, text: str, count: int, how: dict[str, Any]) -> tuple[str, list[Hit], float]:
     start = time.perf_counter()
-    hits = known.search(text, count, exact=exact)
+    hits = known.search(text, count, **how)
     return text, hits, time.perf_counter() - start
 
 

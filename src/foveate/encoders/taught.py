@@ -383,7 +383,7 @@ def _with_planes(texture: Texture, encoder: TaughtEncoder) -> Texture:
     rows[rank:, basis.width :] = np.eye(count)
     wider = Basis(np.append(basis.mean, np.zeros(count, np.float32)), rows)
     stamp = replace(texture.encoder, width=basis.width + count, revision=encoder.revision)
-    return replace(texture, embedding=z, basis=wider, encoder=stamp)
+    return texture.in_basis(z, wider, stamp)
 
 
 @lru_cache(maxsize=1)

@@ -33,8 +33,8 @@ from foveate.store.disk import Disk
 from foveate.texture.basis import Basis, Metric, inward
 from foveate.texture.texture import EncoderStamp
 
-FORMAT, VERSION = "foveate-store", 3  # 3: peaks as vectors, which an older release would add wrongly
-WITHOUT_WORDS, WITH_WORDS = 1, 2  # versions of stores without peaks; the first is that of all keys
+FORMAT, VERSION = "foveate-store", 4  # 4: bases of the columns that are used, looks
+WITHOUT_WORDS, WITH_WORDS, WITH_PEAKS = 1, 2, 3  # earlier ones, which stores keep; the first is that of all keys
 PREPROCESSING = 1  # image.py's rules and the numbers of record.py; changes whenever a record's bytes would
 SPACE_FILE, FORMAT_FILE, ANN_FILE = "basis.safetensors", "format.json", "vectors.faiss"
 FOLDER = "shards"
@@ -50,8 +50,9 @@ DTYPES: dict[str, np.dtype[Any]] = {
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 SPACE = ("space.mean", "space.rows", "space.steps")
 TENSORS = {
-    "basis.mean": "F32", "basis.rows": "F16", "basis.steps": "F32", "rivals": "F16",
-    "embedding": "I8", "residual": "U8", "saliency": "U8", "valid": "U8", "thumbnail": "U8", "words": "U8",
+    "basis.columns": "U8", "basis.mean": "F32", "basis.rows": "F16", "basis.steps": "F32", "rivals": "F16",
+    "embedding": "I8", "residual": "U8", "saliency": "U8", "valid": "U8", "looks": "I8",
+    "thumbnail": "U8", "words": "U8",
 }  # fmt: skip
 HEAD, VECTORS = "record", "vectors"  # beside the tensors, where a record travels
 
@@ -122,6 +123,8 @@ class Identity:
         vectors: image-level vectors an image.
         reader: of what is written in the images ("rapidocr"), or "". Earlier images may be there without words.
         peaks: whether an image's one vector is the peak of each plane of its features (record.plane_peaks).
+        columns: whether an own basis has only the columns that are used.
+        looks: numbers that are kept of what taught words are made of (Texture.looks), 0 for none.
     """
 
     encoder: EncoderStamp
@@ -132,6 +135,8 @@ class Identity:
     vectors: int
     reader: str = ""
     peaks: bool = False
+    columns: bool = False
+    looks: int = 0
 
     def key(self, image: str) -> str:
         """Key of an image: 64 hex digits. `image` is the SHA-256 of its bytes, in hex."""
@@ -155,7 +160,7 @@ class Identity:
         encoder = self.encoder
         return {
             "format": FORMAT,
-            "version": VERSION if self.peaks else WITH_WORDS if self.reader else WITHOUT_WORDS,
+            "version": self.version,
             "encoder": {"name": encoder.name, "revision": encoder.revision, "width": int(encoder.width)},
             "basis": self.kind,
             "rank": int(self.rank),
@@ -164,7 +169,14 @@ class Identity:
             "vectors": int(self.vectors),
             **({"reader": self.reader} if self.reader else {}),
             **({"peaks": True} if self.peaks else {}),
+            **({"looks": self.looks} if self.looks else {}),
         }
+
+    @property
+    def version(self) -> int:
+        if self.columns:
+            return VERSION
+        return WITH_PEAKS if self.peaks else WITH_WORDS if self.reader else WITHOUT_WORDS
 
 
 def parse_identity(content: Any, where: str) -> Identity:
@@ -197,6 +209,8 @@ def parse_identity(content: Any, where: str) -> Identity:
             vectors,
             reader,
             peaks,
+            version > WITH_PEAKS,
+            number(content.get("looks", 0), MOST_WIDTH) if version > WITH_PEAKS else 0,
         )
     except StoreVersionError:
         raise
@@ -362,16 +376,34 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def shapes_of(identity: Identity, cells: tuple[int, int], flags: int, negatives: bool) -> dict[str, tuple[int, ...]]:
-    """Shapes of a record's tensors by name, in their order, up to the thumbnail and the words, which come last."""
-    shapes: dict[str, tuple[int, ...]] = {}
+def shapes_of(
+    identity: Identity, cells: tuple[int, int], flags: int, negatives: bool, used: int
+) -> dict[str, tuple[int, ...]]:
+    """Shapes of a record's tensors by name, in their order, up to the thumbnail and the words, which come last.
+
+    used: columns of its basis (`columns_in`).
+    """
+    shapes: dict[str, tuple[int, ...]] = {"basis.columns": (mask_bytes(identity),)} if identity.columns else {}
     if identity.kind == "own":
-        width = identity.encoder.width
-        shapes |= {"basis.mean": (width,), "basis.rows": (identity.rank, width), "basis.steps": (identity.rank,)}
+        shapes |= {"basis.mean": (used,), "basis.rows": (identity.rank, used), "basis.steps": (identity.rank,)}
     if negatives:
         shapes["rivals"] = cells
     shapes |= {"embedding": (*cells, identity.rank), "residual": cells, "saliency": cells}
-    return shapes | ({"valid": cells} if flags & ALPHA else {})
+    shapes |= {"valid": cells} if flags & ALPHA else {}
+    halves = -(-cells[0] // 2), -(-cells[1] // 2)
+    return shapes | ({"looks": (*halves, identity.looks)} if identity.looks else {})
+
+
+def mask_bytes(identity: Identity) -> int:
+    """Of `basis.columns`, with which a record begins."""
+    return -(-identity.encoder.width // 8)
+
+
+def columns_in(identity: Identity, content: bytes) -> int:
+    """How many columns the basis of a record has, by its first bytes."""
+    if not identity.columns:
+        return identity.encoder.width
+    return int.from_bytes(content[: mask_bytes(identity)]).bit_count()
 
 
 # --- shard ------------------------------------------------------------------------------------------------------------
@@ -554,7 +586,9 @@ def _entry(places: _Places, position: int, head: dict[str, Any], identity: Ident
     if not right or not HEX.fullmatch(text(head["key"])) or not HEX.fullmatch(text(head["image"])):
         raise ValueError(f"image {position} is described as {head}")
     negatives = f"{position}.rivals" in places.tensors
-    for name, shape in shapes_of(identity, (h, w), flags, negatives).items():
+    width = identity.encoder.width
+    used = number(places.tensors[f"{position}.basis.mean"]["shape"][0], width) if identity.columns else width
+    for name, shape in shapes_of(identity, (h, w), flags, negatives, used).items():
         places.take(f"{position}.{name}", TENSORS[name], shape)
     _, (thumbnail,) = places.take(f"{position}.thumbnail", TENSORS["thumbnail"])
     words = 0

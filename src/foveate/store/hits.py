@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.arrays import to_single
 from foveate.core.checks import check_int
 from foveate.core.display import Drawable
-from foveate.core.errors import QueryError, ReadingWarning, StoreDamagedError, StoreKeyError, warn
+from foveate.core.errors import QueryError, ReadingWarning, StoreDamagedError, StoreKeyError, TextureEncoderError, warn
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Calibration, Encoder
+from foveate.encoders.taught import TaughtEncoder, TaughtWords
 from foveate.language.negatives import negatives_of
 from foveate.language.query import Query, check_text, prepare
 from foveate.pipeline import score
@@ -171,12 +173,15 @@ def search(
     encoder: str | Encoder | None,
     texture: Callable[[str], StoredTexture],
     short_lists: Callable[[Sequence[Query], Calibration, int], Listed | None] | None = None,
+    words: TaughtWords | None = None,
 ) -> list[list[Hit]]:
     """See Store.search. `short_lists` gives those of approximate nearest neighbours, or None for the exact scan."""
     k = check_int("k", k, fix="20 is usual")
     size = reranked(reader, k) if rerank is None else max(check_int("rerank", rerank), k)
     _check_some(texts)
-    matched = match_encoder(reader.identity.encoder, encoder)
+    matched: Any = match_encoder(reader.identity.encoder, encoder)
+    if words is not None:
+        matched, short_lists = _taught(reader, matched, words), None
     questions = [seek(reader, matched, text) for text in texts]
     seen = [question.query for question in questions if question.query is not None and not question.quoted]
     found: list[list[Hit]] = []
@@ -200,9 +205,23 @@ def search(
     return found
 
 
+def _taught(reader: Reader, encoder: Encoder, words: TaughtWords) -> Encoder:
+    """The encoder with taught words. Raises TextureEncoderError where the store has not what they are made of."""
+    if words and not reader.identity.looks:
+        raise TextureEncoderError(
+            f"taught words, for the store '{reader.path}', which has no looks that they are made of",
+            expected="a store that was indexed with --looks (Store(path, looks=True))",
+            fix="index its images into a new one: foveate index FOLDER -o NEW.fov --looks; or search without --words",
+        )
+    return words.of(encoder)
+
+
 def _scan(reader: Reader, queries: Sequence[Query], encoder: Encoder, size: int) -> Listed:
     vectors = reader.vectors()
-    places = short_list(vectors, reader.space, queries, encoder.calibration, size)
+    taught, width = None, reader.space.basis.width
+    if isinstance(encoder, TaughtEncoder) and any(query.vectors[:, width:].any() for query in queries):
+        taught = reader.taught(encoder.taught, vectors, encoder.calibration)
+    places = short_list(vectors, reader.space, queries, encoder.calibration, size, taught)
     return Listed([vectors.ids[p] for p in places], vectors.changes, len(vectors.ids))
 
 
@@ -219,8 +238,11 @@ def _candidates(
     best = sorted(found, key=lambda id: (-found[id], id))
     if len(best) > size and question.query is not None:  # of those that have it, the ones that look like the rest
         marks = ", ".join(map(str, best))  # whole numbers out of the index
-        few = reader.few_vectors_of(reader.index.places(f"id IN ({marks})"), 0)
-        (places,) = short_list(few, reader.space, [question.query], encoder.calibration, size)
+        few, taught = reader.few_vectors_of(reader.index.places(f"id IN ({marks})"), 0), None
+        if isinstance(encoder, TaughtEncoder):
+            every = reader.vectors()
+            taught = reader.taught(encoder.taught, every, encoder.calibration)[np.searchsorted(every.ids, few.ids)]
+        (places,) = short_list(few, reader.space, [question.query], encoder.calibration, size, taught)
         best = few.ids[places].tolist()
     return {id: found[id] for id in best[:size]}
 
@@ -245,11 +267,22 @@ def _rank(
     texture_at: Callable[[str], StoredTexture],
 ) -> list[Hit]:
     negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
+    words = encoder.taught if isinstance(encoder, TaughtEncoder) else None
     ids, query = list(candidates), question.query
     written = np.zeros((len(ids), 0), np.float32)
     if reader.index.texts:
         written = WrittenTexts(reader.index, _images(reader)).shares(question.words, ids)
     scored: list[tuple[float, int, str, str]] = []
+
+    def seen_with(texture: Texture) -> Texture:
+        return texture if words is None else words.on(texture, encoder.base)[0]  # type: ignore[attr-defined]
+
+    def relevance(texture: Texture, text: str) -> Relevance:
+        return score(texture, text, encoder=given, words=words)
+
+    def seen(texture: Texture, query: Query) -> Floats:
+        return score_maps(seen_with(texture), [query], encoder.calibration, negatives)[0]
+
     for row, id in enumerate(ids):
         try:
             texture, path, name = reader.load("images.id = ?", id)
@@ -260,17 +293,11 @@ def _rank(
             continue
         peaks = np.zeros(0, np.float32)
         if query is not None:
-            peaks = peak_confidences(texture, query, encoder.calibration, negatives)
+            peaks = peak_confidences(seen_with(texture), query, encoder.calibration, negatives)
         worth = join_factors(peaks, written[row], [candidates[id]] * len(question.quoted))
         if worth > 0 or not question.quoted:
             scored.append((-worth, id, path, name))
     scored.sort()
-
-    def relevance(texture: Texture, text: str) -> Relevance:
-        return score(texture, text, encoder=given)
-
-    def seen(texture: Texture, query: Query) -> Floats:
-        return score_maps(texture, [query], encoder.calibration, negatives)[0]
 
     return [
         Hit(path, name, -worth, text, question, partial(texture_at, path), relevance, seen)
@@ -297,24 +324,37 @@ def join_factors(peaks: Floats, written: Floats, quoted: Sequence[float]) -> flo
 
 
 def short_list(
-    vectors: Vectors, space: Space, queries: Sequence[Query], calibration: Calibration, size: int
+    vectors: Vectors,
+    space: Space,
+    queries: Sequence[Query],
+    calibration: Calibration,
+    size: int,
+    taught: Floats | None = None,
 ) -> list[NDArray[np.int64]]:
-    """For each query, places of the `size` most promising images: highest first, ties by place."""
+    """For each query, places of the `size` most promising images: highest first, ties by place.
+
+    taught: peaks of taught words [n, t], which the queries' vectors end with.
+    """
     kinds = [[kind for kind, _ in query.kinds.get(phrase, ())] for query in queries for phrase in query.phrases]
     stacked = np.concatenate([*(query.vectors for query in queries), *chain(*kinds)])
+    stacked, more = np.split(stacked, [space.basis.width], axis=1)
     offset, weights = space.basis.project(stacked)
     n, k = len(vectors.ids), vectors.count
     some = np.flatnonzero(weights.any(0))  # of peaks, a phrase asks for a few planes
-    columns = some if len(some) * FEW <= weights.shape[1] else slice(None)
+    half = vectors.table.dtype == np.float16
+    columns = some if half or len(some) * FEW <= weights.shape[1] else slice(None)
     best = np.empty((len(stacked), n), np.float32)
     for start in range(0, n, CHUNK):
         stop = min(n, start + CHUNK)
-        scores = (vectors.table[start * k : stop * k, columns] @ weights[:, columns].T).reshape(stop - start, k, -1)
+        part = vectors.table.T[columns, start * k : stop * k]  # of peaks plane by plane
+        scores = (weights[:, columns] @ (to_single(part) if half else part)).T.reshape(stop - start, k, -1)
         highest_of = best[:, start:stop]
         highest_of[:] = scores[:, 0].T
         for each in range(1, k):  # max(1) over so few takes ten times as long
             np.maximum(highest_of, scores[:, each].T, out=highest_of)
     best += offset[:, None]
+    if taught is not None:
+        best += more @ taught.T
     others = iter(best[len(kinds) :])
     for row, below in zip(best, kinds, strict=False):  # the rest are the kinds' own
         for _ in below:

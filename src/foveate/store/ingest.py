@@ -345,10 +345,28 @@ def new_identity(wanted: Wanted, sources: Sequence[Source], workers: int = 1) ->
     stamp = EncoderStamp(encoder.name, encoder.revision, encoder.width)
     if kind == "own" and has_planes(sources, encoder, wanted.long_side):
         space = plane_space(encoder.width)
-        return Identity(stamp, kind, rank, space.hash, wanted.long_side, 1, peaks=True), space
+        looks = _count_looks(encoder, wanted.long_side) if wanted.looks else 0
+        return Identity(stamp, kind, rank, space.hash, wanted.long_side, 1, "", True, True, looks), space
+    if wanted.looks:
+        raise without_looks(encoder)
     space = fit_space(sources, encoder, wanted.long_side, SPACE_RANK if kind == "own" else rank, basis, workers)
     rank = rank if kind == "own" else space.basis.rank
     return Identity(stamp, kind, rank, space.hash, wanted.long_side, VECTORS), space
+
+
+def _count_looks(encoder: Encoder, long_side: int | None) -> int:
+    looks = encoder.encode_image(np.full((64, 64, 3), 128, np.uint8), long_side=long_side).looks
+    if looks is None:
+        raise without_looks(encoder)
+    return looks.shape[-1]
+
+
+def without_looks(encoder: Encoder) -> OptionError:
+    return OptionError(
+        f"{keyword('looks', True)} with encoder '{encoder.name}' or a basis that images share",
+        expected="nano, and each image's own basis",
+        fix="leave it out; taught words can be asked of nano's textures only",
+    )
 
 
 class _Ingest:

@@ -18,7 +18,7 @@ from foveate.store.format import FOLDER, Draft, Identity, Name, Record, find_fla
 from foveate.store.index import IMAGES, ImageRow, Index, ShardRow, drop_shard, image_rows, pack_name, unpack_name
 from foveate.store.ingest import SHARD_BYTES, SHARD_IMAGES
 from foveate.store.reader import Reader, log
-from foveate.store.record import image_vectors
+from foveate.store.record import basis_tensors, image_vectors
 from foveate.store.recovery import QUARANTINE, Wanted, Writer, no_store, open_store, writing
 from foveate.store.words import texts_of
 
@@ -209,7 +209,7 @@ def merge(path: Path, others: Sequence[Path], wanted: Wanted, disk: Disk) -> int
     new = 0
     with writing(path, wanted, disk) as writer:
         # a new store has peaks if one of the others has, wherever it stands; they are taken in the order given
-        like = max((source for _, source in sources), key=lambda source: source.identity.peaks, default=None)
+        like = max((source for _, source in sources), key=lambda source: source.identity.version, default=None)
         identity = writer.identity or (like.identity if like is not None else None)
         for other, source in sources:  # all of them, before anything is written
             if identity is not None and not identity.admits(_with_peaks(source.identity, identity)):
@@ -217,9 +217,9 @@ def merge(path: Path, others: Sequence[Path], wanted: Wanted, disk: Disk) -> int
         if writer.identity is None and like is not None:
             writer.begin(like.identity, like.space)
         for other, source in sources:
-            draft = Draft()
+            draft, taker = Draft(), _reader(writer)
             for row in source.index.images("1 ORDER BY images.id"):
-                if _lacks(writer, row, source):
+                if _lacks(taker, row, source):
                     draft.records.append(_whole_record(source, row, wanted, f"the store '{other}'", writer.identity))
                     new += 1
                 draft.names += [name for name in _names(source, row) if not _has_name(writer.index, name)]
@@ -232,10 +232,10 @@ def merge(path: Path, others: Sequence[Path], wanted: Wanted, disk: Disk) -> int
 
 
 def _with_peaks(other: Identity, identity: Identity) -> Identity:
-    """The other identity; with peaks, where this one has them and the other could."""
+    """The other identity; with peaks, and bases as this one has them, where it has peaks and the other could."""
     if not identity.peaks or other.kind != "own":
         return other
-    return replace(other, vectors=identity.vectors, space=identity.space, peaks=True)
+    return replace(other, vectors=identity.vectors, space=identity.space, peaks=True, columns=identity.columns)
 
 
 def _refusal(path: Path, identity: Identity, other: Path, offered: Identity) -> StoreError:
@@ -258,10 +258,10 @@ def _refusal(path: Path, identity: Identity, other: Path, offered: Identity) -> 
     )
 
 
-def _lacks(writer: Writer, row: ImageRow, source: Reader) -> bool:
+def _lacks(taker: Reader, row: ImageRow, source: Reader) -> bool:
     """Whether a store lacks an image, or what is written in it."""
-    found = writer.index.images("images.key = ?", (row.key,))
-    return not found or (source.words_length(row) > 0 and source.words_length(found[0]) == 0)
+    found = taker.index.images("images.key = ?", (row.key,))
+    return not found or (source.words_length(row) > 0 and taker.words_length(found[0]) == 0)
 
 
 def _unlike(one: Identity, other: Identity) -> str:
@@ -321,7 +321,12 @@ def _record(reader: Reader, row: ImageRow, wanted: Wanted, identity: Identity | 
             texture = reader.texture(row, "", "image")
             x = texture.basis.restore(texture.coordinates())
             vectors = image_vectors(x, x, identity, reader.space, metric)
-        return reader.record(row, vectors)
+        record = reader.record(row, vectors)
+        if identity.columns != reader.identity.columns:
+            basis = basis_tensors(reader.texture(row, "", "image").basis, identity)
+            rest = {n: t for n, t in record.tensors.items() if n not in ("basis.columns", "basis.mean", "basis.rows")}
+            record = replace(record, tensors={**basis, **rest})
+        return record
     except FoveateError:
         return None
 

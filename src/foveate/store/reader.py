@@ -21,6 +21,9 @@ from numpy.typing import NDArray
 
 from foveate.core.errors import FoveateError, StoreDamagedError, StoreKeyError
 from foveate.core.grid import Grid
+from foveate.encoders.protocol import Calibration
+from foveate.encoders.taught import TaughtWords, as_evidence
+from foveate.relevance.confidence import peak_cells
 from foveate.store.format import (
     DTYPES,
     FOLDER,
@@ -31,12 +34,14 @@ from foveate.store.format import (
     Identity,
     Record,
     Space,
+    columns_in,
     damaged_shard,
+    mask_bytes,
     shapes_of,
 )
 from foveate.store.index import FROM_NAMES, ROW, ImageRow, Index, ShardRow, damaged_index, pack_name, unpack_name
 from foveate.store.texture import StoredTexture, stored_texture
-from foveate.texture.basis import Basis
+from foveate.texture.basis import Basis, unpacked
 
 OPEN = 128  # files at once
 PAGE = 256  # names that the index is asked for at a time
@@ -52,11 +57,11 @@ class GoneError(StoreDamagedError):
 class Vectors:
     """The image-level vectors, `count` an image, of a store at one moment.
 
-    `ids` int64 [n], ascending; `table` float32 [n * count, s]; `changes` is the index's number then.
+    `ids` int64 [n], ascending; `table` float32 [n * count, s], of peaks float16; `changes` is the index's number then.
     """
 
     ids: NDArray[np.int64]
-    table: NDArray[np.float32]
+    table: NDArray[np.floating]
     count: int
     changes: int
 
@@ -84,6 +89,7 @@ class Reader:
         self._lock = threading.Lock()
         self._files: LRUCache[str, _File] = LRUCache(OPEN)
         self._vectors: Vectors | None = None
+        self._taught: tuple[tuple[TaughtWords, int], NDArray[np.float32]] | None = None
         self._compared: set[str] = set()  # shards whose vectors had the right CRC-32; shards never change
         self._reading = threading.Lock()
         self._preprocessing = {
@@ -119,10 +125,7 @@ class Reader:
     def texture(self, row: ImageRow, path: str, name: str) -> StoredTexture:
         """The texture of a row; `path` and `name` are where its image was. Raises StoreDamagedError."""
         tensors = self.tensors(row)
-        if self.identity.kind == "own":
-            basis = Basis(tensors["basis.mean"], tensors["basis.rows"])
-        else:
-            basis = self.space.in_steps
+        basis = self._own(tensors, row) if self.identity.kind == "own" else self.space.in_steps
         return stored_texture(
             row,
             tensors,
@@ -139,7 +142,7 @@ class Reader:
         content = self._piece(row.file, row.start, row.length)
         if content is None or zlib.crc32(content) != row.crc:
             raise self._damaged(row.file, f"image {row.position}, {row.key[:16]}, differs in its CRC-32")
-        shapes = shapes_of(self.identity, (row.h, row.w), row.flags, bool(row.negatives))
+        shapes = self._shapes(row, content)
         shapes["thumbnail"] = (row.thumbnail,)
         out: dict[str, NDArray[Any]] = {}
         place = 0
@@ -167,10 +170,23 @@ class Reader:
 
     def words_length(self, row: ImageRow) -> int:
         """Bytes of a row's words: what its other tensors leave of it; 0 where the image was not read."""
-        shapes = shapes_of(self.identity, (row.h, row.w), row.flags, bool(row.negatives))
+        shapes = self._shapes(row, self._piece(row.file, row.start, mask_bytes(self.identity)) or b"")
         others = sum(DTYPES[TENSORS[name]].itemsize * math.prod(shape) for name, shape in shapes.items())
         length = row.length - row.thumbnail - others
         return length if 0 < length <= MOST_WORDS else 0
+
+    def _shapes(self, row: ImageRow, content: bytes) -> dict[str, tuple[int, ...]]:
+        used = columns_in(self.identity, content)
+        return shapes_of(self.identity, (row.h, row.w), row.flags, bool(row.negatives), used)
+
+    def _own(self, tensors: Mapping[str, NDArray[Any]], row: ImageRow) -> Basis:
+        mean, rows = tensors["basis.mean"], tensors["basis.rows"]
+        if not self.identity.columns:
+            return Basis(mean, rows)
+        try:
+            return unpacked(tensors["basis.columns"], mean, rows, self.identity.encoder.width)
+        except ValueError as cause:
+            raise self._damaged(row.file, cause) from cause
 
     def list_names(self) -> Iterator[tuple[str, str]]:
         """(key, path) of every image, in the order of names: the name, or the path where another one has it too."""
@@ -257,8 +273,9 @@ class Reader:
         read: Callable[[int, NDArray[np.int64]], NDArray[np.float16]],
     ) -> Vectors:
         k, s = self.identity.vectors, self.space.basis.rank
-        # Of peaks a question reads a few columns: one after the other they take a fraction of the time.
-        table = np.empty((len(rows), k, s), np.float32, order="F" if self.identity.peaks else "C")
+        # Of peaks a question reads a few columns: one after the other, and in single precision when they are asked for.
+        peaks = self.identity.peaks
+        table = np.empty((len(rows), k, s), np.float16 if peaks else np.float32, order="F" if peaks else "C")
         good = np.ones(len(rows), bool)
         order = np.argsort(rows[:, 1], kind="stable")
         sequences, starts = np.unique(rows[order, 1], return_index=True)
@@ -271,6 +288,26 @@ class Reader:
         if not good.all():
             table, rows = table[good], rows[good]
         return Vectors(rows[:, 0].copy(), table.reshape(-1, s), k, changes)
+
+    def taught(self, words: TaughtWords, vectors: Vectors, calibration: Calibration) -> NDArray[np.float32]:
+        """Peaks of taught words in the images of `vectors`, float32 [n, words], 0 of damaged ones."""
+        key = words, vectors.changes
+        if self._taught is None or self._taught[0] != key:
+            found = np.zeros((len(vectors.ids), len(words)), np.float32)
+            for start in range(0, len(vectors.ids), PAGE):
+                ids = vectors.ids[start : start + PAGE]
+                marks = ", ".join(map(str, ids.tolist()))
+                for row in self.index.images(f"images.id IN ({marks})"):
+                    try:
+                        looks = self.tensors(row)["looks"]
+                    except StoreDamagedError as error:
+                        log.warning("%s; its image is left out\n  fix: %s", error.received, error.fix)
+                        continue
+                    odds = words.odds(looks).reshape(-1, len(words))
+                    best = np.sort(odds, 0)[-peak_cells(len(odds)) :].mean(0)
+                    found[np.searchsorted(vectors.ids, row.id)] = as_evidence(best, calibration)
+            self._taught = key, found
+        return self._taught[1]
 
     # --- files --------------------------------------------------------------------------------------------------------
 

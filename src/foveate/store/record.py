@@ -25,7 +25,7 @@ from foveate.reading.words import Words
 from foveate.relevance.confidence import peak_cells
 from foveate.store.format import ALPHA, FLAT, MOST_WORDS, Identity, Record, Space
 from foveate.store.words import pack_words
-from foveate.texture.basis import Basis, Metric, fit, rounded_up, widened
+from foveate.texture.basis import Basis, Metric, fit, packed, rounded_up, widened
 
 Floats = NDArray[np.float32]
 STEPS, LEVELS = 127, 255
@@ -54,9 +54,9 @@ def record_of(
         x = np.zeros_like(x)  # as encode does: nothing is in it
     if identity.kind == "own":
         basis, z, steps = _own(x, identity.rank, metric, columns)
-        own: dict[str, NDArray[Any]] = {"basis.mean": basis.mean, "basis.rows": basis.rows, "basis.steps": steps}
+        own = {**basis_tensors(basis, identity), "basis.steps": steps}
     else:
-        basis, own = space.in_steps, {}
+        basis, own = space.in_steps, dict[str, NDArray[Any]]()
         z = whole_steps(space.coordinates(x, metric), space.steps)
     shape = dense.grid.shape
     kept = basis.restore(z.astype(np.float32))
@@ -71,10 +71,23 @@ def record_of(
     tensors["saliency"] = np.rint(compute_saliency(picture.rgb, shape) * LEVELS).astype(np.uint8)
     if picture.valid is not None:
         tensors["valid"] = np.rint(resize_map(picture.valid, shape)).astype(np.uint8)
+    if identity.looks:
+        tensors["looks"] = _check_looks(dense, identity)
     tensors["thumbnail"] = np.frombuffer(thumbnail(picture.rgb), np.uint8)
     vectors = image_vectors(x, kept, identity, space, metric, columns)
     flags = FLAT * flat + ALPHA * (picture.valid is not None)
     return Record(identity.key(image), image, dense.grid, flags, step, tensors, vectors)
+
+
+def basis_tensors(basis: Basis, identity: Identity) -> dict[str, NDArray[Any]]:
+    parts: dict[str, Any] = packed(basis) if identity.columns else {"mean": basis.mean, "rows": basis.rows}
+    return {f"basis.{name}": part for name, part in parts.items()}
+
+
+def _check_looks(dense: DenseFeatures, identity: Identity) -> NDArray[np.int8]:
+    if dense.looks is None or dense.looks.shape[-1] != identity.looks:
+        raise OptionError(f"features without {identity.looks} looks", expected="those of the store", fix="use nano")
+    return dense.looks
 
 
 def add_words(record: Record, words: Words) -> Record:

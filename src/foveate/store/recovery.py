@@ -69,6 +69,7 @@ class Wanted:
     rank: int | None = None
     long_side: int | None = None
     device: str | None = None  # where a named encoder works while images are added
+    looks: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.basis, Basis):
@@ -91,6 +92,7 @@ class Wanted:
             ("basis", kind, identity.kind),
             ("rank", self.rank, identity.rank),
             ("long_side", self.long_side, identity.long_side),
+            ("looks", self.looks or None, identity.looks > 0),
         )
         for what, wanted, found in pairs:
             if wanted is not None and wanted != found:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from foveate.channels.build import ChannelSet, select_channels
 from foveate.core.errors import StoreDamagedError, StoreKeyError
 from foveate.encoders.protocol import Encoder
+from foveate.encoders.taught import TaughtWords
 from foveate.language.negatives import negatives_of
 from foveate.reading.readers import ReadBy
 from foveate.relevance.scoring import score_maps
@@ -57,6 +58,7 @@ class Store:
         basis: of a new store: "own" (each image's, default), "shared", or a Basis to share.
         rank: of a new store: numbers a cell; 24 for "own", 64 for "shared".
         long_side: of a new store: working size of the encoder.
+        looks: of a new store: keep what taught words are made of, for searches; 73 KB more of an image.
         channels: planes that a texture makes when they are needed, as in `foveate.encode`.
         cache: bytes of textures kept in memory.
         root: where images are looked for by name, if not at their old path; by default, where the store lies.
@@ -76,6 +78,7 @@ class Store:
         basis: Literal["own", "shared"] | Basis | None = None,
         rank: int | None = None,
         long_side: int | None = None,
+        looks: bool = False,
         channels: ChannelSet | Sequence[str] = "standard",
         cache: int = CACHE,
         root: PathLike | None = None,
@@ -83,7 +86,7 @@ class Store:
     ) -> None:
         self.path = Path(os.path.abspath(path))
         self.cache: TextureCache[StoredTexture] = TextureCache(cache)
-        self._wanted = Wanted(encoder, basis, rank, long_side)
+        self._wanted = Wanted(encoder, basis, rank, long_side, looks=looks)
         self._channels = select_channels(channels)
         self._root = self.path.parent if root is None else Path(os.path.abspath(root))
         self._disk = disk or Disk()
@@ -288,6 +291,7 @@ class Store:
         encoder: str | Encoder | None = None,
         rerank: int | None = None,
         exact: bool = False,
+        words: TaughtWords | None = None,
     ) -> list[Hit]: ...
     @overload
     def search(
@@ -298,6 +302,7 @@ class Store:
         encoder: str | Encoder | None = None,
         rerank: int | None = None,
         exact: bool = False,
+        words: TaughtWords | None = None,
     ) -> list[list[Hit]]: ...
     def search(
         self,
@@ -307,6 +312,7 @@ class Store:
         encoder: str | Encoder | None = None,
         rerank: int | None = None,
         exact: bool = False,
+        words: TaughtWords | None = None,
     ) -> list[Hit] | list[list[Hit]]:
         """The k images in which a question finds most; fewer where the store has fewer. Several: a list for each.
 
@@ -314,8 +320,10 @@ class Store:
             encoder: the store's, where it does not come with foveate.
             rerank: images that are searched exactly; by default 50, 5 k, or the root of how many there are, if more.
             exact: choose those among all images' vectors, also where `build_ann` was called.
+            words: taught words, which queries may name, in a store that has their looks; all are scanned for them.
 
-        Raises QueryError, OptionError; TextureEncoderError for another encoder than the store's.
+        Raises QueryError, OptionError; TextureEncoderError for another encoder than the store's, and for `words` that
+        it has no looks for.
         """
         texts = [query] if isinstance(query, str) else list(query)
         reader = self._open()
@@ -323,7 +331,7 @@ class Store:
             self._ann = Ann(reader)
         near = None if exact else self._ann.short_lists
         encoder = encoder or self._wanted.encoder
-        found = hits.search(reader, texts, k, rerank, encoder, self.__getitem__, near)
+        found = hits.search(reader, texts, k, rerank, encoder, self.__getitem__, near, words)
         return found[0] if isinstance(query, str) else found
 
     def score_all(

@@ -33,7 +33,7 @@ from foveate.store.index import ImageRow
 from foveate.store.record import LEVELS, THUMBNAIL, lengths_of
 from foveate.store.words import unpack_words
 from foveate.texture.basis import Basis
-from foveate.texture.texture import Texture
+from foveate.texture.texture import EncoderStamp, Texture
 
 T = TypeVar("T")
 Bytes = NDArray[np.uint8]
@@ -109,9 +109,20 @@ class StoredTexture(Texture):
     def thumbnail(self) -> bytes:
         return self._tensors["thumbnail"].tobytes()
 
+    @property
+    def looks(self) -> NDArray[np.int8] | None:
+        return self._tensors.get("looks")
+
     def find_looks(self) -> NDArray[np.int8] | None:
-        """From the image's file, once; None where it is not there any more, or its encoder has no looks."""
-        return self.derive("looks", self._look_again)
+        """Those that are kept; else from the image's file, once. None where it is gone, or its encoder has no looks."""
+        return self.derive("looks", self._look_again) if self.looks is None else self.looks
+
+    def in_basis(self, embedding: Halves, basis: Basis, encoder: EncoderStamp) -> Texture:
+        stored = {name: getattr(self, name) for name in ("_row", "_tensors", "_names", "_places")}
+        fields = {name: getattr(self, name) for name in ("grid", "preprocessing", "name")}
+        texture: Any = StoredTexture(stored, embedding=embedding, basis=basis, encoder=encoder, **fields)
+        texture._derived.update({key: self._derived[key] for key in ("validity", "picture") if key in self._derived})
+        return texture
 
     def whole(self) -> Texture:
         """The same as a Texture without ties to the store; its pixels and planes are made."""
@@ -139,7 +150,8 @@ class StoredTexture(Texture):
     @property
     def _made(self) -> tuple[dict[str, Halves], dict[str, str]]:
         def make() -> tuple[dict[str, Halves], dict[str, str]]:
-            z = self.embedding.astype(np.float32) * steps_of(self._tensors, self.basis)
+            kept = self._tensors["embedding"].astype(np.float32)  # `in_basis` may have added to it
+            z = kept * steps_of(self._tensors, self.basis)[: kept.shape[-1]]
             planes, made = build_planes(self._names, self.pixel, z)
             return {name: _read_only(plane.astype(np.float16)) for name, plane in planes.items()}, made
 

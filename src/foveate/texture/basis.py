@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,6 +133,20 @@ def widened(basis: Basis, used: NDArray[np.intp], width: int) -> Basis:
     mean, rows = np.zeros(width, np.float32), np.zeros((basis.rank, width), np.float16)
     mean[used], rows[:, used] = basis.mean, basis.rows
     return Basis(mean, rows)
+
+
+def packed(basis: Basis) -> dict[str, NDArray[Any]]:
+    """`columns`: a bit for each component, the highest first, 0 if it is 0 everywhere; `mean`, `rows` of the others."""
+    used = basis.rows.any(0) | (basis.mean != 0)
+    return {"columns": np.packbits(used), "mean": basis.mean[used], "rows": basis.rows[:, used]}
+
+
+def unpacked(columns: NDArray[np.uint8], mean: Floats, rows: NDArray[np.float16], width: int) -> Basis:
+    """What `packed` made of a basis. Raises ValueError for another number of columns."""
+    used = np.flatnonzero(np.unpackbits(columns))
+    if len(columns) != -(-width // 8) or used.size != len(mean) or (used.size and used[-1] >= width):
+        raise ValueError(f"{used.size} columns of {width}, and {len(mean)} numbers")
+    return widened(Basis(mean, rows), used, width)
 
 
 def fit(x: Floats, rank: int, metric: Metric | None) -> tuple[Basis, Floats]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,10 @@ from foveate.core.grid import Grid
 from foveate.core.layout import EVERY_NAME, FULL40, Channel, extra_channel, native_shape
 from foveate.reading.readers import MOST
 from foveate.reading.words import LETTERS, Words
-from foveate.texture.basis import Basis
+from foveate.texture.basis import Basis, packed, unpacked
 
 FORMAT = "foveate-texture"
-VERSION = 1
+VERSION, COLUMNS = 1, 4  # of files with a whole basis; of those that keep the columns that are used
 PLANE = "plane."
 WORDS = ("words.texts", "words.boxes", "words.confidences", "words.line_numbers")
 
@@ -37,10 +37,12 @@ def save_parts(path: str | os.PathLike[str], parts: Mapping[str, Any]) -> None:
     file, grid, name = Path(path), parts["grid"], parts["name"]
     check_target(file, "texture", lambda there: carries(there, "foveate"), suffix=".safetensors")
     words: Words | None = parts["words"]
+    basis = packed(parts["basis"])
+    if 2 * basis["mean"].size > parts["basis"].width:
+        basis = {"mean": parts["basis"].mean, "rows": parts["basis"].rows}
     tensors = {
         **{key: parts[key] for key in ("pixel", "embedding", "residual")},
-        "basis.mean": parts["basis"].mean,
-        "basis.rows": parts["basis"].rows,
+        **{f"basis.{key}": part for key, part in basis.items()},
         **({} if parts["valid"] is None else {"valid": parts["valid"]}),
         **{PLANE + key: plane for key, plane in parts["planes"].items()},
         **({} if words is None else words_tensors(words)),
@@ -55,7 +57,7 @@ def save_parts(path: str | os.PathLike[str], parts: Mapping[str, Any]) -> None:
         )
     header = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": COLUMNS if "columns" in basis else VERSION,
         "layout": FULL40.name,
         "image": {"name": name, "height": grid.height, "width": grid.width},
         "grid": list(grid.shape),
@@ -139,10 +141,10 @@ def _header(metadata: Mapping[str, str] | None, file: Path) -> dict[str, Any]:
         raise ValueError("a safetensors file, but not a foveate texture") from None
     if not known or type(version) is not int or version < 1:
         raise ValueError(f"format {header['format']!r}, version {version!r}")
-    if version != VERSION:
+    if version not in (VERSION, COLUMNS):
         raise TextureVersionError(
             f"'{file}' has texture format version {version}",
-            expected=f"version {VERSION}; versions 2 and 3 were written before the first release",
+            expected=f"version {VERSION} or {COLUMNS}; versions 2 and 3 were written before the first release",
             fix="encode the image again with this release; a file of a newer release: upgrade foveate",
         )
     return header
@@ -158,6 +160,7 @@ def _check_names(names: set[str], header: Mapping[str, Any]) -> None:
     if header.get("layout") != FULL40.name:
         raise ValueError(f"layout {header.get('layout')!r}")
     wanted = {"pixel", "embedding", "residual", "basis.mean", "basis.rows", *(PLANE + name for name in channels)}
+    wanted |= {"basis.columns"} if header["version"] == COLUMNS else set()
     wanted |= set(WORDS) if "words" in header else set()
     names = names - {"valid", "looks"}
     if names != wanted:
@@ -220,9 +223,7 @@ def _parts(header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> di
         "valid": tensor("valid", np.uint8, height, width) if "valid" in tensors else None,
         "planes": planes,
         "embedding": tensor("embedding", np.float16, *grid.shape, rank),
-        "basis": Basis(
-            tensor("basis.mean", np.float32, encoder["width"]), tensor("basis.rows", np.float16, rank, encoder["width"])
-        ),
+        "basis": _basis(header, tensor, rank, encoder["width"]),
         "residual": residual,
         "encoder": encoder,
         "preprocessing": dict(header["preprocessing"]),
@@ -232,6 +233,15 @@ def _parts(header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> di
         "words": _words(header, tensors, (height, width)),
         "looks": _looks(tensors, grid) if "looks" in tensors else None,
     }
+
+
+def _basis(header: Mapping[str, Any], tensor: Callable[..., NDArray[Any]], rank: int, width: int) -> Basis:
+    if header["version"] == VERSION:
+        return Basis(tensor("basis.mean", np.float32, width), tensor("basis.rows", np.float16, rank, width))
+    columns = tensor("basis.columns", np.uint8, -(-width // 8))
+    used = int.from_bytes(columns.tobytes()).bit_count()
+    mean, rows = tensor("basis.mean", np.float32, used), tensor("basis.rows", np.float16, rank, used)
+    return unpacked(columns, mean, rows, width)
 
 
 def _looks(tensors: Mapping[str, NDArray[Any]], grid: Grid) -> NDArray[Any]:

@@ -429,6 +429,10 @@ class Texture(Frozen, Drawable):
         """`looks`; of a texture out of a store they are made now, which takes the time of encoding the image."""
         return self.looks
 
+    def in_basis(self, embedding: NDArray[np.float16], basis: Basis, encoder: EncoderStamp) -> Texture:
+        """The same texture with other features: z of every cell [h, w, r] in a basis, of an encoder."""
+        return replace(self, embedding=embedding, basis=basis, encoder=encoder)
+
     def to(self, device: str | torch.device, layout: Layout | str = FULL40) -> DeviceTexture:
         """The texture as tensors on a device, for `foveate.score` and `foveate.allocate` to work there (extra [torch]).
 

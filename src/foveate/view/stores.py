@@ -25,7 +25,7 @@ from foveate.view.session import USUAL, ImageEntry, SessionEncoding, Target, sho
 from foveate.view.wire import Message
 
 MOST_HITS = 480  # of a search; chosen by hand
-TAUGHT = "a search does not know the words of --words: open an image and ask for them there"
+TAUGHT = "this store has no looks: index with --looks to search it for taught words, or open an image and ask there"
 
 
 class AskedSearch(Asked):
@@ -71,10 +71,12 @@ def open_store(path: Path, encoding: SessionEncoding = USUAL) -> Target:
 
     def search(asked: AskedSearch) -> Message:
         with without_path(path, name):
-            hits, identity = store.search(asked.query, asked.count), store.identity
+            identity, taught = store.identity, encoding.words
+            known = taught if identity is not None and identity.looks else None
+            hits = store.search(asked.query, asked.count, words=known)
             unread = identity is not None and not identity.reader
             header, maps = describe_hits(asked.query, [(store.content_key(hit.path), hit) for hit in hits], unread)
-            note = header["note"] or (TAUGHT if encoding.words else "")
+            note = header["note"] or (TAUGHT if taught and known is None else "")
             return {
                 **header,
                 "note": note,
