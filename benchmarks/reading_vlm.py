@@ -29,8 +29,8 @@ from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.vlm.families.token_layout import TokenLayout
 from foveate.vlm.inputs.images import CHANNELS
-from foveate.vlm.select.choice import Candidates, Choice, Choosing
-from foveate.vlm.select.methods import SPREAD, choose, floor_for
+from foveate.vlm.select.choice import Candidates, Choice
+from foveate.vlm.select.methods import choose
 
 SHARES = (6, 12, 25)
 WHOLE, MARGIN = 0.95, 0.1
@@ -105,17 +105,16 @@ def measure(
     return {"title": title, "columns": COLUMNS, "rows": rows}
 
 
-def _relevances(texture: Texture, unread: Texture, question: str) -> dict[str, tuple[Relevance, float]]:
-    """What a way of looking gives, and the share of a budget that it spreads evenly."""
+def _relevances(texture: Texture, unread: Texture, question: str) -> dict[str, Relevance]:
+    """What each way of looking gives."""
     planes = {name: plane for name, plane in unread.planes.items() if name != "text"}
     read = _score(texture, question)
-    spread = floor_for([read])
     return {
-        "uniform": (read, spread),
-        "nano alone": (_score(replace(unread, planes=planes), question), SPREAD),
-        "not read": (_score(unread, question), SPREAD),
-        "read, words as they fall": (replace(read, words=()), spread),
-        "read": (read, spread),
+        "uniform": read,
+        "nano alone": _score(replace(unread, planes=planes), question),
+        "not read": _score(unread, question),
+        "read, words as they fall": replace(read, words=()),
+        "read": read,
     }
 
 
@@ -127,12 +126,11 @@ def _score(texture: Texture, question: str) -> Relevance:
 
 
 def _ways(
-    layout: TokenLayout, ways: dict[str, tuple[Relevance, float]], item: Question, rgb: NDArray[np.uint8]
+    layout: TokenLayout, ways: dict[str, Relevance], item: Question, rgb: NDArray[np.uint8]
 ) -> Iterator[tuple[str, int, float]]:
     for share in SHARES:
         count = max(1, round(layout.selectable * share / 100))
-        for way, (relevance, spread) in ways.items():
-            choosing = Choosing(floor=spread)
-            image = Candidates(layout, [relevance], [rgb], lambda: np.empty((0, 0), np.float32), choosing)
+        for way, relevance in ways.items():
+            image = Candidates(layout, [relevance], [rgb], lambda: np.empty((0, 0), np.float32))
             choice = choose("uniform" if way == "uniform" else "relevance", image, count)
             yield way, share, max(cover(layout, choice, boxes) for boxes in item.places)

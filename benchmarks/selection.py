@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from benchmarks.common import Half
 from benchmarks.questions import read_questions
 from foveate.allocation.allocation import even_order
-from foveate.allocation.policies import top_cells
+from foveate.allocation.policies import determinantal, max_min, top_cells
 from foveate.cli.evaluate.agreement import Estimate, mean_estimate
 from foveate.cli.evaluate.coco import read_folder
 from foveate.cli.evaluate.relevance import question
@@ -34,7 +34,6 @@ from foveate.core.grid import resize_map
 from foveate.pipeline import allocate, encode, score
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
-from foveate.vlm.select.baselines import determinantal, max_min
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
@@ -96,7 +95,7 @@ def _random(case: Case, budget: int) -> Indices:
 RULES: dict[str, Rule] = {
     "default": lambda case, budget: allocate(case.relevance, budget).indices,
     "relevance": lambda case, budget: top_cells(case.relevance.map.ravel(), budget),
-    "maxmin": lambda case, budget: max_min(case.rows, budget),
+    "maxmin": lambda case, budget: max_min(case.rows, case.rows[:, 0], budget),
     "dpp": lambda case, budget: determinantal(case.rows, case.relevance.map.ravel(), budget),
     "saliency": lambda case, budget: top_cells(case.relevance.saliency.ravel(), budget),
     "uniform": lambda case, budget: np.sort(even_order(*case.relevance.grid.shape)[:budget]),

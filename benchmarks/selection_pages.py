@@ -30,7 +30,7 @@ from foveate.pipeline import encode, score
 from foveate.relevance.scoring import empty_relevance
 from foveate.texture.texture import Texture
 from foveate.vlm.inputs.images import CHANNELS
-from foveate.vlm.select.methods import raise_words
+from foveate.vlm.select.words import raise_words
 
 Asked = Sequence[tuple[str, tuple[Need, ...]]]  # questions, and what their answers need
 PATCH = 14  # pixels of a token, as in LLaVA's tower

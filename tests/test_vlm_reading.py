@@ -26,7 +26,8 @@ from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, one_grid, 
 from foveate.vlm.inputs import images as pages
 from foveate.vlm.select.choice import Candidates, Choosing
 from foveate.vlm.select.crops import write_words
-from foveate.vlm.select.methods import SPREAD, SPREAD_READ, choose, floor_for, follow_words, raise_words
+from foveate.vlm.select.methods import choose
+from foveate.vlm.select.words import follow_words, raise_words
 from tests.pdf_files import make_pdf
 from tests.video_scenes import photo as photograph
 from tests.vlm_models import FAMILIES, attached, photo
@@ -340,8 +341,6 @@ def test_words_of_grids() -> None:
     np.testing.assert_array_equal(found[1].map, on_grids[1].map)
     assert found[2].map.max() == np.float32(0.8)
     assert (found[2].map == np.float32(0.8)).sum() == 2
-    assert floor_for([relevance]) == pytest.approx(SPREAD + (SPREAD_READ - SPREAD) * 0.8)
-    assert floor_for([replace(relevance, words=())]) == SPREAD
     plain = [replace(each, words=()) for each in on_grids]
     assert follow_words(plain, layout) == plain
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, overload
 import numpy as np
 
 from foveate.allocation.allocation import Allocation, Budget, Keep, allocate_relevance
-from foveate.allocation.policies import Policy
+from foveate.allocation.policies import Policy, PolicyName
 from foveate.allocation.torch import DeviceAllocation, allocate_on_device
 from foveate.channels.build import Channels, ChannelSet, build_planes, select_channels
 from foveate.core.arrays import to_half
@@ -399,7 +399,7 @@ class Allocating(TypedDict, total=False):
     """Keywords of `allocate`, which explains them."""
 
     floor: float | None
-    policy: Policy | None
+    policy: Policy | PolicyName | None
     protected: np.ndarray | None
     window: tuple[int, int] | None
 
@@ -419,7 +419,7 @@ def allocate(
     budget: Budget = "auto",
     *,
     floor: float | None = None,
-    policy: Policy | None = None,
+    policy: Policy | PolicyName | None = None,
     protected: np.ndarray | None = None,
     window: tuple[int, int] | None = None,
 ) -> Allocation | tuple[Allocation, ...] | DeviceAllocation | tuple[DeviceAllocation, ...]:
@@ -427,15 +427,16 @@ def allocate(
 
     >>> kept = allocate(relevance, budget=273)                                  # doctest: +SKIP
 
-    A map that reaches 0.5 gets the cells where it is highest. The lower it stays, the more of the budget follows
-    saliency instead, and the more is spread evenly: half of it for a thing that is certainly not there, all of it in a
-    featureless image. Transparent cells come last.
+    Cells are kept by their worth: what is asked for first, and of cells that look alike the most relevant one; a share
+    of context beside it, more of it where the question is about everything, or about what is beside a thing
+    (allocation/worth.py has the rule). The choice for 64 is the beginning of the choice for 128. Transparent cells come
+    last.
 
     Args:
         relevance: from `score`; of several questions, one allocation each.
         budget: cells to keep; "auto" takes as many as the map asks for, between a 64th and a quarter of the cells.
         floor: share of the budget that is spread evenly whatever the map says; None is 0.
-        policy: which cells: TopK() (None), Coverage(), Proportional().
+        policy: another rule: TopK(), the map alone; Coverage(), Proportional(), DPP(), MaxMin(); or its name, "topk".
         protected: bool [h, w], cells to keep in any case (those with text, say).
         window: (rows, columns): keep only whole windows of so many cells; (2, 2) for encoders that merge tokens.
 

@@ -3,23 +3,26 @@
 * Ties go to the lower index.
 * Protected cells, the floor and transparency reach every policy as scores of plus and minus infinity, windows as cells
   of a coarser grid.
+* By default cells are kept by their worth (worth.py): the question's cells and a context that differs from them.
 * `budget="auto"`: K = SHARE sqrt(N m), with m the sum of the map over its N cells. The further a thing is from being
   detected, the nearer K is to its upper bound.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, Literal
+from functools import cached_property, lru_cache
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foveate.allocation.policies import Policy, TopK, top_cells
+from foveate.allocation.policies import Policy, PolicyName, TopK, named_policy, top_cells
 from foveate.allocation.windows import Windows, cut_windows
+from foveate.allocation.worth import asked_share, worth_keeping
 from foveate.core.arrays import AsArray
 from foveate.core.checks import check_array, check_int, check_number, keyword
 from foveate.core.display import Drawable
@@ -33,10 +36,11 @@ from foveate.texture.texture import Texture
 Indices = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Budget = int | Literal["auto"]
+Kind = Literal["asked", "beside", "context", "given"]
 BEST = TopK()
-ABSENT_FLOOR = 0.5  # of the budget is spread evenly when the thing asked for is certainly not there
 SHARE = 0.2  # of "auto"
 LOWEST, HIGHEST = 1 / 64, 1 / 4  # of the cells: the bounds of "auto"
+ASKED_FOR = 0.5  # of a cell's worth: it was kept for the question
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -49,7 +53,8 @@ class Allocation(Frozen, Drawable, AsArray):
         scores: the map's value at each kept cell, float32 [K].
         grid: the cells that the indices count.
         reasons: what entered the score at each kept cell, by name, float32 [K] each. "protected" and "floor" are 1
-            where a cell was kept for that and not for its score.
+            where a cell was kept for that and not for its score. "asked" is the part of its worth that is the
+            question's, in [0, 1]; the rest is context.
         words: words of the image that the question found, the best first.
         texture: as `Relevance.texture`.
     """
@@ -80,17 +85,36 @@ class Allocation(Frozen, Drawable, AsArray):
         mask[self.indices] = True
         return mask.reshape(self.grid.shape)
 
+    @cached_property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Why each cell was kept [K]: "asked" for; "beside", context that touches an asked cell; "context"; "given",
+        protected or of the floor's share, or where a policy chose.
+        """
+        if "asked" not in self.reasons:
+            return cast("tuple[Kind, ...]", ("given",) * len(self))
+        given = np.zeros(len(self), bool)
+        for name in ("protected", "floor"):
+            given |= self.reasons.get(name, 0) > 0
+        asked = ~given & (self.reasons["asked"] >= ASKED_FOR)
+        near = np.zeros((self.grid.h + 2, self.grid.w + 2), bool)
+        y, x = np.divmod(self.indices, self.grid.w)
+        for down, right in itertools.product(range(3), range(3)):
+            near[y[asked] + down, x[asked] + right] = True
+        beside = near[y + 1, x + 1]
+        kinds = np.select([given, asked, beside], ["given", "asked", "beside"], "context")
+        return cast("tuple[Kind, ...]", tuple(kinds.tolist()))
+
     @property
     def budgets(self) -> Indices:
         """Tokens of each kept cell, int64 [K]: one each."""
         return np.ones(len(self.indices), np.int64)
 
     def why(self, number: int) -> dict[str, float | str]:
-        """What entered the score of the kept cell `number` (0 to K - 1), by name as in `reasons`, the largest first."""
+        """Why the cell `number` (0 to K - 1) was kept, as in `kinds`, and what entered its score, the largest first."""
         number = check_int("kept cell", number, 0, len(self) - 1, fix="see Allocation.indices")
         found = [(name, round(float(values[number]), 4)) for name, values in self.reasons.items()]
         found.sort(key=lambda item: -item[1])
-        why: dict[str, float | str] = dict(found)
+        why: dict[str, float | str] = {"kept as": self.kinds[number], **dict(found)}
         y, x = divmod(int(self.indices[number]), self.grid.w)
         height, width = self.grid.height / self.grid.h, self.grid.width / self.grid.w
         for word in self.words:
@@ -109,27 +133,28 @@ class Keep:
     """
 
     floor: float | None = None
-    policy: Policy | None = None
+    policy: Policy | PolicyName | None = None
     protected: Bools | None = None
     window: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         check_floor(self.floor)
+        if isinstance(self.policy, str):
+            object.__setattr__(self, "policy", named_policy(self.policy))
 
 
-def allocate_relevance(relevance: Relevance, budget: Budget, keep: Keep) -> Allocation:
-    """`foveate.allocate` for one relevance."""
-    trust, key = relevance.trust, relevance.map
-    if trust < 1:
-        key = trust * key
-        key /= max(float(relevance.map.max()), 1e-9)
-        key += (1 - trust) * relevance.saliency
+def allocate_relevance(relevance: Relevance, budget: Budget, keep: Keep, worth: Floats | None = None) -> Allocation:
+    """`foveate.allocate` for one relevance. `worth`: of each cell [h, w], where it is known."""
     number = resolve_budget(relevance, budget, keep.window, keep.protected)
-    floors = max(check_floor(keep.floor), (1 - trust) * ABSENT_FLOOR), 1.0
+    default = keep.policy is None
+    key = relevance.map if not default else worth_keeping(relevance) if worth is None else worth
+    share = check_floor(keep.floor)
     eligible = None if relevance.valid is None else relevance.valid > 0
     features = None if isinstance(keep.policy, TopK | None) else relevance.features  # checking them takes time
-    kept, marks = choose_cells(key, relevance.grid, number, keep, floors, eligible, features)
+    kept, marks = choose_cells(key, relevance.grid, number, keep, (share, 1.0), eligible, features)
     reasons = {name: plane.ravel()[kept] for name, plane in relevance.reasons.items()} | marks
+    if default:
+        reasons["asked"] = asked_share(relevance, kept)
     scores = relevance.map.ravel()[kept]
     return Allocation(kept, scores, relevance.grid, ReadOnly(reasons), relevance.words, relevance.texture)
 
@@ -185,7 +210,7 @@ def choose_cells(
     flat, high = plane.ravel(), plane.max()
     budget = check_budget(budget, grid)
     spread = math.floor(budget * (floors[1] if low == high else floors[0]) + 1e-9)
-    policy = BEST if keep.policy is None else keep.policy
+    policy = BEST if keep.policy is None else cast(Policy, keep.policy)  # Keep has found the name's
     ours = type(policy) is TopK
     if not ours and (not isinstance(policy, Policy) or isinstance(policy, type)):
         raise OptionError(f"policy={policy!r}", expected="an object with the method select", fix="pass TopK()")

@@ -1,5 +1,8 @@
 """Which cells a budget keeps: policies, frozen dataclasses with the method `select`; and `apportion`.
 
+By default `foveate.allocate` keeps cells by their worth (worth.py); these are other rules, to compare it with. MaxMin
+and DPP are written from the descriptions of DivPrune (CVPR 2025) and CDPruner (NeurIPS 2025).
+
 Coverage is a greedy max-min choice (like DivPrune's, CVPR 2025) in which relevance takes part: of the cells not yet
 kept, the next is the one with the highest
 
@@ -11,19 +14,23 @@ the query metric (texture/basis.py). Of equal g, the higher score, then the lowe
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.core.arrays import largest
-from foveate.core.checks import check_array, check_int, check_number
+from foveate.core.checks import check_array, check_choice, check_int, check_number
 from foveate.core.errors import BudgetError, OptionError
 from foveate.core.grid import Floats, Grid
 
 Indices = NDArray[np.int64]
 ROUNDING = 1e-9  # a share this close below a whole number is that number
+EXHAUSTED = 1e-9  # of the highest r^2: below, what is left of a cell is rounding
+NONE = np.empty(0, np.int64)
 SHORT = 3  # Coverage looks at this many candidates for each cell that it keeps
 
 
@@ -60,12 +67,7 @@ class Coverage:
         check_number("diversity", self.diversity, fix="0 keeps the highest scores")
 
     def select(self, scores: Floats, budget: int, grid: Grid, features: Floats | None) -> Indices:
-        if features is None:
-            raise OptionError(
-                "Coverage without features",
-                expected="the cells' embedding, float32 [n, r]",
-                fix="pass features=texture.coordinates(), or use TopK()",
-            )
+        features = _needed(self, features)
         first, free = scores == np.inf, np.isfinite(scores)
         rest, open_cells = budget - int(first.sum()), int(free.sum())
         if not 0 < rest < open_cells:
@@ -104,6 +106,91 @@ class Coverage:
 
 
 @dataclass(frozen=True)
+class MaxMin:
+    """Cells that differ most in the embedding, whatever is asked: farthest-point sampling by cosine distance."""
+
+    def select(self, scores: Floats, budget: int, grid: Grid, features: Floats | None) -> Indices:
+        return _beyond_first(max_min, scores, budget, _needed(self, features))
+
+
+@dataclass(frozen=True)
+class DPP:
+    """High scores that differ in the embedding: greedy choice by a determinantal point process (`determinantal`)."""
+
+    def select(self, scores: Floats, budget: int, grid: Grid, features: Floats | None) -> Indices:
+        return _beyond_first(determinantal, scores, budget, _needed(self, features))
+
+
+def _needed(policy: Policy, features: Floats | None) -> Floats:
+    if features is None:
+        raise OptionError(
+            f"{type(policy).__name__} without features",
+            expected="the cells' embedding, float32 [n, r]",
+            fix="pass features=texture.coordinates(), or use TopK()",
+        )
+    return features
+
+
+def _beyond_first(rule: Callable[..., Indices], scores: Floats, budget: int, features: Floats) -> Indices:
+    """Cells of +infinity, then those of a rule among the finite ones, which sees the first as chosen."""
+    first, free = np.flatnonzero(scores == np.inf), np.isfinite(scores)
+    rest, cells = budget - len(first), np.flatnonzero(scores > -np.inf)
+    if not 0 < rest < int(free.sum()):
+        return top_cells(scores, budget)
+    known = np.where(free, scores, scores[free].max())[cells]
+    return cells[rule(features[cells], known, budget, np.searchsorted(cells, first))]
+
+
+def max_min(features: Floats, scores: Floats, budget: int, first: Indices = NONE) -> Indices:
+    """Greedy max-min diversity in cosine distance: float32 [n, D] -> int64 [budget], ascending; scores do not count.
+
+    `first` are chosen already. Without them the first is the cell whose nearest neighbour is farthest; then always the
+    farthest from all chosen; of equal ones, the first.
+    """
+    unit = unit_rows(features)
+    distance = 1 - unit @ unit.T
+    np.fill_diagonal(distance, np.inf)
+    chosen = first.tolist() or [int(distance.min(1).argmax())]
+    near = distance[chosen].min(0)
+    near[chosen] = -np.inf
+    for _ in range(budget - len(chosen)):
+        chosen.append(int(near.argmax()))
+        near = np.minimum(near, distance[chosen[-1]])
+        near[chosen] = -np.inf
+    return np.sort(np.array(chosen, np.int64))
+
+
+def determinantal(features: Floats, scores: Floats, budget: int, first: Indices = NONE) -> Indices:
+    """Greedy maximum of det(L_S), L_ij = r_i cos(x_i, x_j) r_j: float32 [n, D], [n] -> int64 [budget], ascending.
+
+    r is the score, scaled to [0, 1]; `first` are chosen already. Chen, Zhang and Zhou (2018): O(n budget^2), a column
+    of the Cholesky factor a step. Once each determinant is 0 (more cells than dimensions), the best of the rest follow.
+    """
+    unit = unit_rows(features).astype(np.float64)
+    r = np.maximum(unit_range(scores, scores).astype(np.float64), 1e-6)
+    gain = r**2
+    factor = np.zeros((budget, len(r)))
+    chosen: list[int] = []
+    for step in range(budget):
+        best = int(first[step] if step < len(first) else gain.argmax())
+        if step >= len(first) and gain[best] < EXHAUSTED * float(r.max()) ** 2:
+            rest = np.setdiff1d(np.arange(len(r)), chosen)
+            chosen += rest[top_cells(scores[rest], budget - step)].tolist()
+            break
+        chosen.append(best)
+        column = r[best] * r * (unit @ unit[best])
+        column -= factor[:step].T @ factor[:step, best]
+        factor[step] = column / math.sqrt(max(float(gain[best]), EXHAUSTED))
+        gain = np.maximum(gain - factor[step] ** 2, 0)
+        gain[chosen] = -np.inf
+    return np.sort(np.array(chosen, np.int64))
+
+
+def unit_rows(features: Floats) -> Floats:
+    return features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-6)
+
+
+@dataclass(frozen=True)
 class Proportional:
     """Every window of `window` x `window` cells gets a share of the budget in proportion to its mass of relevance."""
 
@@ -127,6 +214,22 @@ class Proportional:
         kept = first.copy()
         kept[free[order[rank < share[window[order]]]]] = True
         return np.flatnonzero(kept)
+
+
+PolicyName = Literal["topk", "coverage", "dpp", "maxmin", "proportional"]
+POLICIES: dict[PolicyName, Policy] = {
+    "topk": TopK(),
+    "coverage": Coverage(),
+    "dpp": DPP(),
+    "maxmin": MaxMin(),
+    "proportional": Proportional(),
+}
+
+
+def named_policy(name: str) -> Policy:
+    """Raises OptionError for an unknown name."""
+    check_choice("policy", name, tuple(POLICIES))
+    return POLICIES[cast(PolicyName, name)]
 
 
 def apportion(weights: ArrayLike, total: int, lower: ArrayLike = 0, upper: ArrayLike | None = None) -> Indices:

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.allocation.allocation import (
-    ABSENT_FLOOR,
     BEST,
     Allocation,
     Budget,
@@ -24,7 +23,8 @@ from foveate.allocation.allocation import (
     check_protected,
     rank_cells,
 )
-from foveate.allocation.policies import TopK
+from foveate.allocation.policies import TopK, named_policy
+from foveate.allocation.worth import ASKED, alike_on, shares
 from foveate.core.arrays import AsArray
 from foveate.core.errors import DeviceError
 from foveate.core.grid import Grid
@@ -86,14 +86,15 @@ def allocate_on_device(
     """`protected` may be a tensor. Raises as `foveate.allocate`, and DeviceError."""
     import torch
 
-    texture, grid, trust = relevance.texture, relevance.grid, relevance.trust
+    texture, grid = relevance.texture, relevance.grid
+    policy = named_policy(policy) if isinstance(policy, str) else policy
     if type(policy or BEST) is not TopK or window is not None:
         raise DeviceError(
             f"policy={policy!r}, window={window!r} on {relevance.device}",
             expected="TopK() and no window: others choose one cell after the other",
             fix="allocate(relevance.cpu(), ...) on the CPU",
         )
-    floor = max(check_floor(floor), (1 - trust) * ABSENT_FLOOR)
+    floor = check_floor(floor)
     allowed = None if texture.texture.valid is None else texture.valid.cpu().numpy() > 0
     first = None
     if protected is not None:
@@ -103,19 +104,65 @@ def allocate_on_device(
     budget = check_budget(budget, grid)  # type: ignore[arg-type]  # a wrong word is refused there
     if first is not None and allowed is not None:
         first = first & allowed
-    flat = key = relevance.map.ravel()
-    if trust < 1:
-        key = trust * flat / max(float(flat.max()), 1e-9) + (1 - trust) * texture.saliency
+    flat = relevance.map.ravel()
+    key = flat if policy is not None else device_worth(relevance)
     spread = math.floor(budget * (1.0 if bool(key.amin() == key.amax()) else floor) + 1e-9)
     marks = rank_cells(np.zeros(grid.count, np.float32), budget, grid, spread, first, allowed)  # 0, or + or - infinity
     placed = torch.tensor(marks).to(relevance.device)
     indices = top_indices(torch.where(placed == 0, key, placed), budget)
     reasons = {name: plane.ravel()[indices] for name, plane in relevance.reasons.items()}
+    if policy is None:
+        reasons["asked"] = _asked_share(relevance, indices)
     urgent = marks == np.inf
     for name, cells in (("protected", first), ("floor", urgent if first is None else urgent & ~first)):
         if cells is not None and (name == "protected" or spread):
             reasons[name] = torch.tensor(cells, dtype=torch.float32).to(relevance.device)[indices]
     return DeviceAllocation(indices, flat[indices], ReadOnly(reasons), texture)
+
+
+def device_worth(relevance: DeviceRelevance) -> Tensor:
+    """`worth.worth_keeping` on the device, flat; what looks alike is found once, on the CPU."""
+    import torch
+
+    texture, asked, device = relevance.texture, ASKED[relevance.asks], relevance.device
+
+    question, stands_out, even = _shares(relevance)
+    q = relevance.map * question + texture.saliency.reshape(relevance.map.shape) * stands_out + even
+    if not asked.power:
+        return q.ravel()
+    alike = alike_on(texture.texture, relevance.grid)
+    near, unlike = (torch.tensor(each).to(device) for each in (alike.near, alike.unlike))
+    (h, w), side = q.shape, alike.block
+    rows, columns = -(-h // side), -(-w // side)
+    padded = q.new_full((rows * side, columns * side), float("-inf"))
+    padded[:h, :w] = q
+    best = padded.reshape(rows, side, columns, side).amax((1, 3)).ravel()
+    rank = torch.empty(len(best), dtype=torch.int64, device=device)
+    rank[torch.argsort(-best, stable=True)] = torch.arange(len(best), device=device)
+    higher = torch.ones_like(unlike, dtype=torch.bool)
+    higher[:, :-1] = rank[near] < rank[:, None]
+    u = unlike.gather(1, higher.to(torch.uint8).argmax(1, keepdim=True))[:, 0]
+
+    def grown(values: Tensor) -> Tensor:
+        plane = values.reshape(rows, columns).repeat_interleave(side, 0).repeat_interleave(side, 1)
+        return plane[:h, :w]
+
+    if side > 1:
+        u = torch.where(q >= grown(best), grown(u), grown(u).minimum(grown(unlike[:, 0])))
+    u = u.reshape(q.shape)
+    return (q * (u if asked.power == 1 else u * u if asked.power == 2 else u * u * u)).ravel()
+
+
+def _asked_share(relevance: DeviceRelevance, cells: Tensor) -> Tensor:
+    """`worth.asked_share` on the device."""
+    question, stands_out, even = _shares(relevance)
+    found = relevance.map.ravel()[cells] * question
+    return found / (found + relevance.texture.saliency.ravel()[cells] * stands_out + even)
+
+
+def _shares(relevance: DeviceRelevance) -> tuple[float, ...]:
+    peaks = float(relevance.map.max()), float(relevance.texture.saliency.max())
+    return tuple(map(float, shares(ASKED[relevance.asks], *peaks)))
 
 
 def top_indices(scores: Tensor, budget: int) -> Tensor:

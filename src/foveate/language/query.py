@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,8 @@ _NOT, _ASKING = read_set("small", "not"), read_set("small", "asking")
 _DETERMINERS, _CANS = read_set("small", "determiners"), read_set("small", "before can")
 _BESIDE, _IS = read_set("small", "beside"), frozenset(("is", "are", "was", "were"))
 _ADJECTIVES = read_set("small", "adjectives").union(COLOURS, SPELLED)
+_TOLD = read_set("small", "whole answer")
+_SIDES = frozenset(("left", "right", "above", "under", "beside", "behind", "before"))
 _NAMED = frozenset(("no", "not", "without"))  # a text that begins so and names nothing else asks for what it names
 _EXCEPT, _ALL, _OTHER_THAN = frozenset(("except", "excluding")), ("all", "everything", "anything"), ("other", "than")
 _ENDS, _LISTS = frozenset((*".?!;:()", "but")), frozenset((*",&", "and", "or"))
@@ -128,6 +130,17 @@ class Query:
     def plain(self) -> bool:
         """Whether it asks for one thing, and no part of it is composed or names a channel."""
         return len(self.phrases) == 1 and not self.words and not self.cues
+
+    @cached_property
+    def asks(self) -> Literal["thing", "beside", "everything"]:
+        """For a thing; for what is beside one ("what is left of the dog?"); for everything: it names no thing, or the
+        picture alone ("describe the image").
+        """
+        named = {word for phrase in self.structure for word in (phrase.noun, *_places(phrase))}
+        if not find_phrases(self.text)[1] or named <= _WHOLES | _TOLD | {""}:
+            return "everything"
+        asked = (self.structure[i].place for i in self.asked if i < len(self.structure))
+        return "beside" if any(place is not None and place.relation in _SIDES for place in asked) else "thing"
 
     def composed(self, i: int) -> bool:
         return bool(self.words) and not self.structure[i].plain

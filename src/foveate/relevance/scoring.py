@@ -90,6 +90,7 @@ def score_query(
         words=() if reading is None else reading.words,
         weights=ReadOnly(weights),
         preset=options.preset,
+        asks="writing" if was_read or "text" in weights else query.asks,
         **_fields_of(texture),
     )
 
@@ -116,6 +117,7 @@ def _score_plain(texture: Texture, query: Query, calibration: Calibration, negat
         unknown=query.unknown,
         looked_for=query.looked_for,
         weights=NO_WEIGHTS,
+        asks=query.asks,
         texture=texture,
     )
 
@@ -143,6 +145,7 @@ def score_nothing(texture: Texture, text: str, options: CheckedScoring = DEFAULT
         peak=peak(final.ravel()) if entered else 0.0,
         words=() if reading is None else reading.words,
         weights=ReadOnly(weights),
+        asks="writing" if reading is not None or "text" in weights else "thing" if final.any() else "everything",
     )
 
 

@@ -33,7 +33,7 @@ from foveate.relevance.scoring import (
     join_confidences,
     logits_behind,
 )
-from foveate.relevance.value import Relevance, Relevances
+from foveate.relevance.value import Asks, Relevance, Relevances
 from foveate.relevance.written import page_of
 from foveate.texture.torch import ON_THE_CPU, DeviceTexture
 
@@ -60,6 +60,7 @@ class DeviceRelevance(Detectable, OwnCopy, AsArray):
     unknown: tuple[str, ...] = ()
     looked_for: Mapping[str, str] = field(default_factory=lambda: ReadOnly({}))
     preset: str | None = None
+    asks: Asks = "thing"
 
     def _array(self) -> tuple[NDArray[Any], bool]:
         return copied(self.map), False
@@ -98,6 +99,7 @@ class DeviceRelevance(Detectable, OwnCopy, AsArray):
             peak=self.peak,
             weights=self.weights,
             preset=self.preset,
+            asks=self.asks,
             texture=texture,
         )
 
@@ -177,6 +179,7 @@ def score_on_device(
         unknown=query.unknown,
         looked_for=query.looked_for,
         preset=options.preset,
+        asks="writing" if "text" in weights else query.asks,
     )
 
 

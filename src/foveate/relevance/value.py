@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, overload, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, overload, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,6 +18,8 @@ from foveate.language.query import quoted
 from foveate.relevance.boxes import find_boxes, score_boxes
 from foveate.relevance.confidence import DETECTED, Detectable, in_digits
 from foveate.texture.texture import Texture
+
+Asks = Literal["thing", "beside", "everything", "writing"]
 
 
 class Found(NamedTuple):
@@ -70,6 +72,7 @@ class Relevance(Detectable, Frozen, Drawable, AsArray):
         words: words of the image that the question found, the best first.
         weights: how much each channel counted, in (0, 1], by its name in `reasons`.
         preset: name of the preset that the question went by; None for none.
+        asks: for a thing, for what is beside one, for everything in the picture, for writing: `allocate` goes by it.
         texture: the texture that was asked; None after pickling, and of one made by hand.
     """
 
@@ -91,6 +94,7 @@ class Relevance(Detectable, Frozen, Drawable, AsArray):
     words: tuple[Found, ...] = ()
     weights: Mapping[str, float] = field(default_factory=lambda: ReadOnly({}))
     preset: str | None = None
+    asks: Asks = "thing"
     texture: Texture | None = None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.allocation.policies import apportion
+from foveate.allocation.worth import worth_of_all
 from foveate.core.errors import BudgetError, ResolutionHint
 from foveate.pipeline import encode
 from foveate.relevance.presets import PresetName, remember_preset
@@ -29,7 +30,7 @@ from foveate.vlm.families.token_layout import TokenLayout
 from foveate.vlm.inputs.images import encoding_keywords
 from foveate.vlm.select.choice import Budget as VisualBudget
 from foveate.vlm.select.choice import Candidates, Choosing
-from foveate.vlm.select.methods import choose_tokens, floor_for, share_budget
+from foveate.vlm.select.methods import choose_tokens, share_budget
 
 Indices = NDArray[np.int64]
 Pixels = NDArray[np.uint8]
@@ -124,8 +125,9 @@ def _share(
     grids = tuple(replace(grid, frame=number) for number, layout in enumerate(layouts) for grid in layout.grids)
     together = TokenLayout(grids, sum(layout.count for layout in layouts))
     found = [each for (each,) in maps]
-    all_images = Candidates(together, found, images, _no_features, Choosing(floor=floor_for(found)))
-    shares = share_budget(all_images, all_images.on_grids(), budget)
+    all_images = Candidates(together, found, images, _no_features)
+    on_grids = all_images.on_grids()
+    shares = share_budget(all_images, on_grids, worth_of_all(on_grids, None), budget)
     owner = np.repeat(np.arange(len(layouts)), [len(layout.grids) for layout in layouts])
     wanted = np.bincount(owner, shares, len(layouts))
     return tuple(int(n) for n in apportion(wanted, budget, lower=1, upper=there))

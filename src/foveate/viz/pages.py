@@ -66,7 +66,7 @@ def question_page(
     Raises OptionError for another picture.
     """
     rgb = scale_to(texture.pixel, PANEL)
-    cells = Tile(lay_kept(rgb, kept), describe_kept(kept), tell_spread(kept, relevance))
+    cells = Tile(lay_kept(rgb, kept), describe_kept(kept), tell_spread(kept))
     panels, foot = [*_question_tiles(texture, relevance, rgb), cells], []
     for name in pictures:
         check_choice("picture", name, PICTURES)
@@ -158,7 +158,7 @@ def _seen_tiles(
     for y0, x0, y1, x1 in boxes:
         bright |= np.outer((y >= y0) & (y < y1), (x >= x0) & (x < x1))
     number, there = (sum(map(len, each)) for each in ([k for _, k in tokens], [k.mask.ravel() for _, k in tokens]))
-    why = () if number == there or boxes else tell_spread(tokens[0][1], relevance)
+    why = () if number == there or boxes else tell_spread(tokens[0][1])
     seen = Tile(dim(rgb, bright), "what the model saw", (f"{number} of {there} visual tokens", *why))
     return [*_question_tiles(texture, relevance, rgb), seen]
 

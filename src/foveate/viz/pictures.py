@@ -6,6 +6,7 @@ photograph alone. Pages of results are in pages.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -271,12 +272,14 @@ def describe_kept(found: Allocation | Regions) -> str:
     return f"{found.tokens.sum()} tokens in " + ("1 region" if len(found) == 1 else f"{len(found)} regions")
 
 
-def tell_spread(found: Allocation | Regions, relevance: Relevance | None = None) -> tuple[str, ...]:
-    """Why kept cells lie scattered, as a note: the thing was not found, or a share was spread evenly."""
-    if relevance is not None:
-        return () if relevance.trust >= 1 else ("not found: what stands out, and an even spread",)
-    even = 0 if isinstance(found, Regions) else np.count_nonzero(found.reasons.get("floor", 0))
-    return (f"{even} of them spread evenly",) if even else ()
+def tell_spread(found: Allocation | Regions) -> tuple[str, ...]:
+    """Why kept cells lie scattered, as a note: how many were kept for the question, and how many are context."""
+    if isinstance(found, Regions):
+        return ()
+    kinds = Counter(found.kinds)
+    even = np.count_nonzero(found.reasons.get("floor", 0))
+    asked = f"{kinds['asked']} asked for, {kinds['beside']} beside them, {kinds['context']} context"
+    return (asked,) * (kinds["given"] < len(found)) + (f"{even} of them spread evenly",) * bool(even)
 
 
 def homunculus_tile(rgb: Bytes, found: Allocation | Regions, rest: float = REST) -> Tile:

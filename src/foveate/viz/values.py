@@ -95,7 +95,7 @@ def _by_itself(value: Value) -> Value:
 
 def _photograph(texture: Texture | None, grid: Grid) -> NDArray[np.uint8]:
     """The photograph [H, W, 3], or as much grey where there is none, or the grid lies on a part of it."""
-    if texture is not None and is_shaped_like(texture.pixel, grid):
+    if texture is not None and grid.part is None and is_shaped_like(texture.pixel, grid):
         return texture.pixel
     ratio = min(1.0, PANEL / max(grid.height, grid.width))
     return np.full((max(1, round(grid.height * ratio)), max(1, round(grid.width * ratio)), 3), GREY, np.uint8)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Literal, NoReturn, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foveate.allocation.crops import Regions
+from foveate.allocation.worth import Alike, find_alike
 from foveate.core.display import Drawable
 from foveate.core.errors import SceneError
 from foveate.core.readonly import OwnCopy
@@ -21,6 +23,7 @@ from foveate.vlm.families.family import Family, encoder_outputs
 from foveate.vlm.families.features import Kinds, VisualFeatures, token_of
 from foveate.vlm.families.token_layout import ImageSpan, TokenGrid, TokenLayout
 from foveate.vlm.select.choice import Choice
+from foveate.vlm.select.methods import MOST_COMPARED
 
 Mode = Literal["drop", "sparse", "weight", "crop"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -112,6 +115,28 @@ class EncodedImage(OfModel):
                 fix="use encoded.grids: [relevance.on(grid) for grid in encoded.grids]",
             )
         return self.grids[0]
+
+    def rows(self, number: int) -> Floats:
+        """The model's features of the selectable tokens of an image, float32 [n, D]. Raises SceneError: mode sparse."""
+        if self.features is None:
+            raise SceneError(
+                "a method that compares the model's features, in mode 'sparse'",
+                expected="features, which this mode does not make",
+                fix="use method='relevance', 'random', 'uniform' or 'saliency'",
+            )
+        rows = self.features.rows[number].float().cpu().numpy()
+        return np.asarray(rows[self.layouts[number].selectable_rows()])
+
+    def alike(self, number: int) -> Alike | None:
+        """The selectable tokens of an image, compared by the model's features: found once."""
+        if number not in self._alike:
+            many = self.tokens[number] > MOST_COMPARED
+            self._alike[number] = None if many else find_alike(self.rows(number))
+        return self._alike[number]
+
+    @cached_property
+    def _alike(self) -> dict[int, Alike | None]:
+        return {}
 
     def per_layout(self, relevance: Sequence[Relevance]) -> list[Sequence[Relevance]]:
         """Relevance of all pictures -> of the pictures of each layout."""

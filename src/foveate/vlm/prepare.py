@@ -40,7 +40,7 @@ Where: TypeAlias = (  # of several images, a list with one for each
 
 
 class QuestionWarning(UserWarning):
-    """A question that names nothing the encoder can look for: its tokens are kept by saliency and an even spread."""
+    """A question that names nothing the encoder can look for: its tokens are kept by what stands out and differs."""
 
 
 class Stopwatch:
@@ -157,7 +157,7 @@ def _search(
     if unnamed and warned and not (followed and scoring.get("prior_weight") == 1):  # all that was wanted
         warn(
             f"{unnamed[0].received}: the image was not searched, tokens are kept by "
-            f"{'the prior' if followed else 'saliency and an even spread'}. Name what to look for (in Python also "
+            f"{'the prior' if followed else 'what stands out and what differs'}. Name what to look for (in Python also "
             "beside the question, by relevance=)",
             QuestionWarning,
         )
@@ -212,18 +212,11 @@ def choose_kept(
     if kept is not None:
         return choose_given(kept, encoded.layouts, () if video else encoded.images)
 
-    def features(number: int) -> NDArray[np.float32]:
-        if encoded.features is None:
-            raise SceneError(
-                "a method that compares the model's features, in mode 'sparse'",
-                expected="features, which this mode does not make",
-                fix="use method='relevance', 'random', 'uniform' or 'saliency'",
-            )
-        rows = encoded.features.rows[number].float().cpu().numpy()
-        return np.asarray(rows[encoded.layouts[number].selectable_rows()])
-
+    alike = None if encoded.features is None else encoded.alike
     pictures = [encoded.images] if video else [[image] for image in encoded.images]
-    return choose_tokens(encoded.layouts, encoded.per_layout(relevance), pictures, features, budget, method, choosing)
+    return choose_tokens(
+        encoded.layouts, encoded.per_layout(relevance), pictures, encoded.rows, budget, method, choosing, alike
+    )
 
 
 # --- lay out ----------------------------------------------------------------------------------------------------------

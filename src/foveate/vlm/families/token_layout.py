@@ -153,7 +153,6 @@ def project(relevance: Relevance, grid: TokenGrid) -> Relevance:
         grid=replace(grid.grid, part=grid.box),
         features=None if relevance.features is None else moved(relevance.features),
         words=tuple(_shift_words(relevance.words, grid)),
-        texture=None,  # it shows the whole image, the grid a part
     )
 
 

@@ -1,13 +1,11 @@
 """Baseline methods for choosing visual tokens, to compare relevance with.
 
-    random        any tokens, by a seed
-    uniform       tokens on an even grid
-    saliency      what stands out, whatever is asked
-    maxmin        greedy max-min diversity of the model's own features, after DivPrune (CVPR 2025); no question
-    dpp           determinantal point process of relevance and similarity, after CDPruner (NeurIPS 2025)
-    downsample    means over a coarser grid
-
-The last three are written from the papers' descriptions.
+random        any tokens, by a seed
+uniform       tokens on an even grid
+saliency      what stands out, whatever is asked
+maxmin        greedy max-min diversity of the model's own features (policies.max_min); no question
+dpp           determinantal point process of relevance and similarity (policies.determinantal)
+downsample    means over a coarser grid
 """
 
 from __future__ import annotations
@@ -19,10 +17,11 @@ from dataclasses import replace
 import numpy as np
 
 from foveate.allocation.allocation import even_order
-from foveate.allocation.policies import apportion, top_cells
-from foveate.vlm.select.choice import Candidates, Choice, Floats, Indices, split_by_grid
+from foveate.allocation.policies import apportion, determinantal, max_min, top_cells
+from foveate.vlm.select.choice import Candidates, Choice, Indices, split_by_grid
+from foveate.vlm.select.words import follow_words
 
-EXHAUSTED = 1e-9  # of the highest r^2: below, what is left of a token is rounding
+NO_SCORES = np.empty(0, np.float32)  # diversity alone asks nothing
 
 
 def _random(image: Candidates, budget: int) -> Choice:
@@ -41,11 +40,11 @@ def _saliency(image: Candidates, budget: int) -> Choice:
 
 
 def _maxmin(image: Candidates, budget: int) -> Choice:
-    return _flat(image, max_min(image.features(), budget))
+    return _flat(image, max_min(image.features(), NO_SCORES, budget))
 
 
 def _dpp(image: Candidates, budget: int) -> Choice:
-    relevance = np.concatenate([r.map.ravel() for r in image.on_grids()])
+    relevance = np.concatenate([r.map.ravel() for r in follow_words(image.on_grids(), image.layout)])
     return _flat(image, determinantal(image.features(), relevance, budget))
 
 
@@ -86,53 +85,3 @@ def coarser_shape(shape: tuple[int, int], most: int) -> tuple[int, int]:
         return 0, 0
     found = [(rows, min(w, most // rows)) for rows in range(1, min(h, most) + 1)]
     return min(found, key=lambda s: (abs(math.log(s[0] * w / (s[1] * h))) - math.log(s[0] * s[1]), s))
-
-
-def max_min(features: Floats, budget: int) -> Indices:
-    """Greedy max-min diversity in cosine distance: float32 [n, D] -> int64 [budget], ascending.
-
-    First the token whose nearest neighbour is farthest, then the farthest from all chosen; of equal ones, the first.
-    """
-    unit = _unit(features)
-    distance = 1 - unit @ unit.T
-    np.fill_diagonal(distance, np.inf)
-    chosen = [int(distance.min(1).argmax())]
-    near = distance[chosen[0]].copy()
-    near[chosen] = -np.inf
-    for _ in range(budget - 1):
-        chosen.append(int(near.argmax()))
-        near = np.minimum(near, distance[chosen[-1]])
-        near[chosen] = -np.inf
-    return np.sort(np.array(chosen, np.int64))
-
-
-def determinantal(features: Floats, relevance: Floats, budget: int) -> Indices:
-    """Greedy maximum of det(L_S), L_ij = r_i cos(x_i, x_j) r_j: float32 [n, D], [n] -> int64 [budget], ascending.
-
-    r is the relevance, scaled to [0, 1]. Chen, Zhang and Zhou (2018): O(n budget^2), a column of the Cholesky factor a
-    step. Once every determinant is 0 (more tokens than dimensions), the most relevant of the rest follow.
-    """
-    unit = _unit(features).astype(np.float64)
-    spread = float(np.ptp(relevance))
-    r = (relevance - relevance.min()) / spread if spread > 0 else np.ones(len(relevance))
-    r = np.maximum(r.astype(np.float64), 1e-6)
-    gain = r**2
-    factor = np.zeros((budget, len(r)))
-    chosen: list[int] = []
-    for step in range(budget):
-        best = int(gain.argmax())
-        if gain[best] < EXHAUSTED * float(r.max()) ** 2:
-            rest = np.setdiff1d(np.arange(len(r)), chosen)
-            chosen += rest[top_cells(relevance[rest], budget - step)].tolist()
-            break
-        chosen.append(best)
-        column = r[best] * r * (unit @ unit[best])
-        column -= factor[:step].T @ factor[:step, best]
-        factor[step] = column / math.sqrt(gain[best])
-        gain = np.maximum(gain - factor[step] ** 2, 0)
-        gain[chosen] = -np.inf
-    return np.sort(np.array(chosen, np.int64))
-
-
-def _unit(features: Floats) -> Floats:
-    return features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-6)

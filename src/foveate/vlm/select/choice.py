@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.allocation.allocation import BEST, Allocation
-from foveate.allocation.policies import Policy
+from foveate.allocation.allocation import Allocation
+from foveate.allocation.policies import Policy, PolicyName, named_policy
+from foveate.allocation.worth import Alike
 from foveate.core.checks import check_int
 from foveate.relevance.value import Relevance
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, project, project_mask
@@ -29,8 +30,7 @@ class Choosing:
     """How visual tokens are chosen within a budget. The defaults are what measured best.
 
     Attributes:
-        floor: share of the budget that is spread evenly over the image; None: a quarter, down to a tenth where the
-            answer was read, as questions are also about what is beside the thing they name.
+        floor: share of the budget that is spread evenly over the image, whatever is asked; None is 0.
         policy, window: as of `foveate.allocate`; for method "relevance".
         protected: bool mask over the image, at any resolution: tokens that touch it are kept first.
         seed: of method "random".
@@ -39,7 +39,7 @@ class Choosing:
     """
 
     floor: float | None = None
-    policy: Policy = BEST
+    policy: Policy | PolicyName | None = None
     protected: NDArray[np.bool_] | None = None
     window: tuple[int, int] | None = None
     seed: int = 0
@@ -47,6 +47,8 @@ class Choosing:
 
     def __post_init__(self) -> None:
         check_int("seed", self.seed, 0)
+        if isinstance(self.policy, str):
+            object.__setattr__(self, "policy", named_policy(self.policy))
         if self.protected is not None:
             object.__setattr__(self, "protected", np.asarray(self.protected))
 
@@ -82,7 +84,8 @@ class Candidates:
     """What a method may look at: one image, or one video.
 
     relevance: over the image; over each picture of a video. images: uint8 [H, W, 3] of each picture. features: when
-    called, the model's features of all selectable tokens, float32 [n, D].
+    called, the model's features of all selectable tokens, float32 [n, D]. alike: of these tokens, when called; None
+    where nothing is compared.
     """
 
     layout: TokenLayout
@@ -90,6 +93,7 @@ class Candidates:
     images: Sequence[NDArray[np.uint8]]
     features: Callable[[], Floats]
     choosing: Choosing = Choosing()
+    alike: Callable[[], Alike | None] = lambda: None
 
     def on_grids(self, *, features: bool = False) -> list[Relevance]:
         """The question's relevance on each grid; with the texture's features only on demand, as moving takes time."""

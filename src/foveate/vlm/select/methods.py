@@ -5,9 +5,7 @@ video as it did when the place last changed comes last. The others are baselines
 many tokens as the budget says (downsample: at most).
 
 * Several grids over one image share its budget: as many tokens go to each as it has among the best of all.
-* Words that a question found are kept whole: every token that a word reaches into gets the word's score. By its mean
-  score "34.50" would reach the model as "34.5".
-* Of an overview and tiles, words count on the tiles alone, and the overview less, the surer the answer was found there.
+* Words that a question found are kept whole (words.py).
 """
 
 from __future__ import annotations
@@ -15,28 +13,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.allocation.allocation import ABSENT_FLOOR, Allocation, auto_budget, nearest_budget
+from foveate.allocation.allocation import Allocation, Keep, allocate_relevance, auto_budget, nearest_budget
 from foveate.allocation.policies import Proportional, TopK, apportion, top_cells
+from foveate.allocation.worth import Alike, find_alike, look_rows, worth_of_all
 from foveate.channels.visual import CHANGED, describe_cells, measure_change
 from foveate.core.checks import check_choice, check_int, keyword
 from foveate.core.errors import BudgetError, BudgetWarning, OptionError, warn
-from foveate.pipeline import allocate
 from foveate.relevance.value import Relevance
-from foveate.vlm.families.token_layout import TokenGrid, TokenLayout
+from foveate.vlm.families.token_layout import TokenLayout, whole_box
 from foveate.vlm.select.baselines import BASELINES
 from foveate.vlm.select.choice import Budget, Candidates, Choice, Choosing, Floats, Indices, split_by_grid
+from foveate.vlm.select.words import follow_words
 
 Method = Literal["relevance", "changed", "random", "uniform", "saliency", "maxmin", "dpp", "downsample"]
 METHODS: tuple[Method, ...] = get_args(Method)
-SPREAD = 0.25  # of a budget, evenly: measured on a small model that answers (docs/log.md)
-SPREAD_READ = 0.1  # the same where the answer was read: its label was found, too (docs/log.md)
-MARGIN = 0.1  # of a box's shorter side: as much around the letters is no part of them; by hand
-SAME_SCALE = 1.2  # of the finest tokens' area: tiles of one image differ by rounding only; by hand
+MOST_COMPARED = 8192  # tokens of an image, or of a video: more would take seconds once
 
 
 def choose_tokens(
@@ -47,16 +43,19 @@ def choose_tokens(
     budget: Budget,
     method: Method,
     choosing: Choosing,
+    alike: Callable[[int], Alike | None] | None = None,
 ) -> list[Choice]:
     """What is kept of each image, or of the video.
 
-    relevance, images: of the pictures of each layout. features: of an image's selectable tokens, by its number.
+    relevance, images: of the pictures of each layout. features, alike: of an image's selectable tokens, by its number;
+    without `alike` they are compared by how they look in the textures.
     """
     counts = count_tokens(layouts, relevance, budget, choosing.window)
     chosen = []
     for number, (layout, maps, count) in enumerate(zip(layouts, relevance, counts, strict=True)):
-        own = replace(choosing, floor=floor_for(maps, choosing.floor), seed=choosing.seed + number)
-        image = Candidates(layout, maps, images[number], partial(features, number), own)
+        own = replace(choosing, seed=choosing.seed + number)
+        find = partial(alike_by_looks, layout, maps) if alike is None else partial(alike, number)
+        image = Candidates(layout, maps, images[number], partial(features, number), own, find)
         if budget == "auto":  # room for what must be kept
             masks = (image.protected(grid) for grid in layout.grids)
             count = max(count, sum(int(mask.sum()) for mask in masks if mask is not None))
@@ -107,11 +106,6 @@ def auto_tokens(relevance: Sequence[Relevance], count: int) -> int:
     return min(count, max(1, round(float(np.mean(shares)) * count)))
 
 
-def floor_for(relevance: Sequence[Relevance], floor: float | None = None) -> float:
-    """The share of a budget that is spread evenly: the caller's, or by how sure an answer was read."""
-    return SPREAD + (SPREAD_READ - SPREAD) * _best_word(relevance) if floor is None else floor
-
-
 def choose(method: Method, image: Candidates, budget: int) -> Choice:
     """Exactly `budget` tokens of an image by a method's name. Raises OptionError for an unknown one."""
     check_choice("method", method, METHODS)
@@ -124,31 +118,49 @@ def choose(method: Method, image: Candidates, budget: int) -> Choice:
 
 def _by_relevance(image: Candidates, budget: int, new: Sequence[Floats] | None) -> Choice:
     choosing = image.choosing
-    maps = follow_words(image.on_grids(features=not isinstance(choosing.policy, TopK | Proportional)), image.layout)
+    compares = not isinstance(choosing.policy, TopK | Proportional | None)
+    maps = follow_words(image.on_grids(features=compares), image.layout)
     if new is not None:  # what is not new comes last, as transparent cells do
         maps = [replace(r, valid=n * (1.0 if r.valid is None else r.valid)) for r, n in zip(maps, new, strict=True)]
+    worth = worth_of_all(maps, image.alike()) if choosing.policy is None else [r.map for r in maps]
+    counts = share_budget(image, maps, worth, budget)
     kept = []
-    for grid, relevance, count in zip(image.layout.grids, maps, share_budget(image, maps, budget), strict=True):
+    for grid, relevance, plane, count in zip(image.layout.grids, maps, worth, counts, strict=True):
         if count:
-            how: dict[str, Any] = {"policy": choosing.policy, "floor": choosing.floor or 0.0}
-            how |= {"protected": image.protected(grid), "window": choosing.window}
-            kept.append(allocate(relevance, int(count), **how))
+            keep = Keep(choosing.floor, choosing.policy, image.protected(grid), choosing.window)
+            kept.append(allocate_relevance(relevance, int(count), keep, plane))
         else:
             nothing = np.empty(0, np.int64), np.empty(0, np.float32)
             kept.append(Allocation(*nothing, grid.grid, texture=relevance.texture))
     return Choice(tuple(kept), image.layout.rows([allocation.indices for allocation in kept]))
 
 
-def share_budget(image: Candidates, maps: Sequence[Relevance], budget: int) -> Indices:
+def alike_by_looks(layout: TokenLayout, relevance: Sequence[Relevance]) -> Alike | None:
+    """The tokens of a layout, compared by how they look in the textures that were asked: found once an image."""
+    textures = [each.texture for each in relevance]
+    first = textures[0]
+    if first is None or layout.selectable > MOST_COMPARED:
+        return None
+
+    def find() -> Alike:
+        rows = []
+        for grid in layout.grids:
+            texture = textures[grid.frame]
+            assert texture is not None
+            whole = grid.box == whole_box((texture.grid.height, texture.grid.width))
+            rows.append(look_rows(texture, grid.shape, None if whole else grid.box))
+        return find_alike(np.concatenate(rows))
+
+    return first.derive(("alike", layout), find)
+
+
+def share_budget(image: Candidates, maps: Sequence[Relevance], worth: Sequence[Floats], budget: int) -> Indices:
     """Tokens for each grid: as many as it has among the best of all, by the rule of `foveate.allocate` on all grids."""
     counts = [grid.count for grid in image.layout.grids]
     if len(counts) == 1:
         return np.array([budget])
-    likely = max(r.trust for r in maps)
-    peak = max(max(float(r.map.max()) for r in maps), 1e-9)
-    keys = [likely * r.map.ravel() / peak + (1 - likely) * r.saliency.ravel() for r in maps]
-    flat = np.ptp(np.concatenate(keys)) == 0
-    spread = 1.0 if flat else max(image.choosing.floor or 0.0, (1 - likely) * ABSENT_FLOOR)
+    keys = [plane.ravel() for plane in worth]
+    spread = 1.0 if np.ptp(np.concatenate(keys)) == 0 else image.choosing.floor or 0.0
     for number, (grid, relevance) in enumerate(zip(image.layout.grids, maps, strict=True)):
         if (protected := image.protected(grid)) is not None:
             keys[number] = np.where(protected.ravel(), np.inf, keys[number])
@@ -177,45 +189,3 @@ def _new(image: Candidates) -> list[Floats]:
             last[grid.h, grid.w] = look
         new.append(differs.astype(np.float32))
     return new
-
-
-def follow_words(relevance: Sequence[Relevance], layout: TokenLayout) -> list[Relevance]:
-    """Relevances on the grids of a layout, with words that were found whole on the finest grids."""
-    best = _best_word(relevance)
-    if not best:
-        return list(relevance)
-    finest = min(map(_area, layout.grids))
-    return [
-        raise_words(each) if _area(grid) <= SAME_SCALE * finest else _with_map(each, each.map * np.float32(1 - best))
-        for each, grid in zip(relevance, layout.grids, strict=True)
-    ]
-
-
-def raise_words(relevance: Relevance) -> Relevance:
-    """A relevance on a grid of tokens, with every word's score on all tokens that show the word."""
-    if not relevance.words:
-        return relevance
-    grid, found = relevance.grid, relevance.map.copy()
-    down, across = grid.h / grid.height, grid.w / grid.width
-    for word in relevance.words:
-        y0, x0, y1, x1 = word.box
-        margin = MARGIN * min(y1 - y0, x1 - x0)
-        rows = slice(int((y0 + margin) * down), int(np.ceil((y1 - margin) * down)))
-        columns = slice(int((x0 + margin) * across), int(np.ceil((x1 - margin) * across)))
-        np.maximum(found[rows, columns], np.float32(word.score), out=found[rows, columns])
-    return _with_map(relevance, found, words=relevance.words)
-
-
-def _with_map(relevance: Relevance, plane: Floats, words: Any = ()) -> Relevance:
-    plane.setflags(write=False)
-    return replace(relevance, map=plane, words=words)
-
-
-def _best_word(relevance: Sequence[Relevance]) -> float:
-    """The score of the best word, in [0, 1]; 0 where none was found."""
-    return max((word.score for each in relevance for word in each.words), default=0.0)
-
-
-def _area(grid: TokenGrid) -> float:
-    y0, x0, y1, x1 = grid.box
-    return (y1 - y0) * (x1 - x0) / grid.count
