@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -26,12 +27,13 @@ from benchmarks.common import Half
 from benchmarks.questions import read_questions
 from foveate.allocation.allocation import even_order
 from foveate.allocation.policies import determinantal, max_min, top_cells
+from foveate.allocation.worth import find_alike, worth_of_all
 from foveate.cli.evaluate.agreement import Estimate, mean_estimate
 from foveate.cli.evaluate.coco import read_folder
 from foveate.cli.evaluate.relevance import question
 from foveate.core.errors import QueryError
 from foveate.core.grid import resize_map
-from foveate.pipeline import allocate, encode, score
+from foveate.pipeline import encode, score
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 
@@ -92,8 +94,14 @@ def _random(case: Case, budget: int) -> Indices:
     return np.sort(np.random.default_rng(seed).permutation(case.relevance.grid.count)[:budget])
 
 
+@lru_cache(maxsize=1)
+def _worth(case: Case) -> Floats:
+    """What `foveate.vlm` goes by: the question's worth of each token, by the rows that the model has of it."""
+    return worth_of_all([case.relevance], find_alike(case.rows))[0].ravel()
+
+
 RULES: dict[str, Rule] = {
-    "default": lambda case, budget: allocate(case.relevance, budget).indices,
+    "default": lambda case, budget: top_cells(_worth(case), budget),
     "relevance": lambda case, budget: top_cells(case.relevance.map.ravel(), budget),
     "maxmin": lambda case, budget: max_min(case.rows, case.rows[:, 0], budget),
     "dpp": lambda case, budget: determinantal(case.rows, case.relevance.map.ravel(), budget),
