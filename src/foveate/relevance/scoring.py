@@ -236,6 +236,13 @@ def relevance_of(logits: Floats, calibration: Calibration) -> Floats:
     return maps
 
 
+def _likely(logit: float, calibration: Calibration) -> float:
+    """`relevance_of` one logit, in a tenth of the time."""
+    odds = 1 / (1 + math.exp(min(700.0, -calibration.slope * logit - calibration.offset)))
+    floor = floor_of(calibration)
+    return max(0.0, (odds - floor) / (1 - floor))
+
+
 def logits_behind(maps: Floats, calibration: Calibration) -> Floats:
     """The logits m whose relevance a composed map is."""
     floor = floor_of(calibration)
@@ -318,8 +325,7 @@ def _see(
         if sure >= SUREST:
             break
         found = _logits_of(texture, kind, calibration, negatives)
-        likeliest = float(relevance_of(found.max(1), calibration)[0])
-        if with_odds(likeliest, odds) > sure:  # else its peak cannot be
+        if with_odds(_likely(float(found.max()), calibration), odds) > sure:  # else its peak cannot be
             seen = _score_vectors(texture, kind, calibration, negatives)
             if (surer := with_odds(peak(seen[1][0]), odds)) > sure:
                 sure = surer
