@@ -48,8 +48,8 @@ TOUCHING, SOFT = 1.5, 2.0  # cells between things that touch; over how many more
 # Log odds by which less evidence of a thing is enough where more is asked of it than that it is there, and that fits.
 ODDS = {"attribute": 2.5, "part": 0.85, "frame": 0.25, "left": 3.0, "right": 3.0, "above": 3.0, "under": 3.0}
 # How sure a verdict can be where all is seen: so often it is so, with as many questions true as not.
-PROMISES = {"frame": 0.8, "left": 0.9, "right": 0.9, "above": 0.9, "under": 0.9}
-PLACE_ODDS, PLACE_PROMISES = 2.0, 0.85  # of other places; the second of parts, too
+PROMISES = dict.fromkeys(("left", "right", "above", "under"), 0.9) | dict.fromkeys(("on", "in", "beside", "with"), 0.85)
+PLACE_ODDS, PROMISED = 2.0, 0.8  # of other relations; the second of parts and frames, too
 HIGH, LOW = read_set("things", "high"), read_set("things", "low")
 # A colour is a thing's if it covers so much of it as the most common other colour does, times MAJOR; not, times MINOR.
 # Both are so much more for a colour that such things seldom have: a zebra on grass has green in its outlines.
@@ -100,7 +100,7 @@ def compose(
         planes["place"], found = frame(relation, other.map, look)
         found = found * planes["place"]
         seen = peak(found)
-        seen = limit(min(with_odds(seen, ODDS["frame"]), other.confidence), PROMISES["frame"])
+        seen = limit(min(with_odds(seen, ODDS["frame"]), other.confidence), PROMISED)
         return Composed(found, seen, planes, confidences, other.weights)
     thing, pieces, fits = _describe(phrase, look, evidence, known)
     found, sure = thing.map, thing.confidences[phrase.noun]
@@ -122,7 +122,7 @@ def compose(
         found = np.maximum(found, np.float32(GUESS * unseen) * other.map * usual(phrase.noun, other.map))
     return Composed(
         found,
-        limit(min(with_odds(seen, ODDS.get(relation, PLACE_ODDS)), beside), PROMISES.get(relation, PLACE_PROMISES)),
+        limit(min(with_odds(seen, ODDS.get(relation, PLACE_ODDS)), beside), PROMISES.get(relation, PROMISED)),
         planes | thing.planes,
         confidences | thing.confidences,
         other.weights | thing.weights,
