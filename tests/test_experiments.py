@@ -73,6 +73,7 @@ def test_an_experiment_runs_resumes_and_ends_with_json(
     name: str, cache: Path, examples: list[Example], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     module: Any = import_module(f"training.experiments.{name}")
+    monkeypatch.setattr("foveate.reading.rapid.RapidReader.read", lambda *_: [])  # which takes seconds
     for constant, value in TINY[name].items():
         assert hasattr(module, constant)
         monkeypatch.setattr(module, constant, value)
