@@ -335,7 +335,7 @@ def test_a_killed_writer_leaves_a_whole_file(saved: Path, tmp_path: Path) -> Non
     target = tmp_path / "t.safetensors"
     for wait in (0.02, 0.08):
         kill_after(wait, KILLED, saved, target)
-        Texture.load(target)
+        assert same(Texture.load(target), Texture.load(saved))
 
 
 def test_another_suffix_is_refused(texture: Texture, tmp_path: Path) -> None:

@@ -322,9 +322,9 @@ def test_extreme_shapes_can_be_drawn() -> None:
         one = foveate.encode(np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8))
         relevance = foveate.score(one, "a dog")
         kept = foveate.allocate(relevance, 1)
-        viz.question_page(one, relevance, kept, ("homunculus",))  # heat map and kept cells, too
-        viz.compare(one, {"a dog": relevance})
-        viz.channel_sheet(one)
+        pages = [viz.question_page(one, relevance, kept, ("homunculus",))]  # heat map and kept cells, too
+        pages += [viz.compare(one, {"a dog": relevance}), viz.channel_sheet(one)]
+        assert all(page.mode == "RGB" and 200 < max(page.size) < 5000 for page in pages), [page.size for page in pages]
 
 
 def test_what_is_drawn_bright_lies_in_the_kept_cells() -> None:
