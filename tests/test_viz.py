@@ -18,8 +18,18 @@ from foveate.core.errors import OptionError
 from foveate.core.layout import FULL40, channel_named
 from foveate.viz import paper
 from foveate.viz.charts import Series, draw_chart
-from foveate.viz.colours import HEAT, QUESTIONS, lightness
-from foveate.viz.layers import FINER, colour_heat, enlarge, lay_heat, lay_kept, outline, veil
+from foveate.viz.colours import HEAT, KINDS, QUESTIONS, lightness
+from foveate.viz.layers import (
+    FINER,
+    PLAIN,
+    colour_heat,
+    enlarge,
+    lay_heat,
+    lay_kept,
+    number_kinds,
+    outline,
+    veil,
+)
 from foveate.viz.pages import cover
 from foveate.viz.pictures import (
     Tile,
@@ -30,7 +40,7 @@ from foveate.viz.pictures import (
     heatmap,
     legend,
     looked_for,
-    tell_spread,
+    tell_kinds,
 )
 from foveate.viz.planes import CONSTANT, FAMILIES, OWN, colour_plane, describe_range, family_of
 from foveate.vlm.families.token_layout import TokenGrid
@@ -64,10 +74,10 @@ def test_heat_gets_lighter_in_equal_steps() -> None:
 
 def test_neighbouring_questions_differ_for_all_kinds_of_colour_vision() -> None:
     """Red-green blindness (Vienot and others, 1999): what is left are yellow against blue, and lightness."""
-    colours = np.array(QUESTIONS, float)
-    seen = np.stack([lightness(colours), (colours[:, 0] + colours[:, 1]) / 2 - colours[:, 2]], -1)
-    for one, other in zip(seen, np.roll(seen, -1, 0), strict=True):
-        assert np.abs(one - other).max() > 10
+    for colours in (np.array(QUESTIONS, float), np.array([*KINDS.values()], float)):
+        seen = np.stack([lightness(colours), (colours[:, 0] + colours[:, 1]) / 2 - colours[:, 2]], -1)
+        for one, other in zip(seen, np.roll(seen, -1, 0), strict=True):
+            assert np.abs(one - other).max() > 10
 
 
 # --- layers -----------------------------------------------------------------------------------------------------------
@@ -108,12 +118,19 @@ def test_the_colour_bar_gets_lighter_and_says_what_the_line_is() -> None:
     assert any("white line" in item.text for item in items)
 
 
-def test_kept_cells_say_why_they_lie_scattered(texture: Texture) -> None:
-    there, absent = (foveate.score(texture, words) for words in ("broccoli", "a zebra"))
-    kept, spread = foveate.allocate(there, 64), foveate.allocate(absent, 64)
-    assert tell_spread(kept, there) == tell_spread(kept) == ()
-    assert tell_spread(spread, absent) == ("not found: what stands out, and an even spread",)
-    assert tell_spread(spread) == (f"{int(spread.reasons['floor'].sum())} of them spread evenly",)
+def test_kept_cells_have_lines_of_their_kind_and_a_legend_that_counts_them(texture: Texture) -> None:
+    relevance = foveate.score(texture, "what is left of the broccoli?").on((20, 15))
+    kept = foveate.allocate(relevance, 60, floor=0.1)
+    assert {*kept.kinds} == {*KINDS}
+    assert [words.split()[0] for _, words in tell_kinds(kept)] == [str(kept.kinds.count(kind)) for kind in KINDS]
+    drawn, cells = lay_kept(texture.pixel, kept), dict(zip(kept.indices.tolist(), kept.kinds, strict=True))
+    changed = (drawn != texture.pixel).any(-1)
+    for kind, colour in KINDS.items():
+        y, x = np.nonzero((drawn == colour).all(-1) & changed)
+        assert {cells[at] for at in np.unique(y // 32 * 15 + x // 32).tolist()} == {kind}
+    chosen = foveate.allocate(relevance, 60, policy="topk")
+    assert tell_kinds(chosen) == ()
+    assert {*np.unique(number_kinds(chosen))} == {PLAIN}
 
 
 def test_the_contour_lies_where_the_map_crosses_a_half() -> None:
@@ -154,7 +171,10 @@ def test_dropped_cells_are_grey_and_dim(wide: Texture) -> None:
     drawn = lay_kept(wide.pixel, kept).astype(int)
     index = kept.grid.index_at(np.argwhere(np.ones((wide.grid.height, wide.grid.width))) + 0.5)
     shown = kept.mask.ravel()[index].reshape(wide.grid.height, wide.grid.width)
-    assert np.array_equal(drawn[shown], wide.pixel[shown])
+    same = (drawn[shown] == wide.pixel[shown]).all(-1)
+    lines = np.isin(drawn[shown] @ (1 << 16, 1 << 8, 1), np.array([*KINDS.values()]) @ (1 << 16, 1 << 8, 1))
+    assert (same | lines).all()
+    assert same.mean() > 0.5
     assert (drawn[~shown].max(-1) == drawn[~shown].min(-1)).all()
     assert drawn[~shown].max() < 90
 
@@ -330,22 +350,22 @@ def test_extreme_shapes_can_be_drawn() -> None:
 def test_what_is_drawn_bright_lies_in_the_kept_cells() -> None:
     y, x = np.arange(30) + 0.5, np.arange(50) + 0.5
     whole = TokenGrid(3, 5, (0.0, 0.0, 30.0, 50.0))
-    assert np.array_equal(np.argwhere(cover(whole, np.array([6]), y, x)).min(0), [10, 10])
-    assert cover(whole, np.arange(15), y, x).all()
+    one = np.ones(15, np.uint8)
+    assert np.array_equal(np.argwhere(cover(whole, np.array([6]), 7 * one[:1], y, x) == 7).min(0), [10, 10])
+    assert cover(whole, np.arange(15), one, y, x).all()
     centre = TokenGrid(2, 2, (0.0, 10.0, 30.0, 40.0))  # a processor that cuts the sides off
-    seen = cover(centre, np.arange(4), y, x)
+    seen = cover(centre, np.arange(4), one[:4], y, x)
     assert seen[:, 10:40].all()
     assert not seen[:, :10].any()
     assert not seen[:, 40:].any()
     padded = TokenGrid(4, 4, (-10.0, 0.0, 40.0, 50.0))  # one that pads to a square
-    assert cover(padded, np.arange(4), y, x).sum() == 50 * 2  # its first row of cells: -10 .. 2.5
+    assert cover(padded, np.arange(4), one[:4], y, x).sum() == 50 * 2  # its first row of cells: -10 .. 2.5
 
 
 def test_what_a_channel_found_is_lit_though_no_thing_was_detected() -> None:
     texture = foveate.encode(PHOTOS / "yellow_bus.jpg", preset="static")
     writing, giraffe = foveate.score(texture, "the letters"), foveate.score(texture, "a giraffe")
     assert not writing.detected
-    assert writing.trust == 1
     assert looked_for(writing)[-1] == "found by text, not as a thing"
     found = foveate.score(texture, "an old police car")
     assert looked_for(found) == ("looks for car in place of police car", "not understood: old")

@@ -14,6 +14,9 @@ _ANCHORS = np.array([(12, 8, 38), (76, 18, 107), (158, 40, 100), (221, 81, 58), 
 QUESTIONS: tuple[Colour, ...] = (
     (86, 180, 233), (240, 228, 66), (213, 94, 0), (0, 190, 140), (225, 130, 190), (230, 159, 0),
 )  # fmt: skip
+KINDS: dict[str, Colour] = {  # of kept cells, in the order of a legend: warm, cold, pale; and rose
+    "asked": (230, 159, 0), "beside": (86, 180, 233), "context": (205, 208, 216), "given": (225, 130, 190),
+}  # fmt: skip
 PAPER, INK, QUIET, RULE = (252, 252, 250), (22, 22, 28), (102, 104, 112), (214, 214, 208)
 FOUND, ABSENT = (0, 104, 80), (120, 122, 130)  # of what was detected, and what was not
 

@@ -15,7 +15,7 @@ from PIL import Image
 from foveate.allocation.allocation import Allocation
 from foveate.allocation.crops import Regions
 from foveate.relevance.confidence import DETECTED
-from foveate.viz.colours import HEAT, PAPER, QUESTIONS, Colour
+from foveate.viz.colours import HEAT, KINDS, PAPER, QUESTIONS, Colour
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -26,6 +26,7 @@ BRIGHT, GAMMA = 0.42, 0.6  # mean brightness that a dim photograph is lit to; le
 LIGHT, DARK = (255, 255, 255), (12, 12, 20)  # of a double line: one of the two is seen on any photograph
 VEIL = 0.62  # of paper, over a photograph in which a thing was not found
 DIMMED = 0.28  # brightness of a dropped cell
+PLAIN = 255  # number of no kind
 FINER = 2  # lines are drawn at so many times the size
 
 
@@ -101,11 +102,35 @@ def outline(rgb: Bytes, mask: NDArray[np.bool_]) -> Bytes:
 
 
 def lay_kept(rgb: Bytes, kept: Allocation) -> Bytes:
-    """The image with dropped cells dimmed: each pixel follows the cell under it."""
+    """The image with dropped cells dimmed, and lines in the colours of KINDS: each pixel follows the cell under it."""
     height, width = rgb.shape[:2]
     rows = np.floor((np.arange(height) + 0.5) * kept.grid.h / height).astype(int)
     cols = np.floor((np.arange(width) + 0.5) * kept.grid.w / width).astype(int)
-    return dim(rgb, kept.mask[rows][:, cols])
+    kinds = np.zeros(kept.grid.count, np.uint8)
+    kinds[kept.indices] = number_kinds(kept)
+    drawn = kinds.reshape(kept.grid.shape)[rows][:, cols]
+    return frame_kinds(dim(rgb, drawn > 0), drawn, min(height / kept.grid.h, width / kept.grid.w))
+
+
+def number_kinds(kept: Allocation) -> NDArray[np.uint8]:
+    """The kind of each kept cell, uint8 [K]: its place in KINDS, from 1; PLAIN where a policy chose."""
+    if "asked" not in kept.reasons:
+        return np.full(len(kept), PLAIN, np.uint8)
+    numbers = {kind: number for number, kind in enumerate(KINDS, 1)}
+    return np.array([numbers[kind] for kind in kept.kinds], np.uint8)
+
+
+def frame_kinds(rgb: Bytes, kinds: NDArray[np.uint8], cell: float) -> Bytes:
+    """Lines inside of the areas of a kind, in its colour.
+
+    kinds: of `number_kinds` [H, W], 0 where nothing is kept. cell: the side of a cell in pixels.
+    """
+    thick = max(1, min(round(max(rgb.shape[:2]) / 360), int(cell / 4)))
+    around, out = np.ones((2 * thick + 1, 2 * thick + 1), np.uint8), rgb.copy()
+    for number, colour in enumerate(KINDS.values(), 1):
+        area = (kinds == number).astype(np.uint8)
+        out[(area - cv2.erode(area, around)) > 0] = colour
+    return out
 
 
 def dim(rgb: Bytes, bright: NDArray[np.bool_]) -> Bytes:

@@ -17,7 +17,17 @@ from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.viz import paper
 from foveate.viz.colours import PAPER, QUESTIONS, QUIET
-from foveate.viz.layers import dim, lay_boxes, lay_heat, lay_kept, lay_regions, scale_to
+from foveate.viz.layers import (
+    PLAIN,
+    dim,
+    frame_kinds,
+    lay_boxes,
+    lay_heat,
+    lay_kept,
+    lay_regions,
+    number_kinds,
+    scale_to,
+)
 from foveate.viz.paper import Block
 from foveate.viz.pictures import (
     PAGE,
@@ -36,7 +46,7 @@ from foveate.viz.pictures import (
     looked_for,
     photograph,
     region_legend,
-    tell_spread,
+    tell_kinds,
 )
 
 if TYPE_CHECKING:
@@ -66,7 +76,7 @@ def question_page(
     Raises OptionError for another picture.
     """
     rgb = scale_to(texture.pixel, PANEL)
-    cells = Tile(lay_kept(rgb, kept), describe_kept(kept), tell_spread(kept))
+    cells = Tile(lay_kept(rgb, kept), describe_kept(kept), key=tell_kinds(kept))
     panels, foot = [*_question_tiles(texture, relevance, rgb), cells], []
     for name in pictures:
         check_choice("picture", name, PICTURES)
@@ -152,28 +162,38 @@ def _seen_tiles(
         (np.arange(n) + 0.5) * whole / n
         for n, whole in zip(rgb.shape[:2], (texture.grid.height, texture.grid.width), strict=True)
     )
-    bright = np.zeros(rgb.shape[:2], bool)
+    kinds, side = np.zeros(rgb.shape[:2], np.uint8), float(max(rgb.shape))
     for grid, kept in tokens:
-        bright |= cover(grid, kept.indices, y, x)
+        there = cover(grid, kept.indices, number_kinds(kept), y, x)
+        kinds = np.where(there > 0, there, kinds)
+        side = min(side, (grid.box[2] - grid.box[0]) / grid.h * len(y) / texture.grid.height)
     for y0, x0, y1, x1 in boxes:
-        bright |= np.outer((y >= y0) & (y < y1), (x >= x0) & (x < x1))
-    number, there = (sum(map(len, each)) for each in ([k for _, k in tokens], [k.mask.ravel() for _, k in tokens]))
-    why = () if number == there or boxes else tell_spread(tokens[0][1])
-    seen = Tile(dim(rgb, bright), "what the model saw", (f"{number} of {there} visual tokens", *why))
+        kinds[np.outer((y >= y0) & (y < y1), (x >= x0) & (x < x1)) & (kinds == 0)] = PLAIN
+    number, all_of = (sum(map(len, each)) for each in ([k for _, k in tokens], [k.mask.ravel() for _, k in tokens]))
+    why = () if number == all_of or boxes else tell_kinds(*(kept for _, kept in tokens))
+    drawn = frame_kinds(dim(rgb, kinds > 0), kinds, side) if why else dim(rgb, kinds > 0)
+    seen = Tile(drawn, "what the model saw", (f"{number} of {all_of} visual tokens",), key=why)
     return [*_question_tiles(texture, relevance, rgb), seen]
 
 
 def cover(
-    grid: TokenGrid, cells: NDArray[np.int64], y: NDArray[np.floating], x: NDArray[np.floating]
-) -> NDArray[np.bool_]:
-    """Which positions (y [h], x [w], in pixels of the image) lie in these tokens of a grid: bool [h, w]."""
+    grid: TokenGrid,
+    cells: NDArray[np.int64],
+    values: NDArray[np.uint8],
+    y: NDArray[np.floating],
+    x: NDArray[np.floating],
+) -> NDArray[np.uint8]:
+    """The value of the token that a position lies in, uint8 [h, w]; 0 where it is in none of them.
+
+    cells, values: some tokens of a grid, and what each stands for, [K]. y [h], x [w]: in pixels of the image.
+    """
     y0, x0, y1, x1 = grid.box
     rows = np.floor((y - y0) / (y1 - y0) * grid.h).astype(np.int64)
     cols = np.floor((x - x0) / (x1 - x0) * grid.w).astype(np.int64)
-    mask = np.zeros((grid.h, grid.w), bool)
-    mask.ravel()[cells] = True
+    plane = np.zeros((grid.h, grid.w), np.uint8)
+    plane.ravel()[cells] = values
     inside = np.outer((rows >= 0) & (rows < grid.h), (cols >= 0) & (cols < grid.w))
-    return inside & mask[np.clip(rows, 0, grid.h - 1)][:, np.clip(cols, 0, grid.w - 1)]
+    return inside * plane[np.clip(rows, 0, grid.h - 1)][:, np.clip(cols, 0, grid.w - 1)]
 
 
 def look_page(found: Look) -> Image.Image:

@@ -25,7 +25,7 @@ from foveate.relevance.value import Relevance, describe_others
 from foveate.texture.texture import Texture
 from foveate.viz import paper
 from foveate.viz.cartogram import REST, redraw
-from foveate.viz.colours import ABSENT, FOUND, INK, PAPER, QUESTIONS, QUIET, Colour
+from foveate.viz.colours import ABSENT, FOUND, INK, KINDS, PAPER, QUESTIONS, QUIET, Colour
 from foveate.viz.layers import (
     DARK,
     colour_heat,
@@ -49,6 +49,7 @@ BAR = 560  # pixels of the colour bar
 SAME_SHAPE = 0.02  # of two aspects: their logarithms differ by no more
 NARROWEST, PAGE = 360, 720  # pixels of a column, of a page: room for words
 GREY = 150  # of a photograph that is not there
+SAID = {"asked": "asked for", "beside": "beside them", "context": "context", "given": "protected or spread evenly"}
 PALE_GREY = 215  # that the colour bar is drawn over, as heat is transparent
 
 
@@ -90,7 +91,8 @@ def kept(
     side: int = SIDE,
     labels: bool = True,
 ) -> Image.Image:
-    """What is kept: bright cells in a dark photograph; of regions, each framed, with its tokens in the legend.
+    """What is kept: bright cells in a dark photograph, with lines that say why, as the legend above them; of regions,
+    each framed, with its tokens in the legend.
 
     Args:
         image, boxes, side, labels: as for `heatmap`.
@@ -104,7 +106,7 @@ def kept(
         drawn = lay_frames(drawn, boxes, allocation)
     if not labels:
         return Image.fromarray(drawn)
-    tile = Tile(drawn, describe_kept(allocation), tell_spread(allocation))
+    tile = Tile(drawn, describe_kept(allocation), key=tell_kinds(allocation))
     return paper.paint(arrange([tile], 1, foot=region_legend(allocation)))
 
 
@@ -162,12 +164,13 @@ def compare(
 
 
 class Tile(NamedTuple):
-    """A picture [h, w, 3] below its title, a badge of its confidence if it has one, and lines of text."""
+    """A picture [h, w, 3] below its title, a badge of its confidence if it has one, lines of text and a legend."""
 
     picture: Bytes
     title: str = ""
     notes: tuple[str, ...] = ()
     confidence: float | None = None
+    key: tuple[tuple[Colour, str], ...] = ()
 
 
 def arrange(
@@ -203,7 +206,7 @@ def arrange_bare(tiles: Sequence[Tile], columns: int) -> Block:
 
 
 def head(tile: Tile, width: int, size: int = TEXT) -> Block:
-    """Title, badge, lines."""
+    """Title, badge, lines, legend."""
     blocks = [paper.text(tile.title, width, size, INK if is_found(tile.confidence) else ABSENT, 2)]
     notes = tile.notes
     if tile.confidence is not None:
@@ -213,6 +216,7 @@ def head(tile: Tile, width: int, size: int = TEXT) -> Block:
         side = [paper.text(line, rest, round(0.8 * size), QUIET, 1) for line in words if rest > 4 * size]
         blocks.append(paper.beside([mark, *side], size // 2, middle=True))
     blocks += [paper.text(line, width, round(0.8 * size), QUIET, 2) for line in notes]
+    blocks += [paper.flow(legend(tile.key, round(0.8 * size)), width, size)] if tile.key else []
     return paper.above(blocks, size // 5)
 
 
@@ -245,9 +249,8 @@ def colour_bar() -> Block:
     return paper.beside([paper.text("relevance", BAR, small, QUIET), bar], TEXT // 2)
 
 
-def legend(meanings: Sequence[tuple[Colour, str]]) -> list[Block]:
-    """A swatch and a text for each colour."""
-    small = round(0.75 * TEXT)
+def legend(meanings: Sequence[tuple[Colour, str]], small: int = round(0.75 * TEXT)) -> list[Block]:
+    """A swatch and a text, so many pixels high, for each colour."""
     blocks = []
     for colour, meaning in meanings:
         inner = paper.shape("swatch", small - 4, small - 4, colour)
@@ -272,14 +275,12 @@ def describe_kept(found: Allocation | Regions) -> str:
     return f"{found.tokens.sum()} tokens in " + ("1 region" if len(found) == 1 else f"{len(found)} regions")
 
 
-def tell_spread(found: Allocation | Regions) -> tuple[str, ...]:
-    """Why kept cells lie scattered, as a note: how many were kept for the question, and how many are context."""
-    if isinstance(found, Regions):
-        return ()
-    kinds = Counter(found.kinds)
-    even = np.count_nonzero(found.reasons.get("floor", 0))
-    asked = f"{kinds['asked']} asked for, {kinds['beside']} beside them, {kinds['context']} context"
-    return (asked,) * (kinds["given"] < len(found)) + (f"{even} of them spread evenly",) * bool(even)
+def tell_kinds(*found: Allocation | Regions) -> tuple[tuple[Colour, str], ...]:
+    """The legend of kept cells: how many of each kind, with the colour of its lines. Nothing where a policy chose."""
+    kinds: Counter[str] = Counter(
+        kind for one in found if isinstance(one, Allocation) and "asked" in one.reasons for kind in one.kinds
+    )
+    return tuple((colour, f"{kinds[kind]:,} {SAID[kind]}") for kind, colour in KINDS.items() if kinds[kind])
 
 
 def homunculus_tile(rgb: Bytes, found: Allocation | Regions, rest: float = REST) -> Tile:
