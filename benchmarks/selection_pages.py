@@ -22,8 +22,8 @@ import typer
 from numpy.typing import NDArray
 
 from benchmarks.reading import KeptWords, PageHalf, PagesData, Question, lay_boxes, read_pages, read_questions
-from benchmarks.selection import SIDE, Case, Need, report
 from foveate.cli.evaluate.coco import open_images
+from foveate.cli.evaluate.policies import SIDE, Case, Need, report
 from foveate.cli.terminal import counting
 from foveate.core.errors import QueryError
 from foveate.pipeline import encode, score
@@ -98,4 +98,4 @@ def measure(
     cache: Annotated[Path | None, typer.Option(help="Folder that keeps textures.")] = None,
 ) -> dict[str, Any]:
     """Which rule keeps the tokens that show an answer that is written on a page? Read, and not read."""
-    return {**report(list(pages(data, words, half, limit, cache))), "half": half}
+    return {**report(pages(data, words, half, limit, cache)), "half": half}

@@ -11,8 +11,8 @@ from PIL import Image
 
 from benchmarks import readers as bench
 from benchmarks.reading import lay_boxes, measure
-from benchmarks.selection import RULES, SIDE
 from benchmarks.selection_pages import pages
+from foveate.cli.evaluate.policies import RULES, SIDE
 from tests.reading_pages import draw
 
 PAGE = "TOTAL      34.50\n\n\nDate:  3 May 2024"

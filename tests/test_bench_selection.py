@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.selection import RULES, SHARES, Case, Need, cells_of, report
+from foveate.cli.evaluate.policies import RULES, SHARES, Case, Need, cells_of, report
 from foveate.pipeline import score
 from foveate.texture.texture import Texture
 

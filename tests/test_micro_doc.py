@@ -15,7 +15,7 @@ from foveate.reading.words import Word, Words
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers", minversion="5.18")
 from benchmarks.reading import read_questions  # noqa: E402
-from benchmarks.selection import RULES  # noqa: E402
+from foveate.cli.evaluate.policies import RULES  # noqa: E402
 from tests.test_bench_reading import write_folder  # noqa: E402
 from training.judges import cases as judges  # noqa: E402
 from training.judges import llava  # noqa: E402

@@ -6,7 +6,7 @@
   other photographs, layouts of micro_doc that its model is trained on and that are held back.
 * Rows are those of something in a tower's place: of collage its tower (trained here if it is not there), of pages
   their pixels, of photographs nano's looks; with --own nano's looks of all, as before a tower.
-* What rules choose by, and what counts: `benchmarks.selection`.
+* What rules choose by, and what counts: `foveate.cli.evaluate.policies`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from pathlib import Path
 
 from benchmarks import selection, selection_pages
 from benchmarks.common import show
-from benchmarks.selection import Case, looks_on
+from foveate.allocation.worth import look_rows
+from foveate.cli.evaluate.policies import Case, report
 from training.judges.collage import cases as collage
 from training.judges.micro_doc import cases as micro_doc
 
@@ -58,7 +59,7 @@ def cases(data: Path, cache: Path, half: str, *, own: bool = False, sets: Sequen
             grid = case.relevance.grid.shape
             texture = case.relevance.texture
             assert texture is not None
-            yield replace(case, rows=looks_on(texture, grid)) if own and name != "collage" else case
+            yield replace(case, rows=look_rows(texture, grid, None)) if own and name != "collage" else case
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -75,7 +76,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     args = parser.parse_args(words)
     args.cache.mkdir(parents=True, exist_ok=True)
-    found = selection.report(list(cases(args.data, args.cache, args.half, own=args.own, sets=args.sets)))
+    found = report(cases(args.data, args.cache, args.half, own=args.own, sets=args.sets))
     show(found, found["columns"])
     print(*found["after"], sep="\n")
 

@@ -1,4 +1,4 @@
-"""Scenes as cases of `benchmarks.selection`: do the kept tokens still show what a question needs?
+"""Scenes as cases of `foveate.cli.evaluate.policies`: do the kept tokens still show what a question needs?
 
 * As a perfect reader of the kept tokens would say: one must show the thing that is named, one its painted part where a
   part is asked, one each of both things of a relation. A part that no cell shows is never seen: of all tokens .90.
@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import foveate
-from benchmarks.selection import Case, Need, looks_on
+from foveate.allocation.worth import look_rows
+from foveate.cli.evaluate.policies import Case, Need
 from training.harness import needed
 from training.judges.collage import features, tower
 from training.judges.collage.evaluate import EACH, GROUPS, asked, textures
@@ -50,7 +51,7 @@ def cases(folder: Path, side: str, *, own: bool = False, scenes: int | None = No
         rows = np.load(folder / side / "tokens.npy", mmap_mode="r")[:, 0]
     items = asked(made.scenes, count, EACH)
     for number, texture in enumerate(textures(folder / side, count)):
-        seen = looks_on(texture, (CELLS, CELLS)) if own else rows[number].astype(np.float32)
+        seen = look_rows(texture, (CELLS, CELLS), None) if own else rows[number].astype(np.float32)
         for question in (item.question for item in items if item.scene == number):
             needs = needs_of(question, made.shown[number])
             relevance = foveate.score(texture, question.text).on((CELLS, CELLS))

@@ -1,4 +1,4 @@
-"""Generated pages as cases of `benchmarks.selection`: are all cells kept that an answer's characters stand in?
+"""Generated pages as cases of `foveate.cli.evaluate.policies`: are all cells kept that an answer's characters stand in?
 
 The pages and questions of evaluate.py. "micro_doc read": every rule gets the map of a page that was read; "micro_doc":
 none does. Rows are pixels (`benchmarks.selection_pages`).
@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 import foveate
-from benchmarks.selection import Case, Need
 from benchmarks.selection_pages import cases_of_page
+from foveate.cli.evaluate.policies import Case, Need
 from foveate.vlm.inputs.images import CHANNELS
 from training.judges.llava import CELLS
 from training.judges.micro_doc.evaluate import asked, words_of

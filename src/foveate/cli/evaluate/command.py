@@ -22,6 +22,10 @@ Modes = Annotated[str, typer.Option(help="drop: after the encoder. sparse: befor
 Batch = Annotated[str, typer.Option(help="Questions at once, all about one image.")]
 New = Annotated[int, typer.Option(help="Tokens of an answer, exactly.")]
 Repeats = Annotated[int, typer.Option(help="Measurements of each number.")]
+Policies = Annotated[
+    bool,
+    typer.Option("--policies", help="Instead: which rule keeps the tokens that are needed, the default or another?"),
+]
 
 
 @evaluate.command("relevance", epilog="Example:  foveate evaluate relevance --data FOLDER")
@@ -38,13 +42,17 @@ def evaluate_relevance(
     words: terminal.WordsFile = None,
     out: Annotated[
         Path,
-        typer.Option("-o", "--out", help="Folder for report.json, pairs.jsonl and curve.png; made if needed."),
+        typer.Option(
+            "-o", "--out", help="Folder for report.json, pairs.jsonl and curve.png, or policies.json; made if needed."
+        ),
     ] = Path("foveate-bench"),
+    policies: Policies = False,
 ) -> None:
     """Do maps lie on the things asked for?
 
     Against masks and baselines, with intervals (docs/evaluate.md).
     """
+    from foveate.cli.evaluate import policies as rules
     from foveate.cli.evaluate.agreement import Agreement
     from foveate.cli.evaluate.coco import read_folder
     from foveate.cli.evaluate.relevance import measure
@@ -55,6 +63,11 @@ def evaluate_relevance(
     name, known = encoder or "nano", terminal.load_words(words)
     make_folder(out)  # before the minutes of work; and every result is written before anything is printed
     with terminal.counting("relevance", min(limit, len(folder.images))) as progress:
+        if policies:
+            found = rules.measure(folder, name, limit, long_side, progress, read=read, **known) | {"half": half}
+            write_whole(out / "policies.json", json.dumps(found, indent=1).encode())
+            print_policies(found)
+            return
         report, pairs = measure(folder, name, limit, long_side, progress, read=read, **known)
     report["half"] = half
     write_whole(out / "pairs.jsonl", "".join(json.dumps(pair.record()) + "\n" for pair in pairs).encode())
@@ -164,6 +177,12 @@ def evaluate_vlm(
         "that 'see' does, its texture too; stock: with its processor."
     )
     terminal.print_json(model=model, data=[str(path) for path in data], **report)
+
+
+def print_policies(report: dict[str, Any]) -> None:
+    print_rows(report, report["columns"])
+    typer.echo("\n" + "\n".join(report["after"]))
+    terminal.print_json(**report)
 
 
 def print_rows(report: dict[str, Any], columns: Iterable[str], rows: str = "rows", title: str = "") -> None:

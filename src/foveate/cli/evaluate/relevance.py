@@ -110,7 +110,7 @@ def measure(
     words: TaughtWords | None = None,
 ) -> tuple[dict[str, Any], list[Pair]]:
     """-> (report, pairs). Raises OptionError for a folder without labels or with a name that cannot be asked."""
-    questions = _questions(folder, encoder)
+    questions = questions_of(folder, encoder)
     pairs: list[Pair] = []
     asked: list[tuple[float, bool, int]] = []  # confidence, whether the thing is there, image
     for number, item in enumerate(folder.labelled(limit)):
@@ -183,7 +183,7 @@ def _keep_cells(
     return {encoder: compare(partial(allocate, relevance)), **kept}
 
 
-def _questions(folder: Folder, encoder: str) -> dict[str, str]:
+def questions_of(folder: Folder, encoder: str) -> dict[str, str]:
     """Each thing's name as a question that is asked as it stands. Raises OptionError for one that cannot be asked."""
     network, questions = load_encoder(encoder), {name: question(name) for name in folder.names}
     for name, text in questions.items():
