@@ -321,6 +321,24 @@ def test_the_command_writes_report_and_pairs_before_it_prints(
     assert "another thing in the image" in result.stdout
 
 
+@pytest.mark.slow
+def test_policies_are_compared_on_every_thing(two_images: Path, tmp_path: Path) -> None:
+    options = ["--data", str(two_images), "--out", str(tmp_path), "--policies", "--json"]
+    result = CliRunner().invoke(app, ["evaluate", "relevance", *options], catch_exceptions=False)
+    found = json.loads(result.stdout)
+    assert found == json.loads((tmp_path / "policies.json").read_text())
+    rules = ["default", "topk", "coverage", "dpp", "maxmin", "saliency", "uniform", "random", "oracle"]
+    name = two_images.name
+    asked = {f"{name} named": 3, f"{name} beside": 2, f"{name} everything": 1}
+    assert [(row["set"], row["rule"]) for row in found["rows"]] == list(product(asked, rules))
+    assert {row["set"]: row["cases"] for row in found["rows"]} == asked
+    for row in found["rows"]:
+        means = [each["mean"] for each in row["scores"]]
+        assert len(means) == len(row["cells"]) - 3 == 4
+        assert row["rule"] != "oracle" or means == [1] * 4
+        assert row["rule"] != "default" or not any(gap["mean"] for gap in row["default_less"])
+
+
 def test_a_category_that_cannot_be_asked_is_named_and_quotes_do_not_split_it(folder: Path) -> None:
     for name in ("\u72ac", "dog " * 300):
         with pytest.raises(OptionError, match="category"):
