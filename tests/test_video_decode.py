@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from foveate.core.errors import FoveateError, OptionError, VideoError, VideoNotFoundError
+from foveate.core.errors import OptionError, VideoError, VideoNotFoundError
 from foveate.video import stream
 from foveate.video.decode import Clock, natural_key, open_clip
 from tests.video_clips import centres, chart, encode, packets, pan, photo
@@ -356,44 +356,30 @@ def test_a_file_without_pictures(tmp_path: Path, name: str) -> None:
         open_clip(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    ("source", "error", "words"),
-    [
-        ("nowhere.mp4", VideoNotFoundError, "'nowhere.mp4' cannot be read"),
-        ("", VideoNotFoundError, "'' cannot be read"),
-        ("null\0byte.mp4", VideoNotFoundError, "null"),
-        ("https://example.com/a.mp4", VideoNotFoundError, "download it"),
-        ("camera:0", VideoNotFoundError, "an iterable of the camera's pictures"),
-        ("/dev/null", VideoError, "regular"),
-        ("camera:0", VideoNotFoundError, "camera:0"),
-        (0, VideoError, "given as 0"),
-        (b"bytes", VideoError, "bytes"),
-        (None, VideoError, "NoneType"),
-    ],
-)
-def test_sources_that_are_none(source: Any, error: type[FoveateError], words: str) -> None:
-    with pytest.raises(error, match=words):
-        open_clip(source)
-
-
-@pytest.mark.parametrize(
-    ("frame", "received", "fix"),
-    [
-        (FLOATS, "float32 pixels from 0 to 1", "value_range=(0, 1)"),
-        (None, "NoneType", "path"),
-        ("nowhere.png", "nowhere.png", "spelling"),
-        ((float("nan"), GOOD), "=nan", "rate=24"),
-        ((True, GOOD), "=True", "rate=24"),
-        ((GOOD, 0.5), "time of frame 1", "pairs (seconds, frame)"),
-    ],
-)
-def test_frames_that_are_none(frame: Any, received: str, fix: str) -> None:
-    opened = open_clip([GOOD, frame])
-    assert next(opened).index == 0
-    with pytest.raises(VideoError, match="frame 1") as failure:
-        next(opened)
-    assert received in failure.value.received
-    assert fix in failure.value.fix
+def test_what_is_no_source_no_option_and_no_frame(clip: Path) -> None:
+    for source, how, error, words in (
+        ("nowhere.mp4", {}, VideoNotFoundError, "'nowhere.mp4' cannot be read"),
+        ("/dev/null", {}, VideoError, "regular"),
+        ("", {}, VideoNotFoundError, "'' cannot be read"), ("null\0byte.mp4", {}, VideoNotFoundError, "null"),
+        ("https://example.com/a.mp4", {}, VideoNotFoundError, "download it"), (0, {}, VideoError, "given as 0"),
+        ("camera:0", {}, VideoNotFoundError, "an iterable of the camera's pictures"),
+        (b"bytes", {}, VideoError, "bytes"),
+        (None, {}, VideoError, "NoneType"), (clip, {"long_side": 0}, OptionError, "long_side"),
+        ([], {"rate": 0}, OptionError, "rate"), (clip, {"rate": 24}, OptionError, "times of its own"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=words):
+            open_clip(source, **how)  # type: ignore[arg-type]
+    for frame, received, fix in (
+        (FLOATS, "float32 pixels from 0 to 1", "value_range=(0, 1)"), (None, "NoneType", "path"),
+        ("nowhere.png", "nowhere.png", "spelling"), ((float("nan"), GOOD), "=nan", "rate=24"),
+        ((True, GOOD), "=True", "rate=24"), ((GOOD, 0.5), "time of frame 1", "pairs (seconds, frame)"),
+    ):  # fmt: skip
+        opened = open_clip([GOOD, frame])
+        assert next(opened).index == 0
+        with pytest.raises(VideoError, match="frame 1") as failure:
+            next(opened)
+        assert received in failure.value.received
+        assert fix in failure.value.fix
 
 
 def test_an_iterable_or_a_folder_without_frames(tmp_path: Path) -> None:
@@ -409,15 +395,6 @@ def test_an_iterable_or_a_folder_without_frames(tmp_path: Path) -> None:
     (tmp_path / "b.png").write_bytes(b"damaged")
     with pytest.raises(VideoError, match="no picture"):
         open_clip(tmp_path)
-
-
-def test_options(clip: Path) -> None:
-    for wrong in (0, 2.5, True, "9"):
-        with pytest.raises(OptionError, match="long_side"):
-            open_clip(clip, long_side=wrong)  # type: ignore[arg-type]
-    for source, rate, words in (([], 0, "rate"), ([], True, "rate"), (clip, 24, "times of its own")):
-        with pytest.raises(OptionError, match=words):
-            open_clip(source, rate=rate)
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
