@@ -47,6 +47,8 @@ def test_edges_sit_on_their_border_and_distance_grows_away_from_it() -> None:
     assert distance[10, 10] == 0
     assert (np.diff(distance[10, 15:]) > 0).all()
     assert distance[10, 25] == pytest.approx((25 - 15) / np.hypot(20, 30), abs=0.01)
+    faint, faintest = (compute_visual_planes(bar() // level)["edge_distance"] for level in (4, 12))
+    assert (faint[10, 10], faintest.min()) == (0, 1)  # a quarter of a full step is an edge, a twelfth is none
 
 
 def plain(rgb: np.ndarray) -> dict[str, np.ndarray]:
