@@ -351,6 +351,34 @@ def test_words_enter_questions_in_context_and_the_viewer(textures: dict[str, Tex
     assert header["detected"]
 
 
+def test_a_word_is_taught_on_the_page(tmp_path: Path) -> None:
+    asked = TestClient(make_app(open_target(PHOTOS / CHILD, False, SessionEncoding())), base_url="http://127.0.0.1")
+    id = asked.get("/api/session").json()["first"]
+
+    def detected() -> bool:
+        return bool(message(asked.post("/api/score", json={"image": id, "query": "the zorple"}))[0]["detected"])
+
+    def teach(**change: Any) -> Any:
+        return asked.post("/api/words", json={"image": id, "word": "our zorple", "box": BROCCOLI, **change})
+
+    assert asked.get("/api/words").json() == {"words": []}
+    (tmp_path / "none.fov").write_bytes(asked.get("/api/words.fov").content)
+    assert not TaughtWords.load(tmp_path / "none.fov")
+    assert not detected()
+    assert teach().json() == {"words": [{"name": "zorple", "boxes": 1}]}
+    assert detected()
+    assert teach().json() == {"words": [{"name": "zorple", "boxes": 2}]}
+    (tmp_path / "words.fov").write_bytes(asked.get("/api/words.fov").content)
+    assert foveate.score(
+        foveate.encode(PHOTOS / CHILD), "zorple", words=TaughtWords.load(tmp_path / "words.fov")
+    ).detected
+    for bad in ({"word": "a dog and a cat"}, {"box": (0, 0, 9999, 10)}, {"box": (5, 5, 5, 5)}, {"box": (1, 2, 3)}):
+        assert teach(**bad).status_code in (400, 422), bad
+    assert teach(image="00").status_code == 404
+    assert asked.post("/api/words/forget", json={"word": "zorple"}).json() == {"words": []}
+    assert not detected()
+
+
 def test_a_texture_out_of_a_store_makes_its_looks_when_a_word_asks(words: TaughtWords, tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     shutil.copy(PHOTOS / CHILD, tmp_path / "photos")

@@ -341,6 +341,46 @@ def test_scales_get_lighter(tab: Page) -> None:
         assert np.ptp(lightness(np.reshape(scale, (256, 3)))) > 70
 
 
+def test_a_box_teaches_a_word(browser: Browser, tmp_path: Path) -> None:
+    """Drawn with the pointer, by name the next question, and kept as a file; by keys from one cell to another."""
+    with serving(CHILD) as address, opened(browser, address) as page:
+        page.wait_for_function("foveate.image")
+        panel, canvas = page.locator("#teach"), page.locator("#stage canvas").first
+        panel.locator("summary").click()
+        panel.get_by_role("button", name="Draw a box").click()
+        place = canvas.bounding_box()
+        assert place is not None
+        corners = ((0.5, 0.4), (0.7, 0.6), (1.3, 0.78))  # past the border: as far as it
+        where = [(place["x"] + x * place["width"], place["y"] + y * place["height"]) for x, y in corners]
+        page.mouse.move(*where[0])
+        page.mouse.down()
+        for each in where[1:]:
+            page.mouse.move(*each)
+        page.mouse.up()
+        page.keyboard.type("our zorple")  # where to write it is where one is
+        page.keyboard.press("Enter")
+        page.wait_for_function("foveate.answer()?.header.detected")
+        assert page.evaluate("foveate.state.questions") == ["our zorple"]
+        assert "zorple · 1" in panel.inner_text()
+        with page.expect_download() as saved:
+            panel.get_by_role("button", name="Save words.fov").click()
+        saved.value.save_as(tmp_path / "words.fov")
+        kept = foveate.TaughtWords.load(tmp_path / "words.fov")
+        found = foveate.score(foveate.encode(CHILD), "the zorple", words=kept)
+        assert found.confidence == pytest.approx(page.evaluate("foveate.answer().header.confidence"))
+        canvas.focus()
+        for key in ("Enter", *["ArrowDown"] * 3, *["ArrowLeft"] * 3):
+            page.keyboard.press(key)
+        panel.get_by_label("Name of the word").fill("a dog and a cat")
+        panel.get_by_role("button", name="Teach", exact=True).click()
+        assert "expected" in panel.get_by_role("alert").inner_text()
+        panel.get_by_label("Name of the word").fill("floret")
+        panel.get_by_role("button", name="Teach", exact=True).click()
+        panel.get_by_text("floret · 1").wait_for()
+        panel.get_by_text("zorple · 1").click()  # forgets it
+        page.wait_for_function("foveate.answer(0)?.header.detected === false")
+
+
 def test_what_is_looked_for_in_the_place_of_a_word_is_said(child: Page) -> None:
     said = "looked for person in place of bride"
     for question, expected in (("the bride", True), ("the child", False)):

@@ -269,6 +269,8 @@ ATTACKS = ["a bus", "the cake on the table", "what does the sign say?", "a violi
 PLACE = {"type": "number", "minimum": 0, "maximum": 240}
 # What narrows a field to what is right for the photographs; beside it, ids of those that are there.
 RIGHT: dict[str, Any] = {
+    "word": {"enum": ["our logo"]},
+    "box": {"enum": [[10.5, 20, 80, 90]]},
     "query": {"enum": ATTACKS},
     "queries": {"type": "array", "items": {"enum": ATTACKS}, "maxItems": 3},
     "questions": {"type": "array", "items": {"enum": ATTACKS}, "minItems": 1, "maxItems": 3},

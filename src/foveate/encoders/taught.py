@@ -122,10 +122,15 @@ class TaughtWords:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a .fov file (docs/teach.md): all of it or nothing. Raises OutputError."""
-        from safetensors.numpy import save as to_bytes
-
         file = Path(path)
         check_target(file, "file of taught words", lambda there: carries(there, KEY), suffix=SUFFIX)
+        write_whole(file, self.content)
+
+    @property
+    def content(self) -> bytes:
+        """Of the file that `save` writes."""
+        from safetensors.numpy import save as to_bytes
+
         tensors = self._tensors
         header = {
             "format": FORMAT,
@@ -134,7 +139,7 @@ class TaughtWords:
             "words": [{"name": word.name, "lowest": word.lowest} for word in self.words],
             "sha256": _digest(tensors),
         }
-        write_whole(file, to_bytes(tensors, {KEY: json.dumps(header, sort_keys=True)}))
+        return bytes(to_bytes(tensors, {KEY: json.dumps(header, sort_keys=True)}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TaughtWords:

@@ -22,6 +22,7 @@ from foveate.view.models import LateModel, model_routes
 from foveate.view.questions import question_routes
 from foveate.view.service import Asked, Operation, describe_service, refuse, refuse_route, refused
 from foveate.view.session import Pictures, Target
+from foveate.view.teaching import teaching_routes
 from foveate.viz.colours import HEAT, QUESTIONS
 
 STATIC = files("foveate.view") / "static"
@@ -48,6 +49,7 @@ def make_app(
         *page_routes({**target.session, **told}),
         *image_routes(pictures),
         *question_routes(pictures),
+        *teaching_routes(pictures),
         *model_routes(pictures, model),
         *target.routes(pictures),
     ]

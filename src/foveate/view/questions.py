@@ -105,9 +105,10 @@ class AskedGrid(AskedImage):
 
 def question_routes(pictures: Pictures) -> list[Operation]:
     """About the images of a session."""
-    encoder, words = pictures.encoding.encoder, pictures.encoding.words
+    encoder = pictures.encoding.encoder
 
     def ask(asked: AskedQuestion) -> tuple[Relevance, Prior | None]:
+        words = pictures.encoding.words
         return score_in_context(pictures.texture(asked.image), asked.query, asked.context, encoder, words)
 
     def scored(asked: AskedQuestion) -> Message:

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ from foveate.core.image import Picture
 from foveate.encoders.load import load_encoder
 from foveate.encoders.specialists import name_in_textures
 from foveate.encoders.taught import TaughtWords
-from foveate.pipeline import encode, score
+from foveate.pipeline import encode, score, teach
 from foveate.relevance.presets import PresetName, find_preset, remember_preset
 from foveate.texture.cache import TextureCache
 from foveate.texture.texture import Texture
@@ -35,6 +35,7 @@ from foveate.view.decoding import Decoder
 TEXTURES = 512 * 2**20  # bytes of textures kept
 ENCODING = 2  # images at a time: each takes some hundred megabytes
 UPLOADS = 256 * 2**20  # bytes of uploaded files kept
+BOXES = 500  # of taught words
 # As low as can be: a large working size costs little, and every option is used.
 STRIP = Picture(np.resize(np.arange(256, dtype=np.uint8), (8, 512, 3)), None, "strip")
 
@@ -143,6 +144,25 @@ class Pictures:
         with self._lock:
             self._uploads[id] = (name, content)
         return id
+
+    def teach(self, name: str, id: str, box: Sequence[float]) -> None:
+        """Another box of a word, for all questions from now on. Raises as `foveate.teach`, OptionError for too many."""
+        texture = self.texture(id)
+        with self._lock:
+            words = self.encoding.words
+            if words is not None and sum(len(word.examples) for word in words.words) >= BOXES:
+                raise OptionError(
+                    f"more than {BOXES} boxes", expected="fewer", fix="keep words.fov, and forget them here"
+                )
+            self.encoding = replace(self.encoding, words=teach(name, [(texture, box)], words=words))
+
+    def forget(self, name: str) -> None:
+        """Take back a word that was taught, here or before; nothing happens where there is none."""
+        with self._lock:
+            words = self.encoding.words
+            if words is not None:
+                left = replace(words, words=tuple(word for word in words.words if word.name != name))
+                self.encoding = replace(self.encoding, words=left)
 
     def source(self, id: str) -> ImageEntry:
         """Raises ImageNotFoundError for an id that is not known (any more)."""

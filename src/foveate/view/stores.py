@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +22,7 @@ from foveate.store.texture import StoredTexture
 from foveate.store.writing import read_quotes
 from foveate.view.gallery import AskedPage, Listing, gallery_routes
 from foveate.view.service import MESSAGE, WHOLE, Asked, Operation, Text
-from foveate.view.session import USUAL, ImageEntry, SessionEncoding, Target, shown_name
+from foveate.view.session import USUAL, ImageEntry, Pictures, SessionEncoding, Target, shown_name
 from foveate.view.wire import Message
 
 MOST_HITS = 480  # of a search; chosen by hand
@@ -69,9 +70,9 @@ def open_store(path: Path, encoding: SessionEncoding = USUAL) -> Target:
             return None
         return ImageEntry(id, found.name, lambda: Picture(found.pixel, found.valid, found.name), lambda: found)
 
-    def search(asked: AskedSearch) -> Message:
+    def search(asked: AskedSearch, pictures: Pictures) -> Message:
         with without_path(path, name):
-            identity, taught = store.identity, encoding.words
+            identity, taught = store.identity, pictures.encoding.words
             known = taught if identity is not None and identity.looks else None
             hits = store.search(asked.query, asked.count, words=known)
             unread = identity is not None and not identity.reader
@@ -89,7 +90,9 @@ def open_store(path: Path, encoding: SessionEncoding = USUAL) -> Target:
         find,
         lambda pictures: [
             *gallery_routes(page, lambda id: texture(id).thumbnail),
-            Operation("POST", "/api/search", "Images of a store", search, AskedSearch, MESSAGE),
+            Operation(
+                "POST", "/api/search", "Images of a store", partial(search, pictures=pictures), AskedSearch, MESSAGE
+            ),
         ],
     )
 

@@ -51,6 +51,8 @@ const post = (path, body, signal) =>
   ask(path, { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" }, signal });
 
 export const getJson = async (path, signal) => (await ask(path, { signal })).json();
+export const postJson = async (path, body) => (await post(path, body)).json();
+export const getBytes = async (path) => (await ask(path)).blob();
 export const getPacked = async (path, signal) => unpack(await (await ask(path, { signal })).arrayBuffer());
 export const postPacked = async (path, body, signal) => unpack(await (await post(path, body, signal)).arrayBuffer());
 

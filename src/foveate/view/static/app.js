@@ -20,6 +20,8 @@
 //   app.hovered, app.hover(cell)    the cell under the pointer, a flat index on the grid chosen, or null ("hover");
 //   app.walked                      whether it was moved to by keys
 //   app.point                       [y, x] of the pointer on the image, shares from 0 to 1, or null
+//   app.drawing                     whether a drag over the image draws a box and does not move it
+//   app.pointed                     the same also beside the image, where the pointer was last on its canvas
 //   app.marks                       functions (context, unit) that draw over the image and not into its export;
 //                                   the context counts in pixels of the image, unit: such pixels in one of the screen
 //   app.overlay                     a canvas with the plane that is laid over the image, or null ("overlay"; planes.js)
@@ -62,7 +64,9 @@ export class App {
     this.hovered = null;
     this.walked = false;
     this.point = null;
+    this.pointed = null;
     this.marks = [];
+    this.drawing = false;
     this.overlay = null;
     this.away = false; // the server
     for (const [kind, away] of [["away", true], ["back", false]]) {
@@ -224,6 +228,13 @@ export class App {
     for (const [key, { problem }] of this.answers) {
       if (problem && !LASTING.has(problem.status)) this.answers.delete(key);
     }
+    this.state.questions.forEach((_, i) => this.ask(i));
+  }
+
+  // Words mean something else from now on.
+  askAgain() {
+    this.answers.clear();
+    this.tell("answer");
     this.state.questions.forEach((_, i) => this.ask(i));
   }
 

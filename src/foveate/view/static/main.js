@@ -12,12 +12,14 @@ import { mountPage } from "./page.js";
 import { mountPlanes } from "./planes.js";
 import { mountQuestions } from "./questions.js";
 import { mountStage } from "./stage.js";
+import { mountTeach } from "./teach.js";
 import { mountTokens } from "./tokens.js";
 import { mountWelcome } from "./welcome.js";
 
 const PANELS = {
   page: mountPage, gallery: mountGallery, stage: mountStage, welcome: mountWelcome, clip: mountClip,
   planes: mountPlanes, questions: mountQuestions, tokens: mountTokens, look: mountLook, cell: mountCell,
+  teach: mountTeach,
   dialogue: mountDialogue, model: mountModel, actions: mountExport,
 };
 

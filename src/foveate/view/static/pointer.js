@@ -12,7 +12,7 @@ export function watchCells(app, canvas, place = (event) => placeOn(canvas, event
   };
   const pin = (cell) => app.set({ pin: cell === app.state.pin ? null : cell });
   const follow = (event) => {
-    const [y, x] = place(event);
+    const [y, x] = app.pointed = place(event);
     app.point = y >= 0 && y < 1 && x >= 0 && x < 1 ? [y, x] : null;
     app.hover(cellAt(event));
   };

@@ -20,7 +20,8 @@ export function mountStage(app, root) {
   const legend = make("div", { className: "legend" });
   const zoom = { view: WHOLE }, scales = new Map(), panels = [];
   const write = (view) => { zoom.view = view; repaint(); };
-  const zoomer = makeZoomer(() => zoom.view, write);
+  const drags = (view) => app.drawing && view.scale === zoom.view.scale; // a box is drawn, and nothing moved
+  const zoomer = makeZoomer(() => zoom.view, (view) => { if (!drags(view)) write(view); });
   const readout = make("p", { className: "readout" }); // of the cell under the pointer
   const foot = make("div", { className: "foot", hidden: true }, legend, readout, zoomer.element);
   root.append(views.element, pictures, foot);
