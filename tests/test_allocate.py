@@ -17,8 +17,11 @@ import foveate
 from foveate import Grid, Texture
 from foveate.allocation.allocation import allocate_map, budget_of_mass, even_order, nearest_budget
 from foveate.allocation.policies import (
+    DPP,
+    POLICIES,
     SHORT,
     Coverage,
+    MaxMin,
     Policy,
     Proportional,
     TopK,
@@ -27,11 +30,14 @@ from foveate.allocation.policies import (
     typical_distance,
 )  # fmt: skip
 from foveate.allocation.windows import cut_windows
+from foveate.allocation.worth import ASKED, find_alike, look_rows, quality, unlike, worth_keeping, worth_of_all
 from foveate.core.errors import BudgetError, OptionError
 
 VALUES = st.sampled_from([0, 0.25, 0.5, 1])  # few, so that ties are the rule
 maps = hnp.arrays(np.float32, st.tuples(st.integers(1, 10), st.integers(1, 10)), elements=VALUES)
-policies = st.sampled_from([TopK(), Coverage(), Coverage(0.0), Coverage(1), Proportional(), Proportional(3)])
+policies = st.sampled_from(
+    [TopK(), Coverage(), Coverage(0.0), Coverage(1), Proportional(), Proportional(3), DPP(), MaxMin()]
+)
 FLAT = Grid(8, 8, 64, 64)
 
 
@@ -275,6 +281,79 @@ def test_more_protected_cells_than_budget_are_an_error(texture: Texture) -> None
     with pytest.raises(BudgetError, match="3072 protected cells"):
         foveate.allocate(foveate.score(texture, "broccoli"), 273, protected=page)
     assert len(foveate.allocate(foveate.score(texture, "broccoli"), "auto", protected=page)) == 3072
+
+
+# --- the default: worth -----------------------------------------------------------------------------------------------
+
+
+@given(maps, st.integers(0, 99))
+def test_being_unlike_equals_its_literal_twin(plane: np.ndarray, seed: int) -> None:
+    """The distance to the nearest cell of a higher q, of equal ones of a lower number; 1 where there is none."""
+    rows = features_of(plane, seed)
+    q, alike = plane.ravel(), find_alike(rows)
+    apart = np.linalg.norm(rows[:, None] - rows[None], axis=-1)
+    mean = np.sqrt((apart**2).mean())
+    for i, u in enumerate(unlike(q, alike, ASKED["thing"])):
+        higher = [j for j in alike.near[i].tolist() if (q[j], -j) > (q[i], -i)]
+        nearest = min((apart[i, j] for j in higher), default=np.inf) / mean if mean else float(not higher)
+        assert u == pytest.approx(min(nearest, 1), abs=1e-3)
+        many = alike.near.shape[1]
+        others = sorted(apart[i, j] for j in range(len(q)) if j != i)
+        assert sorted(apart[i, alike.near[i]]) == pytest.approx(others[:many], abs=1e-3)
+
+
+@pytest.mark.parametrize("query", ["broccoli", "what is left of the child?", "what is in the picture?", "a violin"])
+def test_a_smaller_choice_is_the_beginning_of_a_larger_one(texture: Texture, query: str) -> None:
+    relevance = foveate.score(texture, query)
+    for on in (relevance, relevance.on((24, 18)), relevance.on((7, 5))):
+        kept: set[int] = set()
+        for budget in (1, 2, 5, 16, 35):
+            found = foveate.allocate(on, budget)
+            assert (len(found), kept <= set(found.indices)) == (budget, True)
+            kept = set(found.indices.tolist())
+
+
+def test_of_cells_that_look_alike_the_most_relevant_is_kept_and_context_is_said(texture: Texture) -> None:
+    relevance = foveate.score(texture, "broccoli")
+    default, best = (foveate.allocate(relevance, 200, policy=policy) for policy in (None, TopK()))
+    on_it, kinds = relevance.map.ravel()[default.indices] > 0.5, np.array(default.kinds)
+    assert on_it[kinds == "asked"].mean() > 0.8
+    assert not on_it[kinds == "context"].any()
+    assert set(best.kinds) == {"given"}
+    looks = look_rows(texture, texture.grid.shape, None)
+    spread = [np.linalg.norm(looks[k.indices] - looks[k.indices].mean(0), axis=1).mean() for k in (default, best)]
+    assert spread[0] > spread[1]
+    everything = foveate.allocate(foveate.score(texture, "what is in the picture?"), 200)
+    assert everything.kinds.count("context") > 100
+    assert default.why(0)["kept as"] == default.kinds[0]
+
+
+def test_what_is_faint_everywhere_is_left_to_the_context(texture: Texture) -> None:
+    found = foveate.score(texture, "broccoli")
+    faint = replace(found, map=found.map * np.float32(1e-4))
+    assert foveate.allocate(faint, 100).kinds.count("context") == 100
+
+
+def test_a_large_grid_is_compared_in_blocks_and_one_that_is_given_rows_by_them(texture: Texture) -> None:
+    relevance = foveate.score(texture, "broccoli")
+    fine = relevance.on((97, 101))
+    assert worth_keeping(fine).shape == (97, 101)
+    assert len(foveate.allocate(fine, 500)) == 500
+    whole = relevance.on((20, 16))
+    (alone,) = worth_of_all([whole], find_alike(look_rows(texture, (20, 16), None)))
+    np.testing.assert_array_equal(alone, worth_keeping(whole))
+    bare, asked = replace(whole, texture=None, features=None), ASKED[whole.asks]
+    q = quality(bare, asked, float(bare.map.max()), float(bare.saliency.max()))
+    np.testing.assert_array_equal(worth_keeping(bare), q)
+
+
+def test_a_policy_has_a_name(texture: Texture) -> None:
+    relevance = foveate.score(texture, "broccoli").on((12, 9))
+    for name, policy in POLICIES.items():
+        by_name = foveate.allocate(relevance, 20, policy=name)
+        np.testing.assert_array_equal(by_name.indices, foveate.allocate(relevance, 20, policy=policy).indices)
+    with pytest.raises(OptionError, match="policy"):
+        foveate.allocate(relevance, 20, policy="best")  # type: ignore[call-overload]
 
 
 # --- the main path ----------------------------------------------------------------------------------------------------
