@@ -168,14 +168,14 @@ def test_any_words_come_back_and_nothing_raises(words: str) -> None:
 @pytest.mark.parametrize("question", ["where is the red thing?", "why?"])
 def test_one_image_keeps_the_rows_that_a_prepared_question_keeps(budget: Any, question: str) -> None:
     vlm, image = attached("qwen2_5_vl"), photo()
-    encoded = vlm.see(image, read=False)
+    encoded = vlm.see(image, read=False, mode="sparse")  # before the encoder, too: no rows of the model to compare
     cache: TextureCache[Texture] = TextureCache(2**24)
     texture, took = find_texture(image, digest_image(image), None, cache)
     assert took is not None
     assert find_texture(image, digest_image(image), None, cache) == (texture, None)
     selection = select_rows([image], [texture], encoded.layouts, question, budget)
     with pytest.warns() if question == "why?" else nullcontext():
-        expected = vlm.prepare(encoded, question, budget=budget)
+        expected = vlm.prepare(encoded, question, budget=budget, mode="sparse")
     np.testing.assert_array_equal(selection.rows[0], expected.chosen[0].rows)
     searched = "unsearched" if question == "why?" else "chosen"
     assert selection.outcome == ("all" if len(selection.rows[0]) == encoded.tokens[0] else searched)

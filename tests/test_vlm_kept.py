@@ -31,8 +31,9 @@ def relevance(name: str = "qwen2_5_vl") -> foveate.Relevance:
 
 def test_an_allocation_on_the_models_grid_is_what_it_gets() -> None:
     vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl")
-    kept = foveate.allocate(relevance().on(image.grid), 6, floor=0.25)
-    mine, usual = vlm.prepare(image, QUESTION, kept=kept), vlm.prepare(image, QUESTION, budget=6)
+    kept = foveate.allocate(relevance().on(image.grid), 6, floor=0.25, policy="topk")
+    mine = vlm.prepare(image, QUESTION, kept=kept)
+    usual = vlm.prepare(image, QUESTION, budget=6, choosing=Choosing(floor=0.25, policy="topk"))
     assert mine.chosen[0].kept[0].indices.tolist() == usual.chosen[0].kept[0].indices.tolist()
     assert mine.tokens == usual.tokens
     assert (mine.features.rows[0] == usual.features.rows[0]).all()

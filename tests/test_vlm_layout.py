@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 
 import foveate
 from foveate import Grid, Texture
+from foveate.allocation.policies import determinantal, max_min
 from foveate.core.errors import OptionError
 from foveate.core.readonly import ReadOnly
 from foveate.relevance.value import Relevance
 from foveate.vlm import METHODS, VLM, Choosing
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, project
 from foveate.vlm.families.where_shown import visible_box
-from foveate.vlm.select.baselines import coarser_shape, determinantal, max_min
+from foveate.vlm.select.baselines import coarser_shape
 from foveate.vlm.select.choice import Candidates
 from foveate.vlm.select.methods import choose
 from tests.vlm_models import FAMILIES, attached, encoded, photo
@@ -226,7 +227,7 @@ def test_max_min_is_the_greedy_one() -> None:
     while len(chosen) < 8:
         rest = [i for i in range(30) if i not in chosen]
         chosen.append(max(rest, key=lambda i: (distance[i, chosen].min(), -i)))
-    assert max_min(features, 8).tolist() == sorted(chosen)
+    assert max_min(features, features[:, 0], 8).tolist() == sorted(chosen)
 
 
 def test_determinantal_is_the_greedy_determinant() -> None:

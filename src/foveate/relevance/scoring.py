@@ -90,7 +90,7 @@ def score_query(
         words=() if reading is None else reading.words,
         weights=ReadOnly(weights),
         preset=options.preset,
-        asks="writing" if was_read or "text" in weights else query.asks,
+        asks="writing" if was_read or "text" in weights else "thing" if "prior" in reasons else query.asks,
         **_fields_of(texture),
     )
 

@@ -17,7 +17,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.allocation.allocation import Allocation, Budget, Keep, resolve_budget
+from foveate.allocation.allocation import Allocation, Budget, Keep, allocate_relevance, resolve_budget
+from foveate.allocation.worth import worth_keeping
 from foveate.channels.attention import make_gaze_plane
 from foveate.channels.visual import CHANGED, measure_change
 from foveate.core.grid import Grid, reduce_plane, resize_map
@@ -100,14 +101,12 @@ def allocate_steadily(
     """`allocate`, but cells that were kept before (bool [h, w], propagated) have an advantage."""
     if before is None or hysteresis == 0 or not before.any():
         return allocate(relevance, budget, **vars(keep))
-    bonus = np.float32(hysteresis) * before
-    favoured = replace(
-        relevance,
-        map=relevance.map + bonus * max(float(relevance.map.max()), 1e-6),
-        saliency=relevance.saliency + bonus * max(float(relevance.saliency.max()), 1e-6),
-    )
-    number = resolve_budget(relevance, budget, keep.window, keep.protected)  # "auto" is about the map as it is
-    kept = allocate(favoured, number, **vars(keep))
+    number = resolve_budget(relevance, budget, keep.window, keep.protected)
+    key = worth_keeping(relevance) if keep.policy is None else relevance.map
+    key = key + np.float32(hysteresis) * before * max(float(key.max()), 1e-6)
+    if keep.policy is None:
+        return allocate_relevance(relevance, number, keep, key)
+    kept = allocate_relevance(replace(relevance, map=key), number, keep)
     return replace(kept, scores=relevance.map.ravel()[kept.indices])
 
 
