@@ -102,9 +102,9 @@ def test_a_question_that_goes_back_looks_where_the_dialogue_looked(recwarn: pyte
     ).any()
     chat.ask("what is it?", scoring=ScoringOptions(prior_weight=0.0))
     assert [turn.prior_weight for turn in chat.turns] == [0, 1, 0]
-    assert not [w for w in recwarn if issubclass(w.category, QuestionWarning) and "saliency" not in str(w.message)]
+    assert not [w for w in recwarn if issubclass(w.category, QuestionWarning) and "stands out" not in str(w.message)]
     fresh = vlm.chat(image, generation=GREEDY, budget=4)
-    with pytest.warns(QuestionWarning, match="saliency"):
+    with pytest.warns(QuestionWarning, match="stands out"):
         fresh.ask("why?")
 
 

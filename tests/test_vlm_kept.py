@@ -161,7 +161,7 @@ def test_a_round_of_a_chat_replaces_how_the_chat_chooses() -> None:
 
 @pytest.mark.parametrize("question", ["why?", "これは何ですか"])
 def test_a_question_that_names_nothing_warns_at_the_callers_line_and_is_asked(question: str) -> None:
-    """It has no place in the picture: saliency and an even spread get the budget, and a warning says so."""
+    """It has no place in the picture: what stands out and what differs get the budget, and a warning says so."""
     vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl")
     asking: tuple[Callable[[], Any], ...] = (
         lambda: vlm.ask(image, question, budget=3, **SHORT),
