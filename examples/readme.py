@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 from receipt import draw_receipt
 
 import foveate
@@ -28,6 +29,8 @@ from foveate.viz.pictures import Tile, arrange
 
 LARGEST = 400_000  # bytes of a picture
 PHOTOS = Path(str(files("foveate") / "cli" / "photos"))
+BROWSERS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome")
+WAIT = 120_000  # milliseconds, of a machine that others use, too
 CHILD, BUS = (PHOTOS / name for name in ("child_with_broccoli.jpg", "yellow_bus.jpg"))
 SEARCHES = ("food", "a tie")
 
@@ -99,31 +102,39 @@ def draw_homunculus() -> Image.Image:
     texture = foveate.encode(CHILD)
     kept = foveate.allocate(foveate.score(texture, "the child's hand"), 273)
     pictures = [viz.kept(texture, kept, side=900), viz.homunculus(texture, kept, side=900)]
-    return Image.fromarray(np.concatenate([np.asarray(picture) for picture in pictures], 1))
+    tall = max(picture.height for picture in pictures)  # one of them may have a line more below
+    fill: Any = pictures[0].getpixel((9, 9))  # of the paper
+    same = [ImageOps.pad(picture, (picture.width, tall), color=fill, centering=(0, 0)) for picture in pictures]
+    return Image.fromarray(np.concatenate([np.asarray(picture) for picture in same], 1))
 
 
-def draw_viewer(theme: str, photo: Path, questions: tuple[str, ...], **state: object) -> Image.Image:
+def draw_viewer(
+    theme: Literal["light", "dark"], photo: Path, questions: tuple[str, ...], **state: object
+) -> Image.Image:
     """The page of `foveate view`, light or dark, with questions asked and the rest of its state set."""
     from playwright.sync_api import sync_playwright
 
     command = [sys.executable, "-m", "foveate", "view", str(photo), "--no-browser"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, sync_playwright() as playwright:
-        assert server.stdout is not None
-        address = next(word for line in server.stdout for word in line.split() if word.startswith("http"))
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
-            page = browser.new_page(
-                viewport={"width": 1240, "height": 780}, device_scale_factor=1.25, color_scheme=theme
-            )
-            page.goto(address)
-            page.locator("#tokens-budget").wait_for()
-            page.evaluate("state => window['foveate'].set(state)", {"questions": questions, **state})
-            page.locator("#questions .pill").nth(len(questions) - 1).wait_for()
-            page.wait_for_timeout(500)
-            return Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-        finally:
-            browser.close()
-            server.terminate()
+            assert server.stdout is not None
+            address = next(word for line in server.stdout for word in line.split() if word.startswith("http"))
+            with sync_playwright() as playwright:
+                browser = playwright.chromium.launch(
+                    executable_path=next(filter(None, map(shutil.which, BROWSERS)), None), args=["--no-sandbox"]
+                )
+                page = browser.new_page(
+                    viewport={"width": 1240, "height": 780}, device_scale_factor=1.25, color_scheme=theme
+                )
+                page.set_default_timeout(WAIT)
+                page.goto(address)
+                page.locator("#tokens-budget").wait_for()
+                page.evaluate("state => window['foveate'].set(state)", {"questions": questions, **state})
+                page.locator("#questions .pill").nth(len(questions) - 1).wait_for()
+                page.wait_for_timeout(500)
+                return Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+        finally:  # also where there is no browser: the end of the block waits for the server
+            server.kill()
 
 
 def save(picture: Image.Image, path: Path, widest: int = 2000, largest: int = LARGEST) -> None:
