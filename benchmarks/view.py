@@ -138,8 +138,7 @@ SLIDING = """
 ALLOCATING = """
     const { allocate } = await import("/static/allocate.js"), [policy, budget] = given, side = 64, rank = 24;
     const random = (count) => Float32Array.from({ length: count }, Math.random);
-    const scores = { map: random(side * side), saliency: random(side * side), points: random(side * side * rank),
-                     trust: 1, h: side, w: side };
+    const scores = { map: random(side * side), points: random(side * side * rank), h: side, w: side };
     const batch = policy === "topk" ? 100 : 1; // the clock of a page is coarse
     for (let i = 0; i < 30; i++) {
         const start = performance.now();

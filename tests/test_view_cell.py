@@ -20,7 +20,8 @@ from starlette.routing import Route as ServerRoute
 import foveate
 from foveate import Relevance
 from foveate.allocation.allocation import Allocation
-from foveate.allocation.policies import Coverage, Policy, Proportional, TopK, to_typical_distance
+from foveate.allocation.policies import PolicyName, to_typical_distance
+from foveate.allocation.worth import asked_share, worth_keeping
 from foveate.core.grid import Grid
 from foveate.core.layout import Layout, channel_named
 from foveate.relevance.value import Found
@@ -80,13 +81,18 @@ def test_reasons_of_every_kept_cell_are_those_of_python(
               const body = { image: foveate.image.id, query: given.question, grid: given.grid };
               const { header, arrays } = await postPacked('/api/reasons', body);
               const reasons = new Map(header.reasons.map((name) => [name, arrays[`reason:${name}`]]));
-              const { even } = foveate.allocation(), words = foveate.answer().header.words;
+              const { even } = foveate.allocation(), { header: { words }, asked: shares } = foveate.answer();
+              const asked = shares[given.grid];
               const box = (cell) => boxOf(foveate.grid, foveate.image, cell);
-              return Array.from(foveate.kept(), (cell) => m.why({ reasons, even, words }, cell, box(cell)));
+              return Array.from(foveate.kept(), (cell) => m.why({ reasons, even, asked, words }, cell, box(cell)));
             })()""",
             {"grid": each.name, "floor": floor, "question": question},
         )
-        assert [list(map(tuple, cell)) for cell in said] == [list(kept.why(i).items()) for i in range(64)], each.name
+        assert [list(map(tuple, cell)) for cell in said] == [_reasons(kept, i) for i in range(64)], each.name
+
+
+def _reasons(kept: Allocation, i: int) -> list[tuple[str, float | str]]:
+    return list(kept.why(i).items())[1:]  # the kind is in the verdict
 
 
 def test_reasons_with_words_and_ties_are_those_of_python(tab: Page) -> None:
@@ -119,7 +125,7 @@ def test_reasons_with_words_and_ties_are_those_of_python(tab: Page) -> None:
             "image": {"height": grid.height, "width": grid.width},
         },
     )
-    expected = [list(kept.why(i).items()) for i in range(grid.count)]
+    expected = [_reasons(kept, i) for i in range(grid.count)]
     assert sum(why[-1][0] == "words" for why in expected) > 100
     assert [list(map(tuple, cell)) for cell in said] == expected
 
@@ -192,7 +198,7 @@ def test_a_cell_is_pointed_at_pinned_and_compared(page: Page, texture: Texture) 
     page.wait_for_selector("#cell .reasons .bars")
     relevance = foveate.score(texture, "the bus")
     assert bars(page, ".reasons")["participation"] == [f"{relevance.reasons['participation'].ravel()[cell]:.3f}"]
-    rank = 1 + int((np.argsort(-relevance.map.ravel(), kind="stable") == cell).argmax())
+    rank = 1 + int((np.argsort(-worth_keeping(relevance).ravel(), kind="stable") == cell).argmax())
     assert f"{rank:,} of {texture.grid.count:,}" in page.locator("#cell dl").inner_text()
     kept = cell in foveate.allocate(relevance, "auto").indices
     assert page.locator("#cell .verdict").inner_text().startswith("Kept" if kept else "Left out")
@@ -280,28 +286,32 @@ def test_a_pinned_cell_keeps_its_place_on_other_grids(page: Page, texture: Textu
     assert not page.evaluate("foveate.ignored")
 
 
-def test_transparent_cells_and_the_even_spread_are_named(browser: Browser, tmp_path: Path) -> None:
+def test_transparent_cells_the_even_spread_and_the_kinds_are_named(browser: Browser, tmp_path: Path) -> None:
     rgba = np.asarray(Image.open(PHOTO).convert("RGBA")).copy()
     rgba[:, :320, 3] = 0
     Image.fromarray(rgba).save(tmp_path / "half.png")
     with serving(tmp_path / "half.png") as address, opened(browser, address) as page:
         page.wait_for_function("window.foveate?.image")
-        ask(page, "a violin")  # nothing is found, so a part is spread evenly
+        ask(page, "what is left of the bus?")
         verdicts = of_module(
             page,
             "why.js",
-            """(foveate.set({ budget: 200 }), [...Array(foveate.grid.h * foveate.grid.w).keys()].map((cell) => {
+            """(foveate.set({ budget: 200, floor: 0.25 }), Array.from(foveate.grid.valid, (_, cell) => {
               const { kept, verdict } = m.standing(foveate, cell);
               return [kept, verdict];
             }))""",
         )
-        kept = foveate.allocate(foveate.score(foveate.encode(tmp_path / "half.png"), "a violin"), 200)
+        relevance = foveate.score(foveate.encode(tmp_path / "half.png"), "what is left of the bus?")
+        kept = foveate.allocate(relevance, 200, floor=0.25)
+        kinds = dict(zip(kept.indices.tolist(), kept.kinds, strict=True))
         spread = {*kept.indices[kept.reasons["floor"] > 0].tolist()}
         valid = page.evaluate("[...foveate.grid.valid]")
         for cell, (held, verdict) in enumerate(verdicts):
             assert held == (cell in {*kept.indices.tolist()})
             assert ("transparent" in verdict) == (not valid[cell])
-            assert ("spread evenly" in verdict) == (cell in spread)
+            assert ("even spread" in verdict.split(";")[0]) == (cell in spread)
+            assert ("Kept as context" in verdict) == (kinds.get(cell) == "context")
+            assert ("Kept as asked for" in verdict) == (kinds.get(cell) == "asked")
         assert {True, False} == {*map(bool, valid)}
 
 
@@ -390,7 +400,9 @@ def test_channels_that_failed_come_with_the_next_look(page: Page) -> None:
 
 # --- cells that are kept ----------------------------------------------------------------------------------------------
 
-POLICIES: dict[str, Policy] = {"topk": TopK(), "coverage": Coverage(), "proportional": Proportional()}
+POLICIES: dict[str, PolicyName | None] = {
+    "worth": None, "topk": "topk", "coverage": "coverage", "proportional": "proportional",
+}  # fmt: skip
 QUESTIONS = ("a bus", "the red car", "a child with broccoli", "what does the sign say?", "a submarine")
 MADE = 160
 Choice = dict[str, Any]  # policy, budget, floor, as the page has them
@@ -434,11 +446,11 @@ def choices(relevance: Relevance, seed: int) -> list[Choice]:
     return made
 
 
-def expected(relevance: Relevance, choice: Choice) -> tuple[list[int], list[int]]:
-    """-> the kept cells, and those of them that the even spread keeps."""
+def expected(relevance: Relevance, choice: Choice) -> tuple[list[int], list[int], list[str]]:
+    """-> the kept cells, those of them that the even spread keeps, and why each is kept."""
     kept = foveate.allocate(relevance, choice["budget"], floor=choice["floor"], policy=POLICIES[choice["policy"]])
     even = kept.reasons.get("floor", np.zeros(len(kept)))
-    return kept.indices.tolist(), kept.indices[even > 0].tolist()
+    return kept.indices.tolist(), kept.indices[even > 0].tolist(), [*kept.kinds]
 
 
 def case_route(cases: list[Relevance]) -> ServerRoute:
@@ -449,12 +461,13 @@ def case_route(cases: list[Relevance]) -> ServerRoute:
         assert relevance.features is not None
         arrays = {
             "map": relevance.map,
-            "saliency": relevance.saliency,
+            "worth": worth_keeping(relevance),
+            "asked": asked_share(relevance, np.arange(relevance.grid.count)),
             "points": to_typical_distance(relevance.features.reshape(relevance.grid.count, -1)),
         }
         if relevance.valid is not None:
             arrays["valid"] = (relevance.valid > 0).astype(np.uint8)
-        return packed(({"h": relevance.grid.h, "w": relevance.grid.w, "trust": relevance.trust}, arrays))
+        return packed(({"h": relevance.grid.h, "w": relevance.grid.w}, arrays))
 
     return ServerRoute("/case/{number:int}", case)
 
@@ -484,8 +497,8 @@ def test_every_made_map(bare: Page) -> None:
             for (const [number, choices] of asked.entries()) {
                 const { header, arrays } = await getPacked(`/case/${number}`);
                 found.push(choices.map((choice) => {
-                    const { kept, even } = allocate({ ...header, ...arrays }, choice.budget, choice);
-                    return [[...kept], [...kept].filter((i) => even?.[i])];
+                    const { kept, even, kinds } = allocate({ ...header, ...arrays }, choice.budget, choice);
+                    return [[...kept], [...kept].filter((i) => even?.[i]), kinds];
                 }));
             }
             return JSON.stringify(found);
@@ -494,8 +507,8 @@ def test_every_made_map(bare: Page) -> None:
     )
     found = json.loads(told)
     for number, (relevance, made, here) in enumerate(zip(CASES, asked, found, strict=True)):
-        for choice, (kept, even) in zip(made, here, strict=True):
-            assert (kept, even) == expected(relevance, choice), (number, choice, relevance.trust)
+        for choice, told in zip(made, here, strict=True):
+            assert tuple(told) == expected(relevance, choice), (number, choice)
 
 
 def test_every_question_on_every_grid(bare: Page) -> None:
@@ -511,7 +524,7 @@ def test_every_question_on_every_grid(bare: Page) -> None:
         for each in grids_of(texture.grid):
             moved = relevance if each.name == "cells" else relevance.on(each.grid)
             made = [{**choice, "grid": each.name} for choice in choices(moved, number)]
-            made += [{"policy": "topk", "budget": "auto", "floor": 0.0, "grid": each.name}]
+            made += [{"policy": "worth", "budget": "auto", "floor": 0.0, "grid": each.name}]
             asked.append((number, moved, made))
     told = bare.evaluate(
         """async ([content, questions, asked]) => {
@@ -528,8 +541,8 @@ def test_every_question_on_every_grid(bare: Page) -> None:
                 for (const choice of choices) {
                     app.set(choice);
                     await until(() => app.kept(i));
-                    const { kept, even } = app.allocation(i);
-                    found.push([[...kept], [...kept].filter((cell) => even?.[cell])]);
+                    const { kept, even, kinds } = app.allocation(i);
+                    found.push([[...kept], [...kept].filter((cell) => even?.[cell]), kinds]);
                 }
             }
             return JSON.stringify(found);

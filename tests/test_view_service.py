@@ -24,6 +24,7 @@ import foveate
 from foveate import view
 from foveate.allocation.allocation import auto_budget
 from foveate.allocation.policies import to_typical_distance
+from foveate.allocation.worth import worth_keeping
 from foveate.channels import make_gaze_plane
 from foveate.core.layout import DERIVED, FULL40, Layout
 from foveate.relevance import add_dialogue
@@ -76,8 +77,9 @@ def test_an_answer_is_what_score_says(service: Service, texture: Texture, questi
     for each in grids_of(texture.grid):
         moved = on(relevance, each)
         assert np.array_equal(arrays[f"map:{each.name}"], moved.map)
+        assert np.array_equal(arrays[f"worth:{each.name}"], worth_keeping(moved))
         assert header["auto"][each.name] == auto_budget(moved) == len(foveate.allocate(moved))
-    for name in ("confidence", "detected", "trust"):
+    for name in ("confidence", "detected"):
         assert header[name] == getattr(relevance, name)
     assert header["confidences"] == dict(relevance.confidences)
     assert header["phrases"] == list(relevance.parts)

@@ -23,7 +23,7 @@ from foveate.view.questions import question_routes
 from foveate.view.service import Asked, Operation, describe_service, refuse, refuse_route, refused
 from foveate.view.session import Pictures, Target
 from foveate.view.teaching import teaching_routes
-from foveate.viz.colours import HEAT, QUESTIONS
+from foveate.viz import colours as paint
 
 STATIC = files("foveate.view") / "static"
 KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
@@ -75,7 +75,7 @@ def page_routes(session: Mapping[str, Any]) -> list[Operation]:
         return Response(file.read_bytes(), media_type=kind, headers={"cache-control": "no-cache"})
 
     def about(asked: Asked) -> dict[str, Any]:
-        colours = {"heat": HEAT.ravel().tolist(), "questions": [list(colour) for colour in QUESTIONS]}
+        colours = {"heat": paint.HEAT.ravel().tolist(), "questions": paint.QUESTIONS, "kinds": paint.KINDS}
         return {"version": __version__, "colours": colours, "limits": {"upload": LIMITS.upload}, **session}
 
     async def described(asked: Asked, request: Request) -> dict[str, Any]:

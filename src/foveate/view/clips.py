@@ -18,7 +18,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from foveate.allocation.allocation import Keep, auto_budget
-from foveate.allocation.policies import Coverage, Policy, Proportional, TopK
+from foveate.allocation.policies import PolicyName
 from foveate.core.errors import ImageNotFoundError
 from foveate.core.image import Picture
 from foveate.video.decode import VideoClip, open_clip
@@ -39,7 +39,9 @@ JPEGS = 128 * 2**20  # bytes of pictures kept
 ANSWERS = 256 * 2**20  # bytes of answers kept
 LAST = 99_999_999  # the highest number of a frame
 Number = Annotated[int, Field(ge=0, le=LAST), *WHOLE]  # of a frame
-POLICIES: Mapping[str, Policy] = {"topk": TopK(), "coverage": Coverage(), "proportional": Proportional()}
+POLICIES: Mapping[str, PolicyName | None] = {  # "worth" is the default choice
+    "worth": None, "topk": "topk", "coverage": "coverage", "proportional": "proportional",
+}  # fmt: skip
 SUFFIXES = frozenset(
     ".mp4 .m4v .mov .mkv .webm .avi .mpg .mpeg .ts .m2ts .mts .wmv .flv .ogv .gif .apng .y4m .mjpeg .mjpg .3gp".split()
 )
@@ -114,7 +116,7 @@ class ClipQuestions(Asked):
 
     questions: Annotated[tuple[Text, ...], Field(min_length=1, max_length=QUESTIONS)]
     budget: Annotated[int, Field(strict=True, ge=1), *WHOLE] | Literal["auto"] = "auto"
-    policy: Literal["topk", "coverage", "proportional"] = "topk"
+    policy: Literal["worth", "topk", "coverage", "proportional"] = "worth"
     floor: Share = 0.0
     start: Number = 0
 
@@ -230,7 +232,7 @@ def describe_frame(frame: Frame) -> Message:
     """A frame for the page: a header, and arrays [h, w] whose names begin with its number.
 
     N:map:I is the map of question I, float16; N:kept:I 0 for a cell that is not kept, 1 for one that was sent before,
-    2 for a new one; N:saliency; N:belief is the confidence of the features in levels of 1/255.
+    2 for a new one; N:belief is the confidence of the features in levels of 1/255.
     """
     answers: list[dict[str, Any]] = []
     arrays: dict[str, NDArray[Any]] = {}
@@ -242,7 +244,6 @@ def describe_frame(frame: Frame) -> Message:
         arrays[f"{frame.index}:kept:{i}"] = level.reshape(frame.grid.shape)
         said = describe_answer(relevance, {"cells": auto_budget(relevance)})
         answers.append({**said, "kept": len(kept), "new": len(new)})
-    arrays[f"{frame.index}:saliency"] = frame.answers[0][0].saliency.astype(np.float16)
     arrays[f"{frame.index}:belief"] = np.round(255 * frame.confidence).astype(np.uint8)
     header = {
         "index": frame.index,

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from foveate.allocation.allocation import auto_budget
 from foveate.allocation.policies import to_typical_distance
+from foveate.allocation.worth import asked_share, worth_keeping
 from foveate.answers.question import read_question
 from foveate.channels.attention import make_gaze_plane
 from foveate.core.checks import check_choice
@@ -142,25 +143,28 @@ def find_grid(cells: Grid, name: str) -> Grid:
 
 
 def describe_grids(texture: Texture) -> tuple[list[dict[str, Any]], dict[str, NDArray[Any]]]:
-    """What is the same for every question: saliency and opacity on each grid."""
+    """What is the same for every question: opacity on each grid."""
     listed, arrays = [], {}
     empty = replace(empty_relevance(texture, ""), features=None)
     for each in grids_of(texture.grid):
         moved = empty.on(each.grid)
         listed.append({"name": each.name, "label": each.label, "h": each.grid.h, "w": each.grid.w})
-        arrays[f"saliency:{each.name}"] = moved.saliency
         if moved.valid is not None:
             arrays[f"valid:{each.name}"] = (moved.valid > 0).astype(np.uint8)
     return listed, arrays
 
 
 def describe_relevance(relevance: Relevance) -> Message:
-    """A header, and the map on each grid as float32 `map:NAME`."""
-    light = replace(relevance, features=None, parts={}, reasons={}, texture=None)
+    """A header, and on each grid NAME, as float32 [h, w]: `map:NAME`, what `allocate` keeps the best of (`worth:NAME`),
+    and which part of that was asked for (`asked:NAME`).
+    """
+    light = replace(relevance, features=None, parts={}, reasons={})
     arrays, auto, levels = {}, {}, {}
     for each in grids_of(relevance.grid):
         moved = light if each.name == "cells" else light.on(each.grid)
         arrays[f"map:{each.name}"] = moved.map
+        arrays[f"worth:{each.name}"] = worth_keeping(moved)
+        arrays[f"asked:{each.name}"] = asked_share(moved, np.arange(each.grid.count)).reshape(each.grid.shape)
         auto[each.name], levels[each.name] = auto_budget(moved), moved.level
     return {**describe_answer(relevance, auto), "levels": levels}, arrays
 
@@ -171,7 +175,6 @@ def describe_answer(relevance: Relevance, auto: dict[str, int]) -> dict[str, Any
         "confidence": relevance.confidence,
         "detected": relevance.detected,
         "followed": relevance.followed,
-        "trust": relevance.trust,
         "phrases": list(relevance.parts),
         "confidences": dict(relevance.confidences),
         "ignored": list(relevance.ignored),

@@ -1,35 +1,39 @@
 // `foveate.allocate`, cell by cell as Python has it: the same numbers in float32, in the same order.
 // Pure functions; nothing of the page. allocation/allocation.py and policies.py have the reasons and the sources.
 const float = Math.fround;
-const ABSENT_FLOOR = 0.5;
+const ASKED_FOR = 0.5; // of a cell's worth
 const ROUNDING = 1e-9;
 const SHORT = 3;
 
-const POLICIES = { topk: topCells, coverage: cover, proportional: proportion };
+const POLICIES = { worth: topCells, topk: topCells, coverage: cover, proportional: proportion };
 
-// map, saliency: Float32Array [h * w]; trust: 0 to 1; valid: Uint8Array [h * w], or undefined where all cells are;
-// points: Float32Array [h * w, r], which "coverage" needs. budget: 1 to h * w. policy: a name of POLICIES.
-// -> {kept, even}: Int32Array of exactly `budget` cells, ascending; and Uint8Array [h * w], 1 where the even spread
-//    keeps a cell, undefined where nothing is spread.
-export function allocate({ map, saliency, trust, valid, points, h, w }, budget, { floor = 0, policy = "topk" } = {}) {
-  const key = steer(map, saliency, trust);
+// map: Float32Array [h * w]; worth, asked: the same, of allocation/worth.py, for "worth", which is the default choice;
+// valid: Uint8Array [h * w], or undefined where all cells are; points: Float32Array [h * w, r], which "coverage" needs.
+// budget: 1 to h * w. policy: a name of POLICIES.
+// -> {kept, even, kinds}: Int32Array of exactly `budget` cells, ascending; Uint8Array [h * w], 1 where the even spread
+//    keeps a cell, undefined where nothing is spread; and why each is kept, as `Allocation.kinds`.
+export function allocate(scores, budget, { floor = 0, policy = "worth" } = {}) {
+  const { map, worth, asked, valid, points, h, w } = scores, key = (policy === "worth" ? worth : map).slice();
   let low = Infinity, high = -Infinity;
   for (const value of key) { if (value < low) low = value; if (value > high) high = value; }
-  const share = low === high ? 1 : Math.max(floor, (1 - trust) * ABSENT_FLOOR);
-  const spread = Math.floor(budget * share + ROUNDING);
+  const spread = Math.floor(budget * (low === high ? 1 : floor) + ROUNDING);
   if (valid) for (let i = 0; i < key.length; i++) if (!valid[i]) key[i] = -Infinity;
   const even = spread ? firstPlaces(evenOrder(h, w), valid, spread) : undefined;
   if (even) for (let i = 0; i < key.length; i++) if (even[i]) key[i] = Infinity;
-  return { kept: POLICIES[policy](key, budget, { w, points }), even };
+  const kept = POLICIES[policy](key, budget, { w, points });
+  return { kept, even, kinds: policy === "worth" ? kindsOf(kept, asked, even, h, w) : Array(budget).fill("given") };
 }
 
-// The map, and saliency as far as the map cannot be trusted.
-export function steer(map, saliency, trust) {
-  if (trust >= 1) return map.slice();
-  let peak = -Infinity;
-  for (const value of map) if (value > peak) peak = value;
-  const divisor = float(Math.max(peak, 1e-9)), share = float(trust), rest = float(1 - trust);
-  return map.map((value, i) => float(float(float(share * value) / divisor) + float(rest * saliency[i])));
+// "given": of the even spread; "asked" for; "beside" a cell that is asked for; "context".
+function kindsOf(kept, asked, even, h, w) {
+  const near = new Uint8Array(h * w), isAsked = (i) => !even?.[i] && asked[i] >= ASKED_FOR;
+  for (const i of kept) if (isAsked(i)) {
+    const y = Math.floor(i / w), x = i % w;
+    for (let v = Math.max(0, y - 1); v <= Math.min(h - 1, y + 1); v++) {
+      near.fill(1, v * w + Math.max(0, x - 1), v * w + Math.min(w - 1, x + 1) + 1);
+    }
+  }
+  return Array.from(kept, (i) => (even?.[i] ? "given" : isAsked(i) ? "asked" : near[i] ? "beside" : "context"));
 }
 
 // 1 at the first `count` cells of an order, those that are not valid last: Uint8Array.

@@ -4,14 +4,15 @@
 //   app.state                       the state (state.js); app.set({budget: 64}) replaces a part of it
 //   app.session                     what the server said of itself: kind, name, colours, ...
 //   app.image                       {id, name, height, width, words (null: nobody read it), bitmap,
-//                                   grids: {name: {h, w, label, saliency, valid}}}, or null
+//                                   grids: {name: {h, w, label, valid}}}, or null
 //   app.context                     what every question is sent with beside image and query: {gaze, earlier, ...};
 //                                   app.setContext({gaze}) replaces a part and asks again
-//   app.answers                     key of a question (text and context) -> {header, maps: {grid: Float32Array}, kept?}
+//   app.answers                     key of a question (text and context) -> {header, maps: {grid: Float32Array}, worth,
+//                                   asked (as maps; of an image), kept (of a clip)}
 //   app.answer(i)                   that of question i for the image that is shown, or undefined
 //   app.shown(i)                    the same; while it is on its way, the answer before it: so that a picture does not
 //                                   flicker
-//   app.allocation(i)               {kept, even} of what is shown on the grid chosen (allocate.js), or undefined
+//   app.allocation(i)               {kept, even, kinds} of what is shown on the grid chosen (allocate.js), or undefined
 //   app.kept(i)                     Int32Array of the kept cells, ascending, or undefined
 //   app.pictures()                  what is seen, for export: [{canvas, questions: [i, ...], minus}, ...], canvases of
 //                                   the image's full size without zoom, several side by side; minus: the question
@@ -155,7 +156,7 @@ export class App {
       const grids = {};
       for (const each of header.grids) {
         const { name } = each;
-        grids[name] = { ...each, saliency: arrays[`saliency:${name}`], valid: arrays[`valid:${name}`] };
+        grids[name] = { ...each, valid: arrays[`valid:${name}`] };
       }
       this.image = { ...header, grids, bitmap };
       this.answers.clear();
@@ -272,9 +273,9 @@ export class App {
           "ask for the thing that you look for in a few words", 422);
       }
       const { header, arrays } = await postPacked("/api/score", body);
-      const maps = {};
-      for (const name of Object.keys(header.auto)) maps[name] = arrays[`map:${name}`];
-      return { header, maps };
+      const grids = Object.keys(header.auto);
+      const of = (kind) => Object.fromEntries(grids.map((name) => [name, arrays[`${kind}:${name}`]]));
+      return { header, maps: of("map"), worth: of("worth"), asked: of("asked") };
     } catch (problem) {
       if (problem.status !== 404) return { problem };
       return { problem, session: await getJson("/api/session").catch(() => undefined) }; // perhaps another one by now
@@ -329,12 +330,12 @@ export class App {
     const answer = this.shown(i), grid = this.grid, { floor, grid: name } = this.state;
     if (!answer || !grid) return undefined;
     if (answer.kept?.[name]) return { kept: answer.kept[name] };
-    const compares = this.state.policy === "coverage"; // a clip has no points: its cells come with the stream
-    if (compares && this.asking && !grid.points) return undefined; // on its way
-    const policy = compares && !this.asking ? "topk" : this.state.policy;
+    if (this.state.policy === "coverage" && this.asking && !grid.points) return undefined; // on its way
+    // A clip has no points and no worth: its cells come with the stream.
+    const policy = this.asking || this.state.policy === "proportional" ? this.state.policy : "topk";
     const budget = this.budget(i), made = `${name} ${policy} ${floor} ${budget}`;
     if (this.allocated.get(answer)?.made !== made) {
-      const scores = { ...grid, map: answer.maps[name], trust: answer.header.trust };
+      const scores = { ...grid, map: answer.maps[name], worth: answer.worth?.[name], asked: answer.asked?.[name] };
       this.allocated.set(answer, { made, allocation: allocate(scores, budget, { floor, policy }) });
     }
     return this.allocated.get(answer).allocation;

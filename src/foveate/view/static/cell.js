@@ -18,6 +18,7 @@ const ABOUT = {
   reading: "what was read here",
   prior: "what the question was given beside its words: a gaze, a dialogue",
   floor: "kept as a part of the even spread",
+  asked: "which part of what it is worth is the question's; the rest is context",
 };
 
 export function mountCell(app, root) {
@@ -143,8 +144,9 @@ export function mountCell(app, root) {
       return;
     }
     told = null;
-    const even = app.allocation()?.even, found = answer.header.words;
-    const at = (i) => why({ reasons: because.reasons, even, words: found }, i, boxOf(app.grid, app.image, i));
+    const even = app.allocation()?.even, asked = app.state.policy === "worth" ? answer.asked?.[grid] : undefined;
+    const given = { reasons: because.reasons, even, asked, words: answer.header.words };
+    const at = (i) => why(given, i, boxOf(app.grid, app.image, i));
     const all = at(cell), here = all.filter(([name]) => name !== "words"), { score, place } = standing(app, cell);
     const there = other === null ? null : new Map(at(other));
     const rows = here.map(([name]) => ({ name, low: 0, high: 1, title: aboutReason(name, because.weights) }));

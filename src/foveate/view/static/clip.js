@@ -164,10 +164,9 @@ function startClip(app, root) {
   function imageOf(number) {
     const row = frames.rows.get(number), bitmap = frames.pictures.get(number);
     const cells = about.grids.find((grid) => grid.name === "cells");
-    const [h, w] = row ? row.saliency.shape : [cells.h, cells.w];
-    const saliency = row?.saliency ?? new Float32Array(h * w);
+    const [h, w] = row ? row.belief.shape : [cells.h, cells.w];
     const name = `${app.session.name}, frame ${number + 1}`;
-    const { width, height } = bitmap, { longSide } = frames.clip, grids = { cells: { ...cells, h, w, saliency } };
+    const { width, height } = bitmap, { longSide } = frames.clip, grids = { cells: { ...cells, h, w } };
     const clip = row && {
       name: app.session.name, longSide, start: row.start, frame: number,
       questions: row.header.answers.map(({ query }) => query),

@@ -1,6 +1,7 @@
 // What can be taken away: PNG, SVG, JSON, Python, an address.
 import { inNumber, make } from "./dom.js";
-import { active, recordOf, spreadOf, toJson, toPython, toSvg } from "./record.js";
+import { keptByKind } from "./legend.js";
+import { active, recordOf, toJson, toPython, toSvg } from "./record.js";
 import { makeFigure } from "./sheet.js";
 import { verdict } from "./stage.js";
 import { POLICIES, toHash } from "./state.js";
@@ -73,13 +74,12 @@ export function mountExport(app, root) {
     if (minus !== null) {
       return [{ text: `“${text(first)}” beside “${text(minus)}”: which looks more`, strong: true }];
     }
-    const by = POLICIES[policy].replace("the ", "");
-    const how = (count, spread) => (spread ? `: ${count - spread} ${by} + ${spread} even spread` : `, ${by}`);
+    const why = keptByKind(app, first)?.map(({ words }) => words).join(", ");
     const found = (i) => verdict(app.shown(i).header);
     if (questions.length > 1) return questions.map((i) => ({ text: `${text(i)}, ${found(i)}`, colour: colourOf(i) }));
     const kept = view === "kept" || view === "both" ? app.kept(first) : undefined;
     const all = `${inNumber(h * w)} ${grid === "cells" ? "cells" : "visual tokens"}`;
-    const cells = kept && `${kept.length} of ${all}${how(kept.length, spreadOf(app, first) ?? 0)}`;
+    const cells = kept && `${kept.length} of ${all}${why ? `: ${why}` : `, ${POLICIES[policy].replace("the ", "")}`}`;
     const line = [found(first), cells].filter(Boolean).join(" · ");
     return [{ text: text(first), colour: colourOf(first), strong: true }, { text: line }];
   }

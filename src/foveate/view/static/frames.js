@@ -167,8 +167,8 @@ export class Frames {
       maps[query] = arrays[`${number}:map:${i}`];
       levels[query] = arrays[`${number}:kept:${i}`];
     });
-    const saliency = arrays[`${number}:saliency`], belief = arrays[`${number}:belief`];
-    this.rows.set(number, { header, start, asked: key, maps, levels, saliency, belief });
+    const belief = arrays[`${number}:belief`];
+    this.rows.set(number, { header, start, asked: key, maps, levels, belief });
     this.headers.set(number, header);
     this.seen = Math.max(this.seen, number + 1);
     drop(this.headers, HEADERS, this.head, HEADERS / 2);

@@ -155,6 +155,22 @@ export function keptBorder(kept, h, w, height, width) {
   return path;
 }
 
+// Cells as an area, in pixels of the image.
+export function areaOf(cells, { h, w }, { height, width }) {
+  const path = new Path2D(), dy = height / h, dx = width / w;
+  for (const cell of cells) path.rect((cell % w) * dx, Math.floor(cell / w) * dy, dx, dy);
+  return path;
+}
+
+// A line along the inner side of a border.
+export function strokeInside(context, border, area, strokeStyle, width) {
+  context.save();
+  context.clip(area);
+  Object.assign(context, { globalAlpha: 1, strokeStyle, lineWidth: 2 * width, lineJoin: "miter", lineCap: "square" });
+  context.stroke(border);
+  context.restore();
+}
+
 // A dark line and a light one: one of the two is seen on any photograph.
 export function strokeTwice(context, path, colour, width, lineJoin = "round") {
   Object.assign(context, { globalAlpha: 1, lineCap: "round", lineJoin });

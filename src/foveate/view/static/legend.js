@@ -32,22 +32,25 @@ export function mountLegend(app, root) {
     const { seen } = found[0], { state } = app, several = together(found), words = wordsOf(app, found);
     root.classList.toggle("empty", !words);
     scale.hidden = !words || !hasBar(found);
-    names.hidden = !several;
+    const shows = !several && found.length === 1 && KEPT.includes(seen.view);
+    const kinds = (shows && keptByKind(app, seen.layers[0]?.question)) || [];
+    names.hidden = !several && !kinds.length;
     said.textContent = words;
     if (!words || seen.layers.length === 0) return;
-    const questions = several ? app.questionsOn() : [];
+    const named = several ? app.questionsOn().map((i) => [app.session.colours.questions[i], short(state.questions[i])])
+      : kinds.map(({ colour, words }) => [colour, words]);
     const key = JSON.stringify([seen.view, state.colours, state.opacity, state.threshold, several,
-      questions.map((i) => state.questions[i]), endsOf(found), seen.paper, anyFound(found), anyFound(found)]);
+      named, endsOf(found), seen.paper, anyFound(found), anyFound(found)]);
     if (key === shown) return;
     shown = key;
     const ends = endsOf(found);
     low.textContent = ends.low;
     high.textContent = ends.high;
     paintBar(bar, found);
-    names.replaceChildren(...questions.map((i) => {
+    names.replaceChildren(...named.map(([colour, words]) => {
       const dot = make("i", { className: "dot" });
-      dot.style.background = `rgb(${app.session.colours.questions[i].join(" ")})`;
-      return make("span", { className: "name" }, dot, short(state.questions[i]));
+      dot.style.background = several ? `rgb(${colour.join(" ")})` : colour;
+      return make("span", { className: "name" }, dot, words);
     }));
   }
 
@@ -63,6 +66,20 @@ export function mountLegend(app, root) {
       { ...seen, overlay: null, view, minus: FALL,
         layers: [{ ...layer, map: RAMP, found: anyFound(found), line: null, kept: undefined, boxes: undefined }] }, 1);
   }
+}
+
+const KEPT = ["kept", "both"];
+const WORDS = { asked: "asked for", beside: "beside them", context: "context", given: "spread evenly" };
+
+// Kept cells of a question by why they are kept: [{cells, colour, words: "38 asked for"}, ...]; undefined where a policy
+// or a stream chose them.
+export function keptByKind(app, i) {
+  const { kept, kinds } = app.allocation(i) ?? {};
+  if (!kinds || app.state.policy !== "worth") return undefined;
+  return Object.entries(app.session.colours.kinds).flatMap(([kind, colour]) => {
+    const cells = kept.filter((_, n) => kinds[n] === kind), words = `${inNumber(cells.length)} ${WORDS[kind]}`;
+    return cells.length ? [{ cells, words, colour: `rgb(${colour.join(" ")})` }] : [];
+  });
 }
 
 const layersOf = (found) => found.flatMap(({ seen }) => seen.layers);

@@ -1,7 +1,8 @@
 // One picture: an image and what is seen over it, painted on a canvas of any size. What is computed of a map or of an
 // image is kept beside it and goes with it.
 import {
-  USUAL, coloured, contour, curves, developed, keptBorder, makeCanvas, maskOf, smooth, strokeTwice,
+  USUAL, areaOf, coloured, contour, curves, developed, keptBorder, makeCanvas, maskOf, smooth, strokeInside,
+  strokeTwice,
 } from "./layers.js";
 import { difference } from "./scales.js";
 
@@ -20,8 +21,8 @@ function remembered(store, key, make) {
 // image: {bitmap, height, width}. grid: {h, w}.
 // seen: {view, opacity, threshold, overlay (a canvas, or null), paper ([r, g, b]),
 //        layers: [{map, kept, sent (of the kept cells those that were sent before: of a clip), found, scale,
-//        line (the colour of the contour; null: none), edge (that of kept cells),
-//        boxes}], minus (a map, for the view "difference")}
+//        line (the colour of the contour; null: none), edge (that of kept cells), areas (kept cells of a kind, and
+//        their colour: [[cells, colour], ...]; or undefined), boxes}], minus (a map, for the view "difference")}
 // line: width of lines, in pixels of the image.
 export function paintPicture(canvas, image, grid, seen, line) {
   const context = canvas.getContext("2d"), { width, height } = canvas, { layers, view } = seen,
@@ -100,8 +101,14 @@ export function paintPicture(canvas, image, grid, seen, line) {
       context.imageSmoothingEnabled = true;
     }
     toImage();
-    layers.forEach((layer) => layer.kept &&
-      strokeTwice(context, keptBorder(layer.kept, grid.h, grid.w, image.height, image.width), layer.edge, 0.6 * line));
+    const border = (cells) => keptBorder(cells, grid.h, grid.w, image.height, image.width);
+    layers.forEach(({ kept: cells, areas, edge }) => {
+      if (!cells) return;
+      if (!areas || several) return strokeTwice(context, border(cells), edge, 0.6 * line);
+      for (const [some, colour] of areas) {
+        strokeInside(context, border(some), areaOf(some, grid, image), colour, 0.9 * line);
+      }
+    });
   }
 
   function paintDifference() {

@@ -7,8 +7,8 @@ export function recordOf(app) {
   const answers = state.questions.flatMap((text, i) => {
     const answer = app.answer(i), kept = answer && app.kept(i);
     if (!kept) return [];
-    const { header, maps } = answer, spread = spreadOf(app, i);
-    return [{ number: i, text: text.trim(), header, map: maps[state.grid], kept, spread, budget: app.budget(i) }];
+    const { header, maps } = answer, { kinds } = app.allocation(i);
+    return [{ number: i, text: text.trim(), header, map: maps[state.grid], kept, kinds, budget: app.budget(i) }];
   });
   return {
     version: app.session.version, source: app.session.name, first: app.session.first, image,
@@ -18,20 +18,13 @@ export function recordOf(app) {
   };
 }
 
-// Of the kept cells those that lie evenly; undefined where a stream chose the cells, which does not say it.
-export function spreadOf(app, i) {
-  if (app.shown(i).kept?.[app.state.grid]) return undefined;
-  const { kept, even } = app.allocation(i);
-  return even ? kept.reduce((sum, cell) => sum + even[cell], 0) : 0;
-}
-
 export function toJson(record) {
   const { version, image, grid, answers, budget, policy, floor, context } = record;
   const { id, name, height, width, encoder } = image;
-  const questions = answers.map(({ text, header, map, kept, spread, budget: cells }) => ({
+  const questions = answers.map(({ text, header, map, kept, kinds, budget: cells }) => ({
     question: text, confidence: header.confidence, detected: header.detected,
-    looked_for: header.looked_for, unknown: header.unknown, ignored: header.ignored, budget: cells, spread,
-    kept: [...kept], map: rows(map, grid),
+    looked_for: header.looked_for, unknown: header.unknown, ignored: header.ignored, budget: cells,
+    kept: [...kept], kinds, map: rows(map, grid),
   }));
   const { h, w } = grid, shown = { id, name, height, width, encoder };
   const about = { foveate: version, image: shown, grid: { name: grid.name, h, w } };
@@ -43,17 +36,18 @@ export function toJson(record) {
 const rows = (map, { h, w }) =>
   Array.from({ length: h }, (_, y) => Array.from(map.subarray(y * w, (y + 1) * w), (value) => +value.toPrecision(9)));
 
-const CLASSES = { coverage: "Coverage", proportional: "Proportional" };
+// The keyword of a policy, unless it is the default.
+const chosenBy = (policy) => policy !== "worth" && `policy=${JSON.stringify(policy)}`;
 
 // Names and numbers reach it as literals of JSON alone, which are Python's: there is no null among them.
 export function toPython(record) {
   if (record.image.clip) return ofStream(record);
   const { image, source, first, grid, budget, policy, floor, context, encoding, reads, pin } = record;
   const { text, kept } = active(record), said = JSON.stringify;
-  const made = CLASSES[policy], beside = said(context) !== "{}"; // gaze and earlier questions
+  const beside = said(context) !== "{}"; // gaze and earlier questions
   const { encoder, read, preset } = encoding, by = keywords({ encoder });
   const place = grid.name === "cells" ? "" : `.on((${grid.h}, ${grid.w}))`;
-  const how = [`budget=${said(budget)}`, made && `policy=${made}()`, floor && `floor=${floor}`].filter(Boolean);
+  const how = [`budget=${said(budget)}`, chosenBy(policy), floor && `floor=${floor}`].filter(Boolean);
   let texture = `foveate.encode(${said(image.name)}${keywords(encoding)})`;
   if (image.stored) texture = `foveate.Store(${said(source)}${by})[${said(image.id)}]`;
   const at = kept.indexOf(pin), loaded = image.id === first && source.endsWith(".safetensors");
@@ -69,7 +63,6 @@ export function toPython(record) {
     : [`relevance = foveate.score(texture, ${said(text)}${by})${place}`];
   return [
     "import foveate",
-    ...(made ? [`from foveate.allocation import ${made}`] : []),
     ...(loaded && preset ? ["from foveate.relevance.presets import remember_preset"] : []),
     ...(beside ? ["from foveate.vlm.context import read_context, score_in_context"] : []),
     "",
@@ -90,12 +83,12 @@ const PYTHON = new Map([[true, "True"], [false, "False"]]);
 
 // A frame of a clip: the cells are those of the stream up to it, from the frame on with which it began (clip.js).
 function ofStream({ image: { clip }, answers, active: number, budget, policy, floor, encoding }) {
-  const made = CLASSES[policy], said = JSON.stringify, { text } = active({ answers, active: number });
-  const keep = [floor && `floor=${floor}`, made && `policy=${made}()`].filter(Boolean).join(", ");
+  const said = JSON.stringify, { text } = active({ answers, active: number });
+  const keep = [floor && `floor=${floor}`, chosenBy(policy)].filter(Boolean).join(", ");
   const how = [`budget=${said(budget)}`, keep && `keep=Keep(${keep})`].filter(Boolean);
   return [
     "import foveate.video",
-    keep && `from foveate.allocation import ${made ? `${made}, ` : ""}Keep`,
+    keep && "from foveate.allocation import Keep",
     "",
     `clip = foveate.video.open_clip(${said(clip.name)}, long_side=${clip.longSide})`
       + "  # its path, from where this is run",

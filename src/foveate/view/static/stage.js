@@ -2,7 +2,7 @@
 // at most once a frame; all show the same part of the image.
 import { make } from "./dom.js";
 import { makeCanvas } from "./layers.js";
-import { mountLegend } from "./legend.js";
+import { keptByKind, mountLegend } from "./legend.js";
 import { paintPicture } from "./picture.js";
 import { drawMarks, watchCells } from "./pointer.js";
 import { plain, scaleOf } from "./scales.js";
@@ -66,6 +66,7 @@ export function mountStage(app, root) {
         level: answer.header.levels[state.grid],
         header: answer.header, sent: answer.sent?.[state.grid],
         scale: ownColour ? plainScale(colour) : scale(state.colours), line: ownColour ? own : WHITE, edge: own,
+        areas: keptByKind(app, i)?.map(({ cells, colour: ink }) => [cells, ink]),
         boxes: state.boxes ? answer.header.boxes : undefined,
       }];
     };

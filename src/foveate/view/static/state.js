@@ -7,7 +7,8 @@ export const VIEWS = Object.freeze({
   heat: "Heat", kept: "Kept", both: "Both", photo: "Photo", difference: "Difference",
 });
 export const POLICIES = Object.freeze({
-  topk: "the highest scores", coverage: "high scores that differ", proportional: "every region its share",
+  worth: "the question and context", topk: "the highest scores", coverage: "high scores that differ",
+  proportional: "every region its share",
 });
 export const MANY = Object.freeze({ one: "One", together: "Together", beside: "Side by side" });
 export const MOST_QUESTIONS = 6, MOST_ROUNDS = 20;
@@ -42,7 +43,7 @@ const FIELDS = {
   active: field("a", 0, whole(0, MOST_QUESTIONS - 1)), // which of them the controls are about
   grid: field("grid", "cells", name, STEP), // name of a grid
   budget: field("k", "auto", whole(1, 1e9, "a whole number from 1")), // or a number
-  policy: field("policy", "topk", choice(Object.keys(POLICIES)), STEP),
+  policy: field("policy", "worth", choice(Object.keys(POLICIES)), STEP),
   floor: field("floor", 0, number(0, 1)),
   view: field("view", "heat", choice(Object.keys(VIEWS)), STEP),
   many: field("many", "one", choice(Object.keys(MANY)), STEP), // the active one, all in one picture, a picture each

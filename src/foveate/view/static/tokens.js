@@ -81,31 +81,21 @@ export function mountTokens(app, root) {
     auto.checked = state.budget === "auto";
     policy.value = state.policy;
     floor.value = state.floor;
-    floorSaid.value = evenShare(app.allocation(), state.floor);
+    floorSaid.value = inPercent(state.floor);
     grid.value = state.grid;
     said.textContent = !state.questions[state.active]?.trim() ? "no question yet" : !answer ? "nothing kept"
       : `${inNumber(budget)} of ${inNumber(count)} · ${inPercent(budget / count)}`;
     const more = state.budget > count
       && `${inNumber(state.budget)} are asked for; this grid has ${inNumber(count)}: all are kept.`;
-    note.textContent = [more || "", explain(app.allocation(), answer, state)].join(" ").trim();
+    note.textContent = [more || "", explain(app.allocation(), state)].join(" ").trim();
     note.hidden = !note.textContent;
   }
 }
 
-// The share that lies evenly: the one chosen, or the larger one that the map asks for.
-function evenShare(allocation, floor) {
-  if (!allocation?.even) return inPercent(floor);
-  const spread = allocation.kept.reduce((sum, i) => sum + allocation.even[i], 0) / allocation.kept.length;
-  return spread > floor ? `auto ${inPercent(spread)}` : inPercent(floor);
-}
-
 // Why some of the cells are not where the map is highest.
-function explain(allocation, answer, { floor }) {
-  if (!allocation?.even) return "";
-  const spread = allocation.kept.reduce((sum, i) => sum + allocation.even[i], 0);
+function explain(allocation, { floor }) {
+  const spread = allocation?.even ? allocation.kept.reduce((sum, i) => sum + allocation.even[i], 0) : 0;
   if (!spread) return "";
-  const why = spread === allocation.kept.length && floor < 1 ? "the map is the same everywhere"
-    : answer.header.trust < 1 && 1 - answer.header.trust > 2 * floor ? "the map is too low to be trusted"
-      : "the even spread";
+  const why = spread === allocation.kept.length && floor < 1 ? "the map is the same everywhere" : "the even spread";
   return `${inNumber(spread)} of them lie evenly over the image: ${why}.`;
 }

@@ -1,26 +1,28 @@
 // Why a cell has its score, and how it stands: its rank, whether it is kept. As `Allocation.why`, for any cell.
-import { steer } from "./allocate.js";
 import { inNumber } from "./dom.js";
 
 // reasons: Map of name -> Float32Array [h * w]; even: [h * w], truthy where the even spread keeps a cell, or undefined;
-// words: [{text, box, because}] that the question found; box: {y0, x0, y1, x1} of the cell in pixels.
+// asked: Float32Array [h * w], which part of its worth was asked for, or undefined; words: [{text, box, because}] that
+// the question found; box: {y0, x0, y1, x1} of the cell in pixels.
 // -> [[name, number], ...], the largest first, and last ["words", text] where one lies in the cell.
-export function why({ reasons, even, words }, cell, box) {
+export function why({ reasons, even, asked, words }, cell, box) {
   const found = Array.from(reasons, ([name, plane]) => [name, fourDigits(plane[cell])]);
   if (even) found.push(["floor", even[cell] ? 1 : 0]);
+  if (asked) found.push(["asked", fourDigits(asked[cell])]);
   found.sort((a, b) => b[1] - a[1]); // stable, as Python's
   const word = words.find((each) => overlaps(each.box, box));
   return word ? [...found, ["words", [word.text, word.because].filter(Boolean).join(", ")]] : found;
 }
 
-// A score in words, of the reasons that answer the question ("floor" and "words" are none), in their order.
+// A score in words, of the reasons that answer the question (those of OTHERS are none), in their order.
 // found: [[name, number], ...] as of `why`.
 export function inWords(query, found, score) {
-  const parts = found.filter(([name]) => name !== "floor" && name !== "words"), two = (value) => value.toFixed(2);
+  const parts = found.filter(([name]) => !OTHERS.includes(name)), two = (value) => value.toFixed(2);
   const said = parts.map(([name, value]) => `${SAID[name]?.(query) ?? name} ${two(value)}`);
   return `${said.join(", ")}: the score is ${two(score)}.`.replace(/^./, (first) => first.toUpperCase());
 }
 
+const OTHERS = ["floor", "asked", "words"];
 const SAID = {
   participation: (query) => `this cell answers “${query}”`,
   segment: () => "its segment",
@@ -44,11 +46,11 @@ function fourDigits(value) {
 export function standing(app, cell) {
   const answer = app.shown(), grid = app.grid, name = app.state.grid;
   if (!answer || cell >= grid.h * grid.w) return undefined;
-  const rank = rankOf(keysOf(answer, grid, name), cell), allocation = app.allocation();
+  const rank = rankOf(keysOf(app, answer, grid, name), cell), allocation = app.allocation();
   const place = allocation?.kept.indexOf(cell) ?? -1, kept = place >= 0;
-  const reason = allocation && reasonOf(app, allocation, cell, rank, kept), score = answer.maps[name][cell];
+  const reason = allocation && reasonOf(app, allocation, cell, rank, place), score = answer.maps[name][cell];
   const verdict = allocation ? `${kept ? "Kept" : "Left out"}${reason}.` : "Cells are still being compared.";
-  return { score, rank, count: grid.h * grid.w, by: rankedBy(answer.header.trust ?? 1), kept, verdict, place };
+  return { score, rank, count: grid.h * grid.w, by: byWorth(app, answer) ? BY_WORTH : BY_SCORE, kept, verdict, place };
 }
 
 // The same in a line.
@@ -65,34 +67,25 @@ export function rankOf(keys, cell) {
   return rank;
 }
 
-const NOT_CERTAIN = ": as the thing was not found for certain, a part of the budget is spread evenly";
+const BY_SCORE = "by the score; of equal ones the first comes first";
+const BY_WORTH = "by what is worth keeping: the score, context, and how unlike better cells it is";
+const byWorth = (app, answer) => app.state.policy === "worth" && Boolean(answer.worth);
+const RANKED = ["worth", "topk"];
+export const KEPT_AS = { asked: "asked for", beside: "beside what is asked for", context: "context" };
 
-function reasonOf(app, allocation, cell, rank, kept) {
-  const { valid } = app.grid;
+function reasonOf(app, allocation, cell, rank, place) {
+  const { valid } = app.grid, kept = place >= 0, kind = KEPT_AS[allocation.kinds?.[place]];
   if (!app.asking) return kept ? " in this frame" : " of this frame";
   if (valid && !valid[cell]) return kept ? ": no opaque cell is left" : ": it is transparent";
-  if (kept && allocation.even?.[cell]) return app.state.floor ? ": it belongs to the even spread" : NOT_CERTAIN;
+  if (kept && allocation.even?.[cell]) return ": it belongs to the even spread";
   const spread = allocation.even?.reduce((sum, each) => sum + each, 0) ?? 0;
-  const by = app.state.policy === "topk" ? "rank" : "the policy", rest = inNumber(app.budget() - spread);
+  const by = RANKED.includes(app.state.policy) ? "rank" : "the policy", rest = inNumber(app.budget() - spread);
   const even = spread ? `, ${inNumber(spread)} by the even spread` : "";
-  return `: rank ${inNumber(rank)}; ${rest} cells are kept by ${by}${even}`;
+  return `${kind ? ` as ${kind}` : ""}: rank ${inNumber(rank)}; ${rest} cells are kept by ${by}${even}`;
 }
 
-const rankedBy = (trust) => {
-  const score = Math.round(100 * trust);
-  return trust >= 1 ? "by the score; of equal ones the first comes first"
-    : `${score} % by the score, ${100 - score} % by what stands out, as the thing was not found for certain`;
-};
-
-const made = new WeakMap(); // answer -> Map of grid -> keys
-
-// What allocation ranks cells by: the map, and saliency as far as the map cannot be trusted.
-function keysOf(answer, grid, name) {
-  if (!made.has(answer)) made.set(answer, new Map());
-  const grids = made.get(answer);
-  if (!grids.has(name)) {
-    const keys = steer(answer.maps[name], grid.saliency, answer.header.trust ?? 1);
-    grids.set(name, grid.valid ? keys.map((key, i) => (grid.valid[i] ? key : -Infinity)) : keys);
-  }
-  return grids.get(name);
+// What cells are ranked by.
+function keysOf(app, answer, grid, name) {
+  const keys = (byWorth(app, answer) ? answer.worth : answer.maps)[name];
+  return grid.valid ? keys.map((key, i) => (grid.valid[i] ? key : -Infinity)) : keys;
 }
