@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from transformers import LlavaConfig
 from typer.testing import CliRunner
 
 from benchmarks import random_vlm
 from benchmarks import vlm as clock
 from benchmarks.vlm import FAMILIES, prepare_model
-from foveate.cli.evaluate import vlm
+from foveate.cli.evaluate import answers, vlm
 from foveate.cli.evaluate.vlm import MODES, Plan
 from foveate.cli.main import app
-from foveate.core.errors import ModelError
+from foveate.core.errors import MissingExtraError, ModelError, OptionError
 from foveate.core.image import load_image
 from foveate.vlm.loader import attach
 from tests.conftest import PHOTOS
@@ -55,6 +58,91 @@ def test_the_command_on_images_of_ones_own(tmp_path: Path) -> None:
     ] * 2
     assert {"foveate", "machine", "torch", "transformers", "threads", "attention"} <= set(found)
     assert (found["model"], found["data"]) == (str(folder), [str(PHOTOS)])
+
+
+def test_rules_are_compared_by_a_models_answers_and_a_killed_run_goes_on(tmp_path: Path) -> None:
+    folder, photos = saved("qwen2_vl", tmp_path / "model"), ["child_with_broccoli.jpg", "yellow_bus.jpg"]
+    data = tmp_path / "questions"
+    data.mkdir()
+    asked = [
+        {"image": photo, "question": text, "answers": ["a bus", "bus"], "metric": metric}
+        for photo in photos
+        for text, metric in (("what is it?", "exact"), ("where is the bus?", "anls"))
+    ]
+    (data / "questions.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    for photo in photos:
+        (data / photo).write_bytes((PHOTOS / photo).read_bytes())
+
+    def run(out: str, *more: str) -> Any:
+        words = ["--model", str(folder), "--data", str(data), "--policies", "--new", "2", "--out", str(tmp_path / out)]
+        return CliRunner().invoke(app, ["evaluate", "vlm", *words, *more, "--json"])
+
+    whole = run("whole")
+    assert whole.exit_code == 0, whole.output
+    assert "hours for 1 more" in whole.stderr
+    found = json.loads(whole.stdout)
+    assert [row["rule"] for row in found["rows"]] == list(answers.RULES)
+    assert {row["cases"] for row in found["rows"]} == {found["questions"]} == {4}
+    assert all(len(row["scores"]) == 4 for row in found["rows"])
+
+    assert run("killed", "--limit", "2").exit_code == 0
+    file = tmp_path / "killed" / "answers.jsonl"
+    first = file.read_text()
+    file.write_text(first + '{"image": "yellow_b')
+    assert json.loads(run("killed").stdout)["rows"] == found["rows"]
+    assert file.read_text() == (tmp_path / "whole" / "answers.jsonl").read_text()
+    assert file.read_text().startswith(first)
+    refused = run("killed", "--new", "3")
+    assert refused.exit_code == 1
+    assert "another --out" in str(refused.exception)
+
+
+def test_metrics_of_answers() -> None:
+    people = ["stop"] * 2 + ["a stop sign"] * 8
+    assert answers.exact("The Bus.", ["bus"]) == 1
+    assert answers.exact("buses", ["bus"]) == 0
+    assert answers.vqa("Stop sign", people) == 1
+    assert answers.vqa("stop", people) == pytest.approx((2 * 1 / 3 + 8 * 2 / 3) / 10)
+    assert answers.anls("INV-1O3", ["x", "inv-103"]) == pytest.approx(6 / 7)
+    assert answers.anls("nothing", ["inv-103"]) == 0
+
+
+def test_questions_of_public_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows as the sets on the Hub have them, from a stand-in of `datasets`."""
+    image = Image.new("L", (8, 8))
+    rows: dict[str | None, list[dict[str, Any]]] = {
+        None: [{"image_id": "i", "question": "q", "image": image, "answers": ["a"] * 10}],
+        "testdev_balanced_instructions": [{"id": "9", "imageId": "n1", "question": "q", "answer": "a"}],
+        "testdev_balanced_images": [{"id": "n1", "image": image}],
+        "DocVQA": [{"docId": 4, "question": "q", "image": image, "answers": ["a", "b"]}],
+    }
+    stand_in = SimpleNamespace(load_dataset=lambda repository, config, split, streaming: rows[config])
+    monkeypatch.setitem(sys.modules, "datasets", stand_in)
+    read = {name: next(answers.read_items(name)) for name in answers.PUBLIC}
+    assert {name: (item.image, item.answers) for name, item in read.items()} == {
+        "textvqa": ("i", ("a",) * 10),
+        "gqa": ("n1", ("a",)),
+        "docvqa": ("4", ("a", "b")),
+    }
+    assert {item.load().mode for item in read.values()} == {"RGB"}
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(MissingExtraError, match="pip install datasets"):
+        next(answers.read_items("gqa"))
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("nothing", "line 1: JSONDecodeError"),
+        ('{"image": "a.jpg", "question": "what?"}', "line 1: KeyError 'answers'"),
+        ('{"image": "a.jpg", "question": "what?", "answers": []}', "line 1: no answer"),
+        ('{"image": "a.jpg", "question": "what?", "answers": ["a"], "metric": "bleu"}', "bleu"),
+    ],
+)
+def test_questions_that_cannot_be_read_are_named(tmp_path: Path, line: str, named: str) -> None:
+    (tmp_path / "questions.jsonl").write_text(line)
+    with pytest.raises(OptionError, match=named):
+        list(answers.read_items(str(tmp_path)))
 
 
 def test_rows_hold_what_they_say() -> None:

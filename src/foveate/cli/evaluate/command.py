@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from foveate.cli import terminal
+
+if TYPE_CHECKING:
+    from foveate.cli.evaluate.vlm import Plan
 
 evaluate = terminal.Program(help="Measure how good it is, on your own data.")
 CocoData = Annotated[Path, typer.Option("--data", help="Folder with annotations.json (COCO) and its images.")]
@@ -20,7 +23,7 @@ Limit = Annotated[int, typer.Option(help="Images at most.")]
 Budgets = Annotated[str, typer.Option(help="Percents of the cells that the model gets, with commas between.")]
 Modes = Annotated[str, typer.Option(help="drop: after the encoder. sparse: before it.")]
 Batch = Annotated[str, typer.Option(help="Questions at once, all about one image.")]
-New = Annotated[int, typer.Option(help="Tokens of an answer, exactly.")]
+New = Annotated[int, typer.Option(help="Tokens of an answer: exactly, or with --policies at most.")]
 Repeats = Annotated[int, typer.Option(help="Measurements of each number.")]
 Policies = Annotated[
     bool,
@@ -144,7 +147,9 @@ def evaluate_search(
 def evaluate_vlm(
     data: Images,
     model: Annotated[str, typer.Option(help="A vision-language model: a folder, or a name on the Hub.")],
-    limit: Annotated[int, typer.Option(help="Images at most, evenly from all; each takes as long as the first.")] = 1,
+    limit: Annotated[
+        int | None, typer.Option(help="Images at most, evenly from all [default: 1]; questions at most [default: 500].")
+    ] = None,
     budgets: Budgets = "50,25,12.5,6.7",
     modes: Modes = "drop,sparse",
     batch: Batch = "1,4",
@@ -153,8 +158,19 @@ def evaluate_vlm(
     read: Annotated[bool, typer.Option("--read", help="Read the images first: questions look at words, too.")] = False,
     dtype: terminal.Dtype = "auto",
     device: terminal.Device = "auto",
+    policies: Annotated[
+        bool,
+        typer.Option(
+            "--policies",
+            help="Instead: does it answer as well, by each rule that keeps tokens? --data is a folder with "
+            "questions.jsonl, or textvqa, gqa, docvqa (docs/evaluate.md).",
+        ),
+    ] = False,
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="With --policies: folder of answers.jsonl, with which it goes on.")
+    ] = Path("foveate-bench"),
 ) -> None:
-    """Is a model faster with fewer tokens?
+    """Is a model faster with fewer tokens? With --policies: which tokens does it answer best with?
 
     Selection, prefill and whole answers, beside the stock model.
     """
@@ -164,6 +180,10 @@ def evaluate_vlm(
     from foveate.vlm.loader import load
 
     plan = make_plan(budgets, modes, batch, new, repeats, read)
+    if policies:
+        _answer(data, model, 500 if limit is None else limit, plan, dtype, device, out)
+        return
+    limit = 1 if limit is None else limit
     pictures = [load_image(source.path) for source in choose_images(data, limit)]
     vlm = load(model, dtype=dtype, device=device)
     with terminal.counting("vlm", len(pictures) * plan.repeats) as progress:
@@ -177,6 +197,31 @@ def evaluate_vlm(
         "that 'see' does, its texture too; stock: with its processor."
     )
     terminal.print_json(model=model, data=[str(path) for path in data], **report)
+
+
+def _answer(data: list[Path], model: str, limit: int, plan: Plan, dtype: str, device: str, out: Path) -> None:
+    from foveate.cli.evaluate import answers
+    from foveate.core.checks import check_int
+    from foveate.core.errors import OptionError
+    from foveate.core.files import make_folder, write_whole
+    from foveate.vlm.loader import load
+
+    if len(data) != 1:
+        raise OptionError(f"{len(data)} times --data", expected="one, with --policies", fix="run it for each")
+    source = str(data[0])
+    limit = min(check_int("--limit", limit), answers.count_items(source))
+    next(answers.read_items(source), None)  # data that cannot be read are refused before the model is loaded
+    make_folder(out)
+    vlm = load(model, dtype=dtype, device=device)
+    known = {"model": model, "data": source, "new": plan.new, "read": plan.read, "dtype": str(vlm.model.dtype)}
+
+    def say(text: str) -> None:
+        typer.echo(text, err=True)
+
+    with terminal.counting("vlm --policies", limit) as progress:
+        report = answers.measure(vlm, source, known, out, limit, say, progress, read=plan.read, new=plan.new)
+    write_whole(out / "policies.json", json.dumps(report, indent=1).encode())
+    print_policies(report)
 
 
 def print_policies(report: dict[str, Any]) -> None:
