@@ -33,6 +33,7 @@ from foveate.core.errors import (
 from foveate.vlm.chat import Chat
 from foveate.vlm.encoded import Answer
 from foveate.vlm.loader import load, without_video_processor
+from foveate.vlm.select.choice import Choosing
 from tests.conftest import PHOTOS
 from tests.vlm_folders import loaded, saved
 from tests.vlm_models import pair, photo
@@ -200,6 +201,13 @@ def test_a_dialogue_over_a_texture(model_folder: Folders, wide: Texture, tmp_pat
         assert ["not searched" in notes[0], "--budget 500" in notes[1], len(notes)] == [True, True, 2]
     with pytest.raises(FoveateError, match="--chat with --mode crop"):
         asked(*given, *how, "--chat", "--mode", "crop")
+    vlm = foveate.vlm.attach(*pair("qwen2_5_vl"))
+    seen = vlm.see(wide)
+    for policy in ("topk", "maxmin"):
+        (kept,) = asked(*given[:2], *how, "--policy", policy)["questions"][0]["kept"]
+        (choice,) = vlm.prepare(seen, given[1], budget=20, choosing=Choosing(policy=policy)).chosen
+        assert kept["indices"] == choice.kept[0].indices.tolist()
+        assert kept["indices"] != first["kept"][0]["indices"]
 
 
 def test_what_a_texture_does_not_hold_is_refused_before_the_model_is_loaded(
@@ -294,6 +302,8 @@ def test_a_hand_written_prompt_and_a_model_without_a_chat_template(model_folder:
         ((CAKE, CAKE), QueryError, "is a file"),
         ((CAKE, "a dog", "--mode", "dropp"), OptionError, "dropp"),
         ((CAKE, "a dog", "--method", "best"), OptionError, "best"),
+        ((CAKE, "a dog", "--policy", "best"), OptionError, "policy 'best'|--policy best|policy='best'"),
+        ((CAKE, "a dog", "--policy", "dpp", "--method", "dpp"), OptionError, "--policy with --method dpp"),
         ((CAKE, "a dog", "-k", 0), BudgetError, "--budget 0"),
         ((CAKE, "a dog", "--max-new-tokens", 0), OptionError, "--max-new-tokens 0"),
         ((CAKE, "a dog", "--encoder", "nan0"), EncoderNameError, "nan0"),

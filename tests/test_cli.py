@@ -115,6 +115,10 @@ def test_look_ends_with_the_promised_json(run: Run, broccoli: Path, tmp_path: Pa
     table = run("look", broccoli, "broccoli").stdout  # a table or JSON, never both
     assert "{" not in table
     assert len(table) < 600
+    alone = foveate.allocate(foveate.score(foveate.encode(broccoli), "broccoli"), 100, policy="topk").indices.tolist()
+    kept = last(run("look", broccoli, "broccoli", "-k", 100, "--policy", "topk", "--json"))["queries"][0]["indices"]
+    assert kept == alone != result["queries"][0]["indices"]
+    assert "topk" in run("look", broccoli, "broccoli", "--policy", "best").stderr
 
 
 def test_look_draws_more_pictures_that_are_asked_for(run: Run, photo: Path) -> None:

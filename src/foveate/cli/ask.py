@@ -26,6 +26,7 @@ def ask(
     model: Annotated[str, typer.Option(help="A vision-language model: a folder, or a name on the Hub.")],
     budget: terminal.TokenBudget = "auto",
     floor: Annotated[float | None, typer.Option(help=CHOOSING["floor"].help)] = None,
+    policy: terminal.PolicyOption = None,
     mode: Annotated[str, typer.Option(help=PREPARE["mode"].help)] = "drop",
     method: Annotated[str, typer.Option(help=PREPARE["method"].help)] = "relevance",
     preset: terminal.PresetOption = None,
@@ -57,7 +58,7 @@ def ask(
 
     terminal.refuse_files(image, question)
     prompt = None if prompt is None else prompt.replace("\\n", "\n")
-    _check(question, budget, floor, mode, method, prompt, max_new_tokens, chat)
+    _check(question, budget, floor, policy, mode, method, prompt, max_new_tokens, chat)
     who, wanted = who_reads(read, reader), find_preset(preset).name if preset else None
     seen: Any
     if image.suffix.lower() == TEXTURE:
@@ -80,11 +81,19 @@ def ask(
         "budget": None if budget == "all" else budget,
         "mode": mode,
         "method": method,
-        "choosing": Choosing(floor=floor),
+        "choosing": Choosing(floor=floor, policy=policy),
         "generation": {"max_new_tokens": max_new_tokens},
         "scoring": terminal.load_words(words),
     }
-    given = {"model": model, "budget": budget, "mode": mode, "method": method, "floor": floor, "preset": wanted}
+    given = {
+        "model": model,
+        "budget": budget,
+        "mode": mode,
+        "method": method,
+        "floor": floor,
+        "policy": policy,
+        "preset": wanted,
+    }
     records, notes = list[dict[str, Any]](), dict[str, None]()
     try:
         with terminal.waiting(f"asking {model}", None):
@@ -141,19 +150,20 @@ def _check(
     questions: list[str],
     budget: Any,
     floor: float | None,
+    policy: Any,
     mode: str,
     method: str,
     prompt: str | None,
     new: int,
     chat: bool,
 ) -> None:
-    from foveate.allocation.allocation import check_floor
+    from foveate.allocation.allocation import Keep
     from foveate.core.checks import check_choice, check_int
     from foveate.core.errors import BudgetError, OptionError, PromptError, QueryError
     from foveate.vlm.encoded import MODES
     from foveate.vlm.select.methods import METHODS
 
-    check_floor(floor)
+    Keep(floor, policy)  # refuses them
     if not all(question.strip() for question in questions):
         raise QueryError("an empty question", expected="a text", fix='ask "what is in the picture?", say')
     check_choice("mode", mode, MODES)
@@ -164,6 +174,7 @@ def _check(
     for both, together, expected in (
         (chat and prompt is not None, "--chat with --prompt", "the model's chat template in every round"),
         (chat and mode == "crop", "--chat with --mode crop", "the same image in every round"),
+        (policy is not None and method != "relevance", f"--policy with --method {method}", "a policy with relevance"),
         (prompt is not None and mode == "crop", "--prompt with --mode crop",
          "the chat template: the number of images is not known before"),
     ):  # fmt: skip

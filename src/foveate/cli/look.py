@@ -50,6 +50,7 @@ def look(
     encoder: terminal.EncoderName = None,
     out: terminal.Out = Path("foveate-out"),
     floor: terminal.Floor = None,
+    policy: terminal.PolicyOption = None,
     long_side: terminal.LongSideOrNative = None,
     read: terminal.ReadFlag = None,
     reader: terminal.ReaderName = None,
@@ -61,7 +62,7 @@ def look(
     """Ask an image questions: a heat map, boxes and K kept cells for each (docs/pictures.md)."""
     terminal.refuse_files(image, query)
     reading = who_reads(read, reader)
-    how = (encoder, floor, long_side, reading, page, picture or (), preset, words)
+    how = (encoder, floor, long_side, reading, page, picture or (), preset, words, policy)
     record, _ = _look_at(image, query, budget, out, *how)
     terminal.print_json(**record)
 
@@ -90,7 +91,7 @@ def demo(out: terminal.Out = Path("demo"), budget: terminal.Budget = "auto") -> 
 def _look_at(
     image: Path, queries: list[str] | tuple[str, ...], budget: Any, out: Path, encoder: str | None = None,
     floor: float | None = None, long_side: Any = None, read: bool | str | None = None, page: int | None = None,
-    pictures: Sequence[str] = (), preset: str | None = None, taught: Path | None = None,
+    pictures: Sequence[str] = (), preset: str | None = None, taught: Path | None = None, policy: Any = None,
 ) -> tuple[dict[str, Any], list[Relevance]]:  # fmt: skip
     """Print and write the results of all queries -> what `foveate look` prints as JSON; the relevances.
 
@@ -112,7 +113,7 @@ def _look_at(
     for query in queries:
         start = time.perf_counter()
         relevance = score(texture, query, encoder=encoder, **known)
-        kept = allocate(relevance, budget, floor=floor)
+        kept = allocate(relevance, budget, floor=floor, policy=policy)
         seconds_each = time.perf_counter() - start
         results.append((relevance, kept, seconds_each, question_page(texture, relevance, kept, pictures)))
     make_folder(out)

@@ -56,6 +56,7 @@ TokenBudget = Annotated[
     ),
 ]
 Floor = Annotated[float | None, typer.Option(help=ALLOCATE["floor"].help)]
+PolicyOption = Annotated[Any, typer.Option("--policy", help=ALLOCATE["policy"].help)]
 LongSide = Annotated[int | None, typer.Option(help=STREAM["long_side"].help)]
 LongSideOrNative = Annotated[
     Any,

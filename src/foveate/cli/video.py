@@ -31,6 +31,7 @@ def video(
     query: terminal.Questions,
     budget: terminal.Budget = "auto",
     floor: terminal.Floor = None,
+    policy: terminal.PolicyOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -88,7 +89,7 @@ def video(
                 encoder=encoder or "nano",
                 long_side=long_side,
                 read=(read or None) if reader is None else reader,
-                keep=Keep(floor),
+                keep=Keep(floor, policy),
                 propagation=Propagation(refresh=Refresh(every=every), blend=blend, read_every=read_every, **steady),
                 **terminal.load_words(words),
             )

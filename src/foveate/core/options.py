@@ -67,6 +67,10 @@ READ = Option(
 )  # fmt: skip
 PRIOR = Option("prior", "the name of a plane, a map, a relevance", "None", "An earlier map that is mixed in.", "none")
 PRIOR_WEIGHT = Option("prior_weight", SHARE, "0.3", "Share of the prior in the map.")
+POLICY = Option(
+    "policy", "topk, coverage, dpp, maxmin, proportional, or an object", "None",
+    "Another rule for which cells are kept (topk: the map alone).", "the question's cells and a context",
+)  # fmt: skip
 FLOOR = Option("floor", SHARE, "None", "Share of the budget that is spread evenly over the image.", "0")
 WORDS = Option("words", "TaughtWords", "None", "Taught words that a question may name (docs/teach.md).", "none")
 
@@ -99,7 +103,7 @@ SCORE = _table(
 )  # fmt: skip
 KEEP = _table(
     FLOOR,
-    Option("policy", "TopK(), Coverage(), Proportional()", "None", "Which cells are kept.", "TopK()"),
+    POLICY,
     Option("protected", "bool [h, w]", "None", "Cells to keep in any case.", "none"),
     Option("window", "(rows, columns)", "None", "Keep whole windows of so many cells.", "single cells"),
 )
@@ -155,8 +159,8 @@ PREPARE = _table(
     Option("scoring", "ScoringOptions(...)", "{}", "The keywords of `foveate.score`."),
 )  # fmt: skip
 CHOOSING = _table(
-    replace(FLOOR, usual="0.25; down to 0.1 where the answer was read"),
-    replace(KEEP["policy"], default="TopK()", about="Which tokens are kept.", usual=""),
+    FLOOR,
+    replace(KEEP["policy"], about="Another rule for which tokens are kept, for method relevance."),
     replace(KEEP["protected"], values="bool [h, w] over the image", about="Tokens to keep first, where it is True."),
     replace(KEEP["window"], about="Keep whole windows of so many tokens.", usual="single tokens"),
     Option("seed", "0 and up", "0", "Of method random."),

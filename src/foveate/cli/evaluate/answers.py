@@ -65,7 +65,7 @@ class Public(NamedTuple):
     repository: str
     config: str | None
     split: str
-    count: int
+    many: int
     metric: str
     images: str | None = None
 
@@ -113,7 +113,7 @@ def read_items(data: str) -> Iterator[Item]:
 
 
 def count_items(data: str) -> int:
-    return len(_questions(Path(data))) if (source := _public(data)) is None else source.count
+    return len(_questions(Path(data))) if (source := _public(data)) is None else source.many
 
 
 def _public(data: str) -> Public | None:
@@ -187,7 +187,8 @@ def measure(
 ) -> dict[str, Any]:
     """-> report. Goes on with OUT/answers.jsonl, of which `known` must be the first line.
 
-    limit: questions, from the first; not more than there are. say: told the hours, once they are known. new: tokens of an answer, at most.
+    limit: questions, from the first; not more than there are. say: told the hours, once they are known. new: tokens of
+    an answer, at most.
     """
     file, scores, images = out / "answers.jsonl", list[Scores](), list[str]()
     there, seen = _lines(file, known), None
