@@ -30,7 +30,7 @@ from foveate.allocation.policies import (
     typical_distance,
 )  # fmt: skip
 from foveate.allocation.windows import cut_windows
-from foveate.allocation.worth import ASKED, find_alike, look_rows, quality, unlike, worth_keeping, worth_of_all
+from foveate.allocation.worth import ASKED, LEAST, find_alike, look_rows, quality, unlike, worth_keeping, worth_of_all
 from foveate.core.errors import BudgetError, OptionError
 
 VALUES = st.sampled_from([0, 0.25, 0.5, 1])  # few, so that ties are the rule
@@ -296,7 +296,7 @@ def test_being_unlike_equals_its_literal_twin(plane: np.ndarray, seed: int) -> N
     for i, u in enumerate(unlike(q, alike, ASKED["thing"])):
         higher = [j for j in alike.near[i].tolist() if (q[j], -j) > (q[i], -i)]
         nearest = min((apart[i, j] for j in higher), default=np.inf) / mean if mean else float(not higher)
-        assert u == pytest.approx(min(nearest, 1), abs=1e-3)
+        assert u == pytest.approx(np.clip(nearest, LEAST, 1), abs=1e-3)
         many = alike.near.shape[1]
         others = sorted(apart[i, j] for j in range(len(q)) if j != i)
         assert sorted(apart[i, alike.near[i]]) == pytest.approx(others[:many], abs=1e-3)

@@ -92,20 +92,14 @@ def test_relevance_moves_to_another_grid(texture: Texture) -> None:
         relevance.on(Grid(23, 17, 480, 640))
 
 
-def test_an_absent_or_doubtful_thing_gets_a_low_map_and_a_spread_budget(texture: Texture) -> None:
+def test_an_absent_thing_gets_a_low_map_and_a_budget_that_is_context(texture: Texture) -> None:
     relevance = foveate.score(texture, "an elephant")
     assert not relevance.detected
     assert relevance.map.max() < 0.5
     kept = foveate.allocate(relevance, 273)
     quarters = [half.sum() for rows in np.array_split(kept.mask, 2) for half in np.array_split(rows, 2, 1)]
     assert min(quarters) >= 25
-    found = foveate.score(texture, "broccoli")
-    masks = [foveate.allocate(replace(found, confidence=c), 273).mask for c in (0.9, 0.5, 0.499, 0.25, 0.0)]
-    assert np.array_equal(masks[0], masks[1])
-    assert (masks[1] & masks[2]).sum() >= 265
-    shares = [(masks[0] & mask).sum() for mask in masks]
-    assert shares == sorted(shares, reverse=True)
-    assert shares[-1] < 0.5 * 273
+    assert kept.kinds.count("asked") < 100
 
 
 # --- images at the edge -----------------------------------------------------------------------------------------------
@@ -231,7 +225,7 @@ def test_an_encoder_of_ones_own_is_wanted_back() -> None:
     assert red.map[:, :6].min() > red.map[:, 6:].max()
     assert blue.map[:, 6:].min() > blue.map[:, :6].max()
     assert red.detected
-    assert foveate.allocate(red, 48).mask[:, :6].all()
+    assert foveate.allocate(red, 48, policy="topk").mask[:, :6].all()
     texture = foveate.encode(halves(), encoder=Colours())
     with pytest.raises(TextureEncoderError, match="colours") as caught:
         foveate.score(texture, "red")

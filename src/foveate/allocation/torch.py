@@ -24,7 +24,7 @@ from foveate.allocation.allocation import (
     rank_cells,
 )
 from foveate.allocation.policies import TopK, named_policy
-from foveate.allocation.worth import ASKED, alike_on, shares
+from foveate.allocation.worth import ASKED, LEAST, alike_on, shares
 from foveate.core.arrays import AsArray
 from foveate.core.errors import DeviceError
 from foveate.core.grid import Grid
@@ -128,7 +128,7 @@ def device_worth(relevance: DeviceRelevance) -> Tensor:
 
     question, stands_out, even = _shares(relevance)
     q = relevance.map * question + texture.saliency.reshape(relevance.map.shape) * stands_out + even
-    if not asked.power:
+    if not asked.power or bool(q.amin() == q.amax()):
         return q.ravel()
     alike = alike_on(texture.texture, relevance.grid)
     near, unlike = (torch.tensor(each).to(device) for each in (alike.near, alike.unlike))
@@ -149,7 +149,7 @@ def device_worth(relevance: DeviceRelevance) -> Tensor:
 
     if side > 1:
         u = torch.where(q >= grown(best), grown(u), grown(u).minimum(grown(unlike[:, 0])))
-    u = u.reshape(q.shape)
+    u = u.reshape(q.shape).clamp_min(float(LEAST))
     return (q * (u if asked.power == 1 else u * u if asked.power == 2 else u * u * u)).ravel()
 
 

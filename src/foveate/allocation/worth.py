@@ -4,7 +4,7 @@
 
     r, s   the question's map and the saliency, each scaled to a peak of 1 (a map below FAINT stays faint)
     u      how unlike a cell is all that has a higher q: the distance of its features to the nearest such cell, in units
-           of the mean distance, at most 1. Of two cells that look alike, the one with the lower q is worth little.
+           of the mean distance, from LEAST to 1. Of two cells that look alike, the one of lower q is worth little.
     c, p   the share of the context, and how much being unlike counts, by what is asked (`ASKED`)
 
 * A cell of high q that is far from all of higher q is a "density peak" (Rodriguez and Laio, Science 2014), with what is
@@ -34,6 +34,7 @@ from foveate.texture.texture import Texture
 Indices = NDArray[np.intp]
 NEAREST, PLACES = 16, 1600  # measured: 8 to 64 do alike (docs/log.md); 40 x 40 places take 10 ms once
 FAINT = 0.01  # a map that stays below is not scaled up: most is context then
+LEAST = np.float32(0.02)  # of u: of cells that are the same, as on a drawing, the more relevant are still kept first
 STANDS_OUT = 0.4  # S: the share of the context that goes by saliency
 WIDEST, STEP = 128, 512  # wider rows are projected at random; rows that are compared at a time
 
@@ -71,7 +72,9 @@ def worth_keeping(relevance: Relevance) -> Floats:
     """The worth of each cell, float32 [h, w] in [0, 1]."""
     asked = ASKED[relevance.asks]
     q = quality(relevance, asked, *peaks_of(relevance))
-    return q * unlike(q, alike_cells(relevance), asked) if asked.power else q
+    if not asked.power or np.ptp(q) == 0:  # nothing is asked and nothing stands out: an even spread
+        return q
+    return q * unlike(q, alike_cells(relevance), asked)
 
 
 def worth_of_all(maps: Sequence[Relevance], alike: Alike | None) -> list[Floats]:
@@ -123,6 +126,7 @@ def unlike(q: Floats, alike: Alike | None, asked: Blend) -> Floats:
     if alike is None or not asked.power:
         return np.ones(q.shape, np.float32)
     u = _unlike_higher(q.ravel(), alike).reshape(q.shape) if alike.block == 1 else _unlike_blocks(q, alike)
+    u = np.maximum(u, LEAST)
     return u if asked.power == 1 else u * u if asked.power == 2 else u * u * u
 
 
