@@ -148,13 +148,16 @@ def _unlike_blocks(q: Floats, alike: Alike) -> Floats:
         padded = np.full((rows * side, columns * side), -np.inf, np.float32)
         padded[:h, :w] = q
         q = padded
-    cells = q.reshape(rows, side, columns, side)
-    best = cells.max((1, 3))
+    corners = [np.s_[i::side, j::side] for i in range(side) for j in range(side)]
+    best = q[corners[0]]
+    for corner in corners[1:]:
+        best = np.maximum(best, q[corner])
     u = _unlike_higher(best.ravel(), alike).reshape(best.shape)
     rest = np.minimum(u, alike.unlike[:, 0].reshape(best.shape))
-    spread = (plane[:, None, :, None] for plane in (best, u, rest))
-    best, u, rest = spread
-    return np.where(cells >= best, u, rest).reshape(rows * side, columns * side)[:h, :w]
+    out = np.empty(q.shape, np.float32)
+    for corner in corners:
+        out[corner] = np.where(q[corner] >= best, u, rest)
+    return out[:h, :w]
 
 
 def alike_cells(relevance: Relevance) -> Alike | None:
