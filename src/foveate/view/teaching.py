@@ -27,6 +27,8 @@ class AskedForgotten(Asked):
 
 
 def teaching_routes(pictures: Pictures) -> list[Operation]:
+    """Routes that teach words of this server, list, keep and forget them."""
+
     def listed(asked: Asked) -> dict[str, Any]:
         words = pictures.encoding.words
         return {"words": [{"name": word.name, "boxes": len(word.examples)} for word in words.words] if words else []}
