@@ -47,7 +47,7 @@ FIRST = 3  # questions after which the hours are known; the first of them warms 
 Scores = dict[str, list[float]]
 
 
-class Item(NamedTuple):
+class Answered(NamedTuple):
     """A question with its answers. image: its name, and `load` something that `VLM.see` takes."""
 
     image: str
@@ -107,7 +107,7 @@ def _plain(text: str) -> str:
     return " ".join(word for word in words if word not in ("a", "an", "the"))
 
 
-def read_items(data: str) -> Iterator[Item]:
+def read_items(data: str) -> Iterator[Answered]:
     """Of a folder, or of one of PUBLIC. Raises OptionError, MissingExtraError."""
     return _of_folder(Path(data)) if (source := _public(data)) is None else _of_hub(source)
 
@@ -128,7 +128,7 @@ def _questions(folder: Path) -> list[str]:
         raise _wrong(f"'{file}' ({cause})") from None
 
 
-def _of_folder(folder: Path) -> Iterator[Item]:
+def _of_folder(folder: Path) -> Iterator[Answered]:
     file, lines = folder / "questions.jsonl", _questions(folder)
     with open_images(folder) as read:
         for number, line in enumerate(lines, 1):
@@ -140,7 +140,7 @@ def _of_folder(folder: Path) -> Iterator[Item]:
                 raise _wrong(f"'{file}', line {number}: {type(cause).__name__} {str(cause)[:100]}") from None
             if not answers or not text.strip():
                 raise _wrong(f"'{file}', line {number}: no {'answer' if text.strip() else 'question'}")
-            yield Item(image, lambda image=image: read(image), text, answers, metric)  # type: ignore[misc]
+            yield Answered(image, lambda image=image: read(image), text, answers, metric)  # type: ignore[misc]
 
 
 def _wrong(what: str) -> OptionError:
@@ -151,7 +151,7 @@ def _wrong(what: str) -> OptionError:
     )
 
 
-def _of_hub(source: Public) -> Iterator[Item]:
+def _of_hub(source: Public) -> Iterator[Answered]:
     try:
         from datasets import load_dataset
     except ImportError:
@@ -170,7 +170,7 @@ def _of_hub(source: Public) -> Iterator[Item]:
         picture = images[name] if images else row["image"]
         answers = row["answers"] if "answers" in row else [row["answer"]]
         text = row["question"]
-        yield Item(name, lambda picture=picture: picture.convert("RGB"), text, tuple(answers), source.metric)  # type: ignore[misc]
+        yield Answered(name, lambda picture=picture: picture.convert("RGB"), text, tuple(answers), source.metric)  # type: ignore[misc]
 
 
 def measure(
@@ -242,7 +242,7 @@ def _other(file: Path, why: str) -> OptionError:
     return OptionError(f"'{file}': {why}", expected="the same model, data and options", fix="name another --out")
 
 
-def _ask(vlm: VLM, encoded: EncodedImage, item: Item, seed: int, new: int) -> tuple[Scores, dict[str, list[str]]]:
+def _ask(vlm: VLM, encoded: EncodedImage, item: Answered, seed: int, new: int) -> tuple[Scores, dict[str, list[str]]]:
     """Scores and answers of each rule at each of SHARES, and with all tokens."""
     generation, metric = {"max_new_tokens": new}, METRICS[item.metric]
     with warnings.catch_warnings():
