@@ -27,7 +27,7 @@ New = Annotated[int, typer.Option(help="Tokens of an answer: exactly, or with --
 Repeats = Annotated[int, typer.Option(help="Measurements of each number.")]
 Policies = Annotated[
     bool,
-    typer.Option("--policies", help="Instead: which rule keeps what is needed, the default or another? (docs/evaluate.md)"),
+    typer.Option("--policies", help="Instead: which rule keeps what is needed? docs/evaluate.md"),
 ]
 
 
@@ -143,7 +143,9 @@ def evaluate_search(
     terminal.print_json(**report)
 
 
-@evaluate.command("vlm", epilog="Example:  foveate evaluate vlm --data photo.jpg --model FOLDER; docs/evaluate.md has --policies")
+@evaluate.command(
+    "vlm", epilog="Example:  foveate evaluate vlm --data photo.jpg --model FOLDER; docs/evaluate.md has --policies"
+)
 def evaluate_vlm(
     data: Images,
     model: Annotated[str, typer.Option(help="A vision-language model: a folder, or a name on the Hub.")],
