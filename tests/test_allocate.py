@@ -347,6 +347,13 @@ def test_a_large_grid_is_compared_in_blocks_and_one_that_is_given_rows_by_them(t
     np.testing.assert_array_equal(worth_keeping(bare), q)
 
 
+def test_a_flat_map_of_a_flat_image_is_an_even_spread_on_every_grid() -> None:
+    flat = foveate.score(foveate.encode(np.full((448, 448, 3), 128, np.uint8)), "a dog")
+    looks = np.random.default_rng(0).random((512, 4)).astype(np.float32)  # they differ where the picture is padded
+    for worth in worth_of_all([flat.on((16, 16))] * 2, find_alike(looks)):
+        assert np.ptp(worth) == 0
+
+
 def test_a_policy_has_a_name(texture: Texture) -> None:
     relevance = foveate.score(texture, "broccoli").on((12, 9))
     for name, policy in POLICIES.items():

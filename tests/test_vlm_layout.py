@@ -25,7 +25,7 @@ from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, project
 from foveate.vlm.families.where_shown import visible_box
 from foveate.vlm.select.baselines import coarser_shape
 from foveate.vlm.select.choice import Candidates
-from foveate.vlm.select.methods import choose
+from foveate.vlm.select.methods import alike_by_looks, choose, choose_tokens
 from tests.vlm_models import FAMILIES, attached, encoded, photo
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
@@ -52,6 +52,31 @@ def test_cells_over_a_part_of_an_image_have_no_boxes_in_it(texture: Texture) -> 
     whole = relevance.on(TokenGrid(12, 12, (0.0, 0.0, float(size[0]), float(size[1]))))
     assert whole.grid.part is None
     assert whole.boxes().shape[1] == 4
+
+
+def test_what_looks_alike_is_no_matter_of_the_first_frame_alone() -> None:
+    rng = np.random.default_rng(0)
+    pictures = [foveate.encode(rng.integers(0, 255, (96, 96, 3), np.uint8)) for _ in range(3)]
+    first, second, third = (foveate.score(each, "a dog") for each in pictures)
+    frames = TokenLayout(tuple(TokenGrid(4, 4, (0.0, 0.0, 96.0, 96.0), 16 * i, 0, i) for i in range(2)), 32)
+    one, other = alike_by_looks(frames, [first, second]), alike_by_looks(frames, [first, third])
+    assert one is not None
+    assert other is not None
+    assert not np.array_equal(one.unlike, other.unlike)
+
+
+def test_a_tile_is_asked_for_as_far_as_the_best_of_all_tiles() -> None:
+    plane = np.zeros((8, 16), np.float32)
+    plane[:4, :4], plane[4, 12] = 1, 0.02
+    found, size = relevance(plane, 64, 128), (64, 128)
+    halves = [TokenGrid(8, 8, (0.0, x, 64.0, x + 64.0), int(x)) for x in (0.0, 64.0)]
+    (chosen,) = choose_tokens(
+        [TokenLayout(tuple(halves), 128)], [[found]], [[np.zeros((*size, 3), np.uint8)]],
+        lambda number: np.zeros((128, 1), np.float32), 120, "relevance", Choosing(), lambda number: None,
+    )  # fmt: skip
+    left, right = chosen.kept
+    assert left.kinds.count("asked") == 16
+    assert right.kinds.count("asked") == 0
 
 
 def relevance(plane: np.ndarray, height: int = 60, width: int = 80, **more: Any) -> Relevance:

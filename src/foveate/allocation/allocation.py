@@ -143,8 +143,14 @@ class Keep:
             object.__setattr__(self, "policy", named_policy(self.policy))
 
 
-def allocate_relevance(relevance: Relevance, budget: Budget, keep: Keep, worth: Floats | None = None) -> Allocation:
-    """`foveate.allocate` for one relevance. `worth`: of each cell [h, w], where it is known."""
+def allocate_relevance(
+    relevance: Relevance,
+    budget: Budget,
+    keep: Keep,
+    worth: Floats | None = None,
+    peaks: tuple[float, float] | None = None,
+) -> Allocation:
+    """`foveate.allocate` for one relevance. `worth`: of each cell [h, w], if known; `peaks`: as of `asked_share`."""
     number = resolve_budget(relevance, budget, keep.window, keep.protected)
     default = keep.policy is None
     key = relevance.map if not default else worth_keeping(relevance) if worth is None else worth
@@ -154,7 +160,7 @@ def allocate_relevance(relevance: Relevance, budget: Budget, keep: Keep, worth: 
     kept, marks = choose_cells(key, relevance.grid, number, keep, (share, 1.0), eligible, features)
     reasons = {name: plane.ravel()[kept] for name, plane in relevance.reasons.items()} | marks
     if default:
-        reasons["asked"] = asked_share(relevance, kept)
+        reasons["asked"] = asked_share(relevance, kept, peaks)
     scores = relevance.map.ravel()[kept]
     return Allocation(kept, scores, relevance.grid, ReadOnly(reasons), relevance.words, relevance.texture)
 

@@ -83,17 +83,17 @@ def worth_of_all(maps: Sequence[Relevance], alike: Alike | None) -> list[Floats]
     maps: one question on each grid. alike: of the cells of all grids, one after the other; None: u is 1.
     """
     asked = ASKED[maps[0].asks]
-    peaks = np.max([peaks_of(each) for each in maps], 0).tolist()
-    all_q = [quality(each, asked, *peaks) for each in maps]
+    all_q = [quality(each, asked, *peaks_of(*maps)) for each in maps]
     flat = np.concatenate([q.ravel() for q in all_q])
-    flat = flat if alike is None else flat * unlike(flat, alike, asked)
+    if np.ptp(flat) > 0:  # else an even spread, as above
+        flat = flat * unlike(flat, alike, asked)
     ends = np.cumsum([q.size for q in all_q])[:-1]
     return [part.reshape(q.shape) for part, q in zip(np.split(flat, ends), all_q, strict=True)]
 
 
-def peaks_of(relevance: Relevance) -> tuple[float, float]:
-    """Of its map and its saliency."""
-    return float(relevance.map.max()), float(relevance.saliency.max())
+def peaks_of(*relevance: Relevance) -> tuple[float, float]:
+    """The highest values of maps, and of saliency."""
+    return max(float(each.map.max()) for each in relevance), max(float(each.saliency.max()) for each in relevance)
 
 
 def quality(relevance: Relevance, asked: Blend, highest: float, salient: float) -> Floats:
@@ -105,9 +105,12 @@ def quality(relevance: Relevance, asked: Blend, highest: float, salient: float) 
     return q
 
 
-def asked_share(relevance: Relevance, cells: Indices) -> Floats:
-    """Which part of the quality of cells (flat indices) is what was asked for, float32 [k] in [0, 1]; else context."""
-    question, stands_out, even = shares(ASKED[relevance.asks], *peaks_of(relevance))
+def asked_share(relevance: Relevance, cells: Indices, peaks: tuple[float, float] | None = None) -> Floats:
+    """Which part of the quality of cells (flat indices) is what was asked for, float32 [k] in [0, 1]; else context.
+
+    peaks: of all grids that share a budget; None: of this one.
+    """
+    question, stands_out, even = shares(ASKED[relevance.asks], *(peaks or peaks_of(relevance)))
     found = relevance.map.ravel()[cells] * question
     return np.asarray(found / (found + relevance.saliency.ravel()[cells] * stands_out + even), np.float32)
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from foveate.allocation.allocation import Allocation, Keep, allocate_relevance, auto_budget, nearest_budget
 from foveate.allocation.policies import Proportional, TopK, apportion, top_cells
-from foveate.allocation.worth import Alike, find_alike, look_rows, worth_of_all
+from foveate.allocation.worth import Alike, find_alike, look_rows, peaks_of, worth_of_all
 from foveate.channels.visual import CHANGED, describe_cells, measure_change
 from foveate.core.checks import check_choice, check_int, keyword
 from foveate.core.errors import BudgetError, BudgetWarning, OptionError, warn
@@ -123,12 +123,12 @@ def _by_relevance(image: Candidates, budget: int, new: Sequence[Floats] | None) 
     if new is not None:  # what is not new comes last, as transparent cells do
         maps = [replace(r, valid=n * (1.0 if r.valid is None else r.valid)) for r, n in zip(maps, new, strict=True)]
     worth = worth_of_all(maps, image.alike()) if choosing.policy is None else [r.map for r in maps]
-    counts = share_budget(image, maps, worth, budget)
+    counts, peaks = share_budget(image, maps, worth, budget), peaks_of(*maps)
     kept = []
     for grid, relevance, plane, count in zip(image.layout.grids, maps, worth, counts, strict=True):
         if count:
             keep = Keep(choosing.floor, choosing.policy, image.protected(grid), choosing.window)
-            kept.append(allocate_relevance(relevance, int(count), keep, plane))
+            kept.append(allocate_relevance(relevance, int(count), keep, plane, peaks))
         else:
             nothing = np.empty(0, np.int64), np.empty(0, np.float32)
             kept.append(Allocation(*nothing, grid.grid, texture=relevance.texture))
@@ -136,7 +136,7 @@ def _by_relevance(image: Candidates, budget: int, new: Sequence[Floats] | None) 
 
 
 def alike_by_looks(layout: TokenLayout, relevance: Sequence[Relevance]) -> Alike | None:
-    """The tokens of a layout, compared by how they look in the textures that were asked: found once an image."""
+    """The tokens of a layout, compared by how they look in the textures that were asked; of an image found once."""
     textures = [each.texture for each in relevance]
     first = textures[0]
     if first is None or layout.selectable > MOST_COMPARED:
@@ -151,6 +151,8 @@ def alike_by_looks(layout: TokenLayout, relevance: Sequence[Relevance]) -> Alike
             rows.append(look_rows(texture, grid.shape, None if whole else grid.box))
         return find_alike(np.concatenate(rows))
 
+    if len(textures) > 1:  # of a video: the first frame is not all that it depends on
+        return find()
     return first.derive(("alike", layout), find)
 
 
