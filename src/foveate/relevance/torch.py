@@ -27,6 +27,7 @@ from foveate.relevance.options import CheckedScoring
 from foveate.relevance.scoring import (
     CHUNK,
     OF_THE_QUESTION,
+    SUREST,
     compose_phrases,
     floor_of,
     join_composed,
@@ -148,6 +149,8 @@ def score_on_device(
             continue
         own = known[i] = with_odds(peak_of(maps[i]), query.surer.get(phrase, 0.0))
         for kind, odds in query.kinds.get(phrase, ()):
+            if known[i] >= SUREST:
+                break
             other, found = score_vectors(texture, kind, calibration, negatives)
             if (sure := with_odds(peak_of(found[0]), odds)) > known[i]:
                 known[i] = sure
@@ -179,7 +182,7 @@ def score_on_device(
         unknown=query.unknown,
         looked_for=query.looked_for,
         preset=options.preset,
-        asks="writing" if "text" in weights else query.asks,
+        asks="writing" if "text" in weights else "thing" if "prior" in reasons else query.asks,
     )
 
 

@@ -241,7 +241,10 @@ def _candidates(
         few, taught = reader.few_vectors_of(reader.index.places(f"id IN ({marks})"), 0), None
         if isinstance(encoder, TaughtEncoder):
             every = reader.vectors()
-            taught = reader.taught(encoder.taught, every, encoder.calibration)[np.searchsorted(every.ids, few.ids)]
+            peaks = reader.taught(encoder.taught, every, encoder.calibration)
+            known = dict(zip(every.ids.tolist(), peaks, strict=True))
+            nothing = np.zeros(len(encoder.taught), np.float32)  # of an image that was added or removed meanwhile
+            taught = np.array([nothing, *(known.get(id, nothing) for id in few.ids.tolist())])[1:]
         (places,) = short_list(few, reader.space, [question.query], encoder.calibration, size, taught)
         best = few.ids[places].tolist()
     return {id: found[id] for id in best[:size]}

@@ -292,7 +292,8 @@ class Reader:
     def taught(self, words: TaughtWords, vectors: Vectors, calibration: Calibration) -> NDArray[np.float32]:
         """Peaks of taught words in the images of `vectors`, float32 [n, words], 0 of damaged ones."""
         key = words, vectors.changes
-        if self._taught is None or self._taught[0] != key:
+        kept = self._taught  # which another thread may replace
+        if kept is None or kept[0] != key:
             found = np.zeros((len(vectors.ids), len(words)), np.float32)
             for start in range(0, len(vectors.ids), PAGE):
                 ids = vectors.ids[start : start + PAGE]
@@ -306,8 +307,8 @@ class Reader:
                     odds = words.odds(looks).reshape(-1, len(words))
                     best = np.sort(odds, 0)[-peak_cells(len(odds)) :].mean(0)
                     found[np.searchsorted(vectors.ids, row.id)] = as_evidence(best, calibration)
-            self._taught = key, found
-        return self._taught[1]
+            kept = self._taught = key, found
+        return kept[1]
 
     # --- files --------------------------------------------------------------------------------------------------------
 
