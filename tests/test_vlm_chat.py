@@ -90,7 +90,7 @@ def test_a_question_that_goes_back_looks_where_the_dialogue_looked(recwarn: pyte
     first = chat.ask("x", relevance=plane)
     wholly = chat.ask("and what colour is it?")
     assert (wholly.chosen[0].rows == first.chosen[0].rows).all()
-    assert wholly.relevance[0].trust == 1
+    assert wholly.relevance[0].followed
     partly, own = chat.prepare("what breed is that dog?"), chat.prepare("the dog")
     assert "prior" in partly.relevance[0].reasons
     assert "prior" not in own.relevance[0].reasons

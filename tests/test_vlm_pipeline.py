@@ -146,7 +146,7 @@ def test_a_prior_reaches_the_model(vlm: VLM, texture: Texture) -> None:
         vlm.prepare(encoded, "why?", budget=1, scoring=ScoringOptions(prior="gaze", prior_weight=0.9))
     alone = ScoringOptions(prior="gaze", prior_weight=1.0)  # all that was wanted: no warning
     made = vlm.prepare(encoded, "why?", budget=1, scoring=alone)
-    assert made.relevance[0].trust == 1
+    assert made.relevance[0].followed
 
 
 def test_bad_maps_and_priors_are_refused(vlm: VLM, texture: Texture) -> None:

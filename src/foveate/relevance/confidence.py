@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from foveate.core.arrays import largest
 
 DETECTED = 0.5  # even odds: a calibration is fitted to "this is in the image"
-FOLLOWED = 0.1  # where a thing is likelier than this, its cells are rather in its map than anywhere else (docs/log.md)
+FOLLOWED = (
+    0.1  # where a thing is likelier than this, its cells are rather in its map than in those of its kinds (docs/log.md)
+)
 PEAK_SHARE = 1024  # confidence is the mean of the best 1/1024 of the cells: one cell of 32 x 32, 4 of 64 x 64
 KNEE = 0.9  # share of a limit up to which a confidence is what it was
 LOUD = 5.0  # of a name that speaks in every image: how much more its log odds above its usual level mean (docs/log.md)
@@ -33,11 +35,6 @@ class Detectable:
     def followed(self) -> bool:
         """Whether the map is shown as found: the thing is detected, or a channel or a prior reaches 0.5."""
         return max(self.confidence, self.peak) >= DETECTED
-
-    @property
-    def trust(self) -> float:
-        """How far `allocate` follows the map, in [0, 1]: wholly from a confidence of 0.1, or a peak of 0.5, on."""
-        return min(1.0, max(self.confidence / FOLLOWED, self.peak / DETECTED))
 
 
 def in_digits(confidence: float, digits: int = 2) -> str:
