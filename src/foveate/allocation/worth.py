@@ -80,9 +80,10 @@ def worth_keeping(relevance: Relevance) -> Floats:
 def worth_of_all(maps: Sequence[Relevance], alike: Alike | None) -> list[Floats]:
     """The worth of each cell of several grids that share a budget, float32 [h, w] each.
 
-    maps: one question on each grid. alike: of the cells of all grids, one after the other; None: u is 1.
+    maps: one question on each grid; the highest says what is asked, as writing may be read on one alone. alike: of the
+        cells of all grids, one after the other; None: u is 1.
     """
-    asked = ASKED[maps[0].asks]
+    asked = ASKED[max(maps, key=lambda each: float(each.map.max())).asks]
     all_q = [quality(each, asked, *peaks_of(*maps)) for each in maps]
     flat = np.concatenate([q.ravel() for q in all_q])
     if np.ptp(flat) > 0:  # else an even spread, as above
