@@ -136,6 +136,7 @@ def test_questions_of_public_sets(monkeypatch: pytest.MonkeyPatch) -> None:
         ("nothing", "line 1: JSONDecodeError"),
         ('{"image": "a.jpg", "question": "what?"}', "line 1: KeyError 'answers'"),
         ('{"image": "a.jpg", "question": "what?", "answers": []}', "line 1: no answer"),
+        ('{"image": "a.jpg", "question": "what?", "answers": ["a"], "metric": "vqa"}', "line 1: 1 answers for vqa"),
         ('{"image": "a.jpg", "question": "what?", "answers": ["a"], "metric": "bleu"}', "bleu"),
     ],
 )

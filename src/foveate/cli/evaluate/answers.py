@@ -43,6 +43,7 @@ RULES: dict[str, tuple[Method, PolicyName | None]] = {
     "random": ("random", None),
 }
 SHORT = "\nAnswer the question using a single word or phrase."  # as lmms-eval asks
+AGREED = 4  # answers, of which vqa can be 1
 FIRST = 3  # questions after which the hours are known; the first of them warms up
 Scores = dict[str, list[float]]
 
@@ -140,6 +141,10 @@ def _of_folder(folder: Path) -> Iterator[Answered]:
                 raise _wrong(f"'{file}', line {number}: {type(cause).__name__} {str(cause)[:100]}") from None
             if not answers or not text.strip():
                 raise _wrong(f"'{file}', line {number}: no {'answer' if text.strip() else 'question'}")
+            if metric == "vqa" and len(answers) < AGREED:
+                raise _wrong(
+                    f"'{file}', line {number}: {len(answers)} answers for vqa, where {AGREED} make a whole point"
+                )
             yield Answered(image, lambda image=image: read(image), text, answers, metric)  # type: ignore[misc]
 
 
