@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 from foveate.core.arrays import largest
 
 DETECTED = 0.5  # even odds: a calibration is fitted to "this is in the image"
-FOLLOWED = (
-    0.1  # where a thing is likelier than this, its cells are rather in its map than anywhere else (docs/log.md)
-)
+FOLLOWED = 0.1  # where a thing is likelier than this, its cells are rather in its map than anywhere else (docs/log.md)
 PEAK_SHARE = 1024  # confidence is the mean of the best 1/1024 of the cells: one cell of 32 x 32, 4 of 64 x 64
 KNEE = 0.9  # share of a limit up to which a confidence is what it was
 LOUD = 5.0  # of a name that speaks in every image: how much more its log odds above its usual level mean (docs/log.md)
