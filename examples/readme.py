@@ -24,8 +24,9 @@ from receipt import draw_receipt
 import foveate
 from foveate import Grid, viz
 from foveate.viz import paper
+from foveate.viz.layers import lay_kept
 from foveate.viz.overlay import History, Page, draw
-from foveate.viz.pictures import Tile, arrange
+from foveate.viz.pictures import Tile, arrange, in_quotes, tell_kinds
 
 LARGEST = 400_000  # bytes of a picture
 PHOTOS = Path(str(files("foveate") / "cli" / "photos"))
@@ -49,19 +50,27 @@ def draw_kept() -> Image.Image:
     return viz.question_page(texture, relevance, foveate.allocate(relevance, 273))
 
 
+def draw_kinds() -> Image.Image:
+    """Why 69 of 576 visual tokens are kept: of a thing, of what is beside it, of the whole picture."""
+    texture, panels = foveate.encode(BUS), []
+    for query in ("the bus", "what is left of the bus?", "describe the picture"):
+        kept = foveate.allocate(foveate.score(texture, query).on((24, 24)), 69)
+        panels.append(Tile(lay_kept(texture.pixel, kept), in_quotes(query), key=tell_kinds(kept)))
+    return paper.paint(arrange(panels, 3))
+
+
 def draw_vlm() -> Image.Image:
     """What Qwen2.5-VL sees of it at 128 visual tokens: its tokens are 28 x 28 pixels, 23 x 17 of them here."""
     texture = foveate.encode(CHILD)
     relevance = foveate.score(texture, "what is the child holding?")
     height, width = texture.grid.height, texture.grid.width
     tokens = Grid(round(height / 28), round(width / 28), height, width)
-    panels = []
-    for budget in (tokens.count, 128, 64):
-        kept = foveate.allocate(relevance.on(tokens), budget, floor=0.25)
+    photo = np.asarray(Image.fromarray(texture.pixel).resize((round(720 * width / height), 720)))
+    panels = [Tile(photo, f"all {tokens.count} visual tokens")]
+    for budget in (128, 64):
+        kept = foveate.allocate(relevance.on(tokens), budget)
         picture = np.asarray(viz.kept(texture, kept, side=720, labels=False))
-        panels.append(
-            Tile(picture, f"{'all' if budget == tokens.count else f'{budget} of'} {tokens.count} visual tokens")
-        )
+        panels.append(Tile(picture, f"{budget} of {tokens.count} visual tokens", key=tell_kinds(kept)))
     heat = np.asarray(viz.heatmap(texture, relevance, side=720, labels=False))
     first = Tile(heat, f"“{relevance.query}”", (), relevance.confidence)
     return paper.paint(arrange([first, *panels], 4))
@@ -156,7 +165,8 @@ args = parser.parse_args()
 
 args.out.mkdir(parents=True, exist_ok=True)
 for name, drawn in (
-    ("hero", draw_hero), ("kept", draw_kept), ("vlm", draw_vlm), ("video", draw_video), ("homunculus", draw_homunculus),
+    ("hero", draw_hero), ("kept", draw_kept), ("kinds", draw_kinds), ("vlm", draw_vlm), ("video", draw_video),
+    ("homunculus", draw_homunculus),
 ):  # fmt: skip
     save(drawn(), args.out / f"{name}.jpg")
 if find_spec("rapidocr"):

@@ -140,7 +140,7 @@ export function describe({ tokens: [kept, there], prompt, whole_prompt: whole, s
     `${kept} of ${there} visual tokens${grids.length > 1 ? `, on ${grids.length} grids` : ""}`,
     kept === there ? `prompt: ${whole} tokens` : `prompt: ${prompt} tokens, not ${whole}`,
     `${inWords(chosen)} to choose, ${inWords(generate)} to answer`,
-    ...(searched ? [] : ["The question names nothing to look for: what stands out was kept, and an even spread."]),
+    ...(searched ? [] : ["The question names nothing to look for: what stands out was kept, and what differs."]),
   ];
 }
 

@@ -106,7 +106,7 @@ export function paintPicture(canvas, image, grid, seen, line) {
       if (!cells) return;
       if (!areas || several) return strokeTwice(context, border(cells), edge, 0.6 * line);
       for (const [some, colour] of areas) {
-        strokeInside(context, border(some), areaOf(some, grid, image), colour, 0.9 * line);
+        strokeInside(context, border(some), areaOf(some, grid, image), colour, 1.2 * line);
       }
     });
   }
