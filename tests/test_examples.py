@@ -135,6 +135,6 @@ def test_the_pictures_of_the_readme(
     monkeypatch.syspath_prepend(str(EXAMPLES))
     runpy.run_path(str(EXAMPLES / "readme.py"), run_name="__main__")
     drawn = sorted(tmp_path.iterdir())
-    assert [path.stem for path in drawn] == ["hero", "homunculus", "kept", "reading", "video", "vlm"]
+    assert [path.stem for path in drawn] == ["hero", "homunculus", "kept", "kinds", "reading", "video", "vlm"]
     assert all(50_000 < path.stat().st_size <= 400_000 for path in drawn)
-    assert capsys.readouterr().out.count(" kB") == 6
+    assert capsys.readouterr().out.count(" kB") == 7
