@@ -82,7 +82,7 @@ def parse_request(ours: Mapping[str, object], usual: Request = Request()) -> Req
         preset=usual.preset if given.get("preset") is None else _check_preset(given["preset"]),
         floor=usual.floor
         if given.get("floor") is None
-        else check_number("foveate_floor", given["floor"], 0, 1, fix="0.25 is usual"),
+        else check_number("foveate_floor", given["floor"], 0, 1, fix="leave it out, or 0.1: a tenth of the tokens"),
     )
 
 
