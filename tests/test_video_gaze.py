@@ -62,7 +62,7 @@ def test_with_the_preset_the_kept_cells_are_where_somebody_looks(pan: list[NDArr
             frame = next(frames)
         ys, xs = np.divmod(frame.kept.indices, frame.grid.w)
         near = np.hypot((ys + 0.5) * 8 - 30, (xs + 0.5) * 8 - 220) < 40
-        assert near.mean() >= 0.3  # the rest is context, which differs
+        assert near.mean() >= 0.4
         assert "prior" in frame.relevance.reasons
         assert foveate.score(frame.texture, "a zebra").preset == "gaze"
         plain = foveate.score(frame.texture, "a zebra", preset="medium")

@@ -166,7 +166,7 @@ def test_a_steady_hand_keeps_what_is_nearly_as_good_and_lets_go_of_what_is_much_
     relevance = foveate.score(texture, "a child")
     noisy = np.random.default_rng(0).normal(0, 0.01, relevance.map.shape).astype(np.float32)
     other = replace(relevance, map=relevance.map + noisy)
-    first = foveate.allocate(relevance, 100)
+    first = foveate.allocate(relevance, 100, policy="topk")
     free, steady = (allocate_steadily(other, before, 0.1, 100, Keep()) for before in (None, first.mask))
     assert len(steady) == len(free) == 100
     assert len(np.setdiff1d(steady.indices, first.indices)) < len(np.setdiff1d(free.indices, first.indices))

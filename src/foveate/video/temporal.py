@@ -17,8 +17,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.allocation.allocation import Allocation, Budget, Keep, allocate_relevance, resolve_budget
-from foveate.allocation.worth import worth_keeping
+from foveate.allocation.allocation import BEST, Allocation, Budget, Keep, resolve_budget
 from foveate.channels.attention import make_gaze_plane
 from foveate.channels.visual import CHANGED, measure_change
 from foveate.core.grid import Grid, reduce_plane, resize_map
@@ -98,15 +97,15 @@ def allocate_steadily(
     budget: Budget,
     keep: Keep,
 ) -> Allocation:
-    """`allocate`, but cells that were kept before (bool [h, w], propagated) have an advantage."""
+    """`allocate`, but cells that were kept before (bool [h, w], propagated) have an advantage, and by default the map
+    alone counts: what looks alike changes with every frame, and cells that jump are new tokens for a model.
+    """
+    keep = replace(keep, policy=BEST) if keep.policy is None else keep
     if before is None or hysteresis == 0 or not before.any():
         return allocate(relevance, budget, **vars(keep))
-    number = resolve_budget(relevance, budget, keep.window, keep.protected)
-    key = worth_keeping(relevance) if keep.policy is None else relevance.map
-    key = key + np.float32(hysteresis) * before * max(float(key.max()), 1e-6)
-    if keep.policy is None:
-        return allocate_relevance(relevance, number, keep, key)
-    kept = allocate_relevance(replace(relevance, map=key), number, keep)
+    number = resolve_budget(relevance, budget, keep.window, keep.protected)  # "auto" is about the map as it is
+    favoured = relevance.map + np.float32(hysteresis) * before * max(float(relevance.map.max()), 1e-6)
+    kept = allocate(replace(relevance, map=favoured), number, **vars(keep))
     return replace(kept, scores=relevance.map.ravel()[kept.indices])
 
 

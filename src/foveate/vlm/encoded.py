@@ -124,7 +124,7 @@ class EncodedImage(OfModel):
                 expected="features, which this mode does not make",
                 fix="use method='relevance', 'random', 'uniform' or 'saliency'",
             )
-        rows = self.features.rows[number].float().cpu().numpy()
+        rows = self.features.rows[number].detach().float().cpu().numpy()
         return np.asarray(rows[self.layouts[number].selectable_rows()])
 
     def alike(self, number: int) -> Alike | None:
