@@ -117,7 +117,9 @@ STREAM = _table(
     CHANNELS,
     replace(READ, about="Read what is written, in keyframes; takes seconds each time.", usual="no"),
     replace(PRIOR, values="the name of a plane"),
-    Option("keep", "Keep(...)", "None", "The keywords of `allocate` beside the budget; policy: the map alone.", "Keep()"),
+    Option(
+        "keep", "Keep(...)", "None", "The keywords of `allocate` beside the budget; policy: the map alone.", "Keep()"
+    ),
     Option("propagation", "Propagation(...)", "None", "How frames follow from one another.", "Propagation()"),
     WORDS,
 )
