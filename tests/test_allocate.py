@@ -356,7 +356,7 @@ def test_a_flat_map_of_a_flat_image_is_an_even_spread_on_every_grid() -> None:
 
 def test_writing_on_one_of_several_grids_is_kept_as_writing(texture: Texture) -> None:
     found = foveate.score(texture, "broccoli").on((16, 16))
-    faint, read = replace(found, map=found.map / 2), replace(found, asks="writing")
+    faint, read = replace(found, map=found.map * np.float32(0.5)), replace(found, asks="writing")
     rows = find_alike(np.ones((512, 2), np.float32))
     np.testing.assert_array_equal(worth_of_all([faint, read], rows)[1], worth_keeping(read))
     np.testing.assert_array_equal(worth_of_all([read, faint], rows)[0], worth_keeping(read))

@@ -320,7 +320,8 @@ def _see(
     Where the word's own evidence is too little to follow, the map is that of the surest.
     """
     logits, maps = _score_vectors(texture, vector, calibration, negatives)
-    own = sure = with_odds(peak(maps[0]), query.surer.get(word, 0.0))
+    own = peak(maps[0])  # without the odds: they make a thing surer, and its map no brighter
+    sure = with_odds(own, query.surer.get(word, 0.0))
     for kind, odds in query.kinds.get(word, ()):
         if sure >= SUREST:
             break

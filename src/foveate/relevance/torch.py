@@ -147,7 +147,8 @@ def score_on_device(
     for i, phrase in enumerate(query.phrases):
         if i in made:
             continue
-        own = known[i] = with_odds(peak_of(maps[i]), query.surer.get(phrase, 0.0))
+        own = peak_of(maps[i])
+        known[i] = with_odds(own, query.surer.get(phrase, 0.0))
         for kind, odds in query.kinds.get(phrase, ()):
             if known[i] >= SUREST:
                 break

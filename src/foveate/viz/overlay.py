@@ -193,7 +193,7 @@ def _draw_question(
     out[y : y + tall, x : x + wide] = tint(darken(small, level), level, colour_heat(level))
     cv2.rectangle(out, (x, y), (x + wide - 1, y + tall - 1), colour, 1)
     left, width = x + wide + unit // 2, max(1, room - wide - unit)
-    verdict = in_digits(relevance.confidence) + ("" if relevance.detected else ", not detected: spread out")
+    verdict = in_digits(relevance.confidence) + ("" if relevance.detected else ", not detected")
     asked = " as ".join(filter(None, (f"“{relevance.query}”", ", ".join(relevance.looked_for.values()))))
     _ink(out, _render_text(asked, round(unit * 0.8), width), (y, left), colour)
     _ink(out, _render_text(f"confidence {verdict}", round(unit * 0.65), width), (y + round(unit * 0.95), left), INK)

@@ -218,7 +218,7 @@ def table(judged: Judged, what: str) -> dict[str, Any]:
         "title": f"{what}, with 95 % intervals; > significantly better than the default, < worse",
         "columns": ["set", "rule", "cases", *(f"{share:.0%}" for share in SHARES)],
         "rows": rows,
-        "after": lost or ["the default loses nowhere"],
+        "after": lost or ["no rule is significantly better than the default"],
     }
 
 
