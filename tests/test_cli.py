@@ -245,6 +245,17 @@ def test_a_bad_question_leaves_no_files_of_the_others(
     assert is_scene(Path("scene"))  # what was encoded is kept
 
 
+def test_look_answers_the_good_questions_beside_a_bad_one(run: Run, broccoli: Path) -> None:
+    ended = run("look", broccoli, "broccoli", " ", "a hand", "--json")
+    record = json.loads(ended.stdout)
+    assert ended.returncode == 1
+    assert "not asked: an empty query" in ended.stderr
+    assert [each["query"] for each in record["queries"]] == ["broccoli", "a hand"]
+    assert "empty query" in record["refused"][0]["received"]
+    assert all(Path(each["png"]).is_file() for each in record["queries"])
+    fails(run("look", broccoli, " ", ""), "empty query")
+
+
 def test_help_leads_a_newcomer_and_version_is_one_line(run: Run) -> None:
     listed = run("--help").stdout.partition("Start here:")[2].partition("Examples:")[0]
     commands = re.findall(r"^  ([a-z]+)  ", listed, re.M)

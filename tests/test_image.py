@@ -38,12 +38,32 @@ def encoded(image: Image.Image, kind: str, **options: Any) -> bytes:
 # --- what is accepted -------------------------------------------------------------------------------------------------
 
 
+def test_a_tensor_may_have_its_channels_first_where_that_is_clear(noise: np.ndarray) -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.from_numpy(noise.copy())
+    assert np.array_equal(load_image(tensor).rgb, noise)
+    assert np.array_equal(load_image(tensor.permute(2, 0, 1)).rgb, noise)
+    narrow = tensor[:, :3].permute(2, 0, 1)  # [3, H, 3] may be either: it is taken as it is
+    assert load_image(narrow).size == (3, 30)
+    with pytest.raises(ImageArrayError, match="channels last"):
+        load_image(noise.transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize("file", [io.StringIO("text"), io.BytesIO(b"")])
+def test_an_open_file_that_gives_no_bytes_says_how_to_open_one(file: Any) -> None:
+    with pytest.raises(ImageArrayError, match="open for reading bytes"):
+        load_image(file)
+    file.close()
+    with pytest.raises(ImageArrayError, match="closed"):
+        load_image(file)
+
+
 @pytest.mark.parametrize("kind", LOSSLESS)
 def test_path_bytes_pil_and_array_give_the_same_pixels(kind: str, noise: np.ndarray, tmp_path: Path) -> None:
     content = encoded(Image.fromarray(noise), kind)
     path = tmp_path / "image.wrong-suffix"
     path.write_bytes(content)
-    for source in (path, str(path), content, Image.fromarray(noise), noise):
+    for source in (path, str(path), content, io.BytesIO(content), Image.fromarray(noise), noise):
         picture = load_image(source)
         assert np.array_equal(picture.rgb, noise)
         assert picture.valid is None

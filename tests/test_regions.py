@@ -212,6 +212,7 @@ def test_a_relevance_has_boxes_where_it_is_detected(texture: Texture) -> None:
     assert (boxes[0, :2] <= centre).all()
     assert (centre <= boxes[0, 2:]).all()
     assert np.isclose(relevance.score_boxes(boxes)[0], relevance.map.max())
+    assert boxes.xyxy.tolist() == [[x0, y0, x1, y1] for y0, x0, y1, x1 in boxes.tolist()]
     assert len(relevance.boxes(0)) == 1  # the whole image
     assert relevance.boxes(0).tolist() == [[0, 0, texture.grid.height, texture.grid.width]]
     nothing = replace(relevance, map=np.zeros_like(relevance.map))

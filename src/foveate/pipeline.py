@@ -265,6 +265,8 @@ def score(
         ask: Callable[[str], Any] = _ask_on_device(texture, how)
     else:
         fix = "texture = encode(image), or Texture.load(file), comes before score"
+        if isinstance(texture, list | tuple):
+            fix = "[score(one, query) for one in textures]; a Store asks thousands of images at once"
         ask = _ask(check_type("texture", texture, Texture, fix=fix), how)
     if isinstance(query, str) or not isinstance(query, Iterable):
         return cast("Relevance | DeviceRelevance", ask(query))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Literal, cast
@@ -77,6 +77,10 @@ class Allocation(Frozen, Drawable, AsArray):
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """(row, column) of each kept cell, in the order of the indices."""
+        return iter(zip(*(axis.tolist() for axis in np.divmod(self.indices, self.grid.w)), strict=True))
 
     @property
     def mask(self) -> NDArray[np.bool_]:

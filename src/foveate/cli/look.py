@@ -65,6 +65,8 @@ def look(
     how = (encoder, floor, long_side, reading, page, picture or (), preset, words, policy)
     record, _ = _look_at(image, query, budget, out, *how)
     terminal.print_json(**record)
+    if record["refused"]:
+        raise typer.Exit(1)
 
 
 def demo(out: terminal.Out = Path("demo"), budget: terminal.Budget = "auto") -> None:
@@ -95,9 +97,10 @@ def _look_at(
 ) -> tuple[dict[str, Any], list[Relevance]]:  # fmt: skip
     """Print and write the results of all queries -> what `foveate look` prints as JSON; the relevances.
 
-    All are scored and drawn before anything is written, so a bad one leaves no files behind.
+    All are scored and drawn before anything is written. One that cannot be asked is told, and the others are answered.
     """
     from foveate.core.checks import check_choice
+    from foveate.core.errors import QueryError
     from foveate.core.files import make_folder
     from foveate.pipeline import allocate, score
     from foveate.viz import PICTURES, question_page
@@ -108,14 +111,22 @@ def _look_at(
     with hints_aside() as hints:
         texture, seconds = load_or_encode(image, encoder, long_side, read=read, page=page, preset=preset)
     encoder = encoder or (None if image.suffix.lower() == TEXTURE else "nano")
-    results = []
+    results, refused = [], list[QueryError]()
     score(texture, "a dog", encoder=encoder)  # loads the encoder of a texture: no part of a question's time
     for query in queries:
         start = time.perf_counter()
-        relevance = score(texture, query, encoder=encoder, **known)
+        try:
+            relevance = score(texture, query, encoder=encoder, **known)
+        except QueryError as error:
+            refused.append(error)
+            continue
         kept = allocate(relevance, budget, floor=floor, policy=policy)
         seconds_each = time.perf_counter() - start
         results.append((relevance, kept, seconds_each, question_page(texture, relevance, kept, pictures)))
+    for error in refused:
+        if not results:
+            raise error
+        typer.echo(f"not asked: {error}", err=True)
     make_folder(out)
     records = [_write(texture, *result, out, str(image.absolute())) for result in results]
     said = [_words_found(relevance) for relevance, *_ in results]
@@ -136,7 +147,9 @@ def _look_at(
     terminal.print_table(title, ("query", "looks for", *words, "confidence", "box y0 x0 y1 x1", "kept", "time"), rows)
     terminal.print_files("pictures", [record["png"] for record in records])
     print_hints(hints, *([] if read is False else _unread(texture, queries, image)))
-    return describe_texture(image, texture, seconds) | {"queries": records}, [relevance for relevance, *_ in results]
+    told = [{"received": error.received, "expected": error.expected, "fix": error.fix} for error in refused]
+    record = describe_texture(image, texture, seconds) | {"queries": records, "refused": told}
+    return record, [relevance for relevance, *_ in results]
 
 
 def _looked_for(record: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +68,7 @@ class Picture:
         return np.ascontiguousarray(self.rgb[y0:y1, x0:x1])
 
 
-ImageSource: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | NDArray[np.generic] | Picture
+ImageSource: TypeAlias = str | os.PathLike[str] | bytes | io.IOBase | Image.Image | NDArray[np.generic] | Picture
 
 
 def load_image(
@@ -78,11 +78,12 @@ def load_image(
     max_bytes: int = MAX_BYTES,
     max_pixels: int = MAX_PIXELS,
 ) -> Picture:
-    """Read an image from a path, encoded bytes, a PIL image or an array.
+    """Read an image from a path, an open file, encoded bytes, a PIL image, an array or a tensor.
 
     Args:
-        source: path; bytes of a file; PIL image; array [H, W], [H, W, 1], [H, W, 3] or [H, W, 4] of uint8, uint16
-            (scaled by 1/257) or, with `value_range`, any other number; or a Picture, which is returned as it is.
+        source: path; file that is open for reading bytes; bytes of a file; PIL image; array [H, W], [H, W, 1],
+            [H, W, 3] or [H, W, 4] of uint8, uint16 (scaled by 1/257) or, with `value_range`, any other number; torch
+            tensor of these, or [C, H, W]; or a Picture, which is returned as it is.
         value_range: (black, white) of pixels that are neither uint8 nor uint16; values outside are clipped.
         max_bytes, max_pixels: limits, checked before decoding, beside Pillow's own of 179 million pixels for files.
 
@@ -92,24 +93,31 @@ def load_image(
         return source
     if isinstance(source, Image.Image):
         return _from_pil(source, "PIL image", value_range, max_pixels)
-    if isinstance(source, str | os.PathLike | bytes | bytearray | memoryview):
+    if isinstance(source, str | os.PathLike | bytes | bytearray | memoryview | io.IOBase):
         content, name = read_source(source, max_bytes)
         return _from_bytes(content, name, value_range, max_pixels)[0]
     if hasattr(source, "__array__"):
-        return _from_array(np.asarray(source), value_range, max_pixels)
+        return _from_array(np.asarray(_channels_last(source)), value_range, max_pixels)
     kind = type(source).__name__
     raise ImageArrayError(
         f"an image given as {kind}",
-        expected="a path, bytes, a PIL image or a NumPy array",
-        fix="pixels in lists: np.asarray(pixels, np.uint8)"
-        if kind in ("list", "tuple")
-        else "open the file first, or pass its path",
+        expected="a path, an open file, bytes, a PIL image, a NumPy array or a tensor",
+        fix="pixels in lists: np.asarray(pixels, np.uint8)" if kind in ("list", "tuple") else "pass its path",
     )
+
+
+def _channels_last(array: Any) -> Any:
+    """A torch tensor [C, H, W], as torch has images, as [H, W, C]; anything else, and what may be either, as it is."""
+    if hasattr(array, "permute") and array.ndim == 3:
+        first, last = (array.shape[axis] in (1, 3, 4) for axis in (0, 2))
+        if first and not last:
+            return array.detach().cpu().permute(1, 2, 0)
+    return array
 
 
 def load_reduced(source: ImageSource, at_least: int | None) -> tuple[Picture, tuple[int, int]]:
     """An image at least `at_least` pixels long, and its whole (H, W). Only JPEGs are reduced."""
-    if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview):
+    if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview | io.IOBase):
         picture = load_image(source)
         return picture, picture.size
     content, name = read_source(source)
@@ -164,14 +172,19 @@ def is_one_colour(rgb: Bytes) -> bool:
 
 
 def read_source(
-    source: str | os.PathLike[str] | bytes | bytearray | memoryview, max_bytes: int = MAX_BYTES
+    source: str | os.PathLike[str] | bytes | bytearray | memoryview | io.IOBase, max_bytes: int = MAX_BYTES
 ) -> tuple[bytes, str]:
-    """The bytes of a file and its name, for messages. Raises ImageNotFoundError, ImageTooLargeError."""
+    """The bytes of a file and its name, for messages. Raises ImageNotFoundError, ImageTooLargeError, ImageArrayError.
+
+    An open file is read from where it stands.
+    """
     if isinstance(source, str | os.PathLike):
         refuse_address(source)
         path = Path(source)
         name = path.name.encode("utf-8", "replace").decode()  # a name that is no text must not break messages
         content = _read(path, max_bytes)
+    elif isinstance(source, io.IOBase):
+        name, content = Path(str(getattr(source, "name", "file"))).name, _read_stream(source, max_bytes)
     else:
         name, content = "bytes", bytes(source)
     if len(content) > max_bytes:
@@ -181,6 +194,25 @@ def read_source(
             fix="if you trust it: foveate.encode(foveate.load_image(source, max_bytes=...))",
         )
     return content, name
+
+
+def _read_stream(file: Any, max_bytes: int) -> bytes:
+    try:
+        content = file.read(max_bytes + 1)
+    except (OSError, ValueError) as cause:  # ValueError: a closed file
+        raise ImageArrayError(
+            f"an open file that cannot be read ({cause})",
+            expected="one that is open for reading bytes",
+            fix="with open(path, 'rb') as file: foveate.encode(file)",
+        ) from cause
+    if not isinstance(content, bytes) or not content:
+        came = "has nothing left to read" if isinstance(content, bytes) else "gives text"
+        raise ImageArrayError(
+            f"an open file that {came}",
+            expected="one that is open for reading bytes, at its start",
+            fix="file.seek(0) goes back to it; open(path, 'rb') reads bytes",
+        )
+    return content
 
 
 def _read(path: Path, max_bytes: int) -> bytes:

@@ -5,7 +5,7 @@ A part below a cell is left out, unless it has the map's highest value.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -20,7 +20,16 @@ FINER = 3  # samples of a cell each way, by hand
 HALF = 0.5  # of a cell's area
 
 
-def find_boxes(plane: Floats, grid: Grid, threshold: float) -> Floats:
+class Boxes(np.ndarray[Any, np.dtype[np.float32]]):
+    """Boxes [n, 4], (y0, x0, y1, x1)."""
+
+    @property
+    def xyxy(self) -> Floats:
+        """The same as (x0, y0, x1, y1)."""
+        return np.asarray(self)[..., [1, 0, 3, 2]]
+
+
+def find_boxes(plane: Floats, grid: Grid, threshold: float) -> Boxes:
     """As `Relevance.boxes`."""
     check_number("threshold", threshold, fix="leave it out for half of the map's highest value")
     fine = _interpolate(plane)
@@ -32,7 +41,7 @@ def find_boxes(plane: Floats, grid: Grid, threshold: float) -> Floats:
     large = (area >= FINER * FINER) | (highest == np.float32(highest_of_all))
     boxes, area, highest = boxes[large], area[large], highest[large]
     order = np.lexsort((boxes[:, 1], boxes[:, 0], -area, -highest))
-    return np.asarray(boxes[order] * _sample_size(fine, grid), np.float32)
+    return np.asarray(boxes[order] * _sample_size(fine, grid), np.float32).view(Boxes)
 
 
 def score_boxes(plane: Floats, grid: Grid, boxes: ArrayLike) -> Floats:

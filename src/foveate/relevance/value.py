@@ -15,7 +15,7 @@ from foveate.core.display import Drawable
 from foveate.core.grid import Floats, Grid, check_grid, check_whole, resize_map
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.language.query import quoted
-from foveate.relevance.boxes import find_boxes, score_boxes
+from foveate.relevance.boxes import Boxes, find_boxes, score_boxes
 from foveate.relevance.confidence import DETECTED, Detectable, in_digits
 from foveate.texture.texture import Texture
 
@@ -121,18 +121,22 @@ class Relevance(Detectable, Frozen, Drawable, AsArray):
         """
         return DETECTED * float(self.map.max()) or DETECTED
 
-    def boxes(self, threshold: float | None = None) -> Floats:
+    def boxes(self, threshold: float | None = None, *, detected_only: bool = True) -> Boxes:
         """Boxes around connected parts of the map: float32 [n, 4], (y0, x0, y1, x1) in pixels, the best first.
 
+        `boxes().xyxy` has them as (x0, y0, x1, y1), as most other tools do.
+
         Args:
-            threshold: 0 to 1, which the map must reach; None is `level`. What is not detected has boxes at thresholds
-                below 0.5 only: "the blue bus" on a yellow one has none.
+            threshold: 0 to 1, which the map must reach; None is `level`.
+            detected_only: what is not detected has no boxes, but at thresholds below 0.5: "the blue bus" on a yellow
+                one has none. False: its boxes all the same.
 
         Raises OptionError for another threshold, and on a grid of visual tokens over a part of the image.
         """
         check_whole(self.grid, "boxes")
         found = find_boxes(self.map, self.grid, self.level if threshold is None else threshold)
-        return found if self.followed or (threshold is not None and threshold < DETECTED) else found[:0]
+        low = threshold is not None and threshold < DETECTED
+        return found if self.followed or low or not detected_only else found[:0]
 
     def score_boxes(self, boxes: ArrayLike) -> Floats:
         """The highest value of the map in each box [n, 4], (y0, x0, y1, x1) in pixels: float32 [n] in [0, 1].
