@@ -123,10 +123,10 @@ def _look_at(
         kept = allocate(relevance, budget, floor=floor, policy=policy)
         seconds_each = time.perf_counter() - start
         results.append((relevance, kept, seconds_each, question_page(texture, relevance, kept, pictures)))
-    for error in refused:
-        if not results:
-            raise error
-        typer.echo(f"not asked: {error}", err=True)
+    if not results:
+        raise refused[0]
+    for one in refused:
+        typer.echo(f"not asked: {one}", err=True)
     make_folder(out)
     records = [_write(texture, *result, out, str(image.absolute())) for result in results]
     said = [_words_found(relevance) for relevance, *_ in results]
@@ -147,7 +147,7 @@ def _look_at(
     terminal.print_table(title, ("query", "looks for", *words, "confidence", "box y0 x0 y1 x1", "kept", "time"), rows)
     terminal.print_files("pictures", [record["png"] for record in records])
     print_hints(hints, *([] if read is False else _unread(texture, queries, image)))
-    told = [{"received": error.received, "expected": error.expected, "fix": error.fix} for error in refused]
+    told = [{"received": one.received, "expected": one.expected, "fix": one.fix} for one in refused]
     record = describe_texture(image, texture, seconds) | {"queries": records, "refused": told}
     return record, [relevance for relevance, *_ in results]
 

@@ -136,7 +136,7 @@ class Relevance(Detectable, Frozen, Drawable, AsArray):
         check_whole(self.grid, "boxes")
         found = find_boxes(self.map, self.grid, self.level if threshold is None else threshold)
         low = threshold is not None and threshold < DETECTED
-        return found if self.followed or low or not detected_only else found[:0]
+        return found if self.followed or low or not detected_only else found[:0].view(Boxes)
 
     def score_boxes(self, boxes: ArrayLike) -> Floats:
         """The highest value of the map in each box [n, 4], (y0, x0, y1, x1) in pixels: float32 [n] in [0, 1].
