@@ -30,8 +30,21 @@ from foveate.allocation.policies import (
     typical_distance,
 )  # fmt: skip
 from foveate.allocation.windows import cut_windows
-from foveate.allocation.worth import ASKED, LEAST, find_alike, look_rows, quality, unlike, worth_keeping, worth_of_all
+from foveate.allocation.worth import (
+    LEAST,
+    OF_LOOKS,
+    alike_on,
+    find_alike,
+    look_rows,
+    mix_of,
+    quality,
+    unlike,
+    worth_keeping,
+    worth_of_all,
+)
 from foveate.core.errors import BudgetError, OptionError
+from foveate.core.grid import resize_map
+from foveate.texture.cache import texture_nbytes
 
 VALUES = st.sampled_from([0, 0.25, 0.5, 1])  # few, so that ties are the rule
 maps = hnp.arrays(np.float32, st.tuples(st.integers(1, 10), st.integers(1, 10)), elements=VALUES)
@@ -293,19 +306,20 @@ def test_being_unlike_equals_its_literal_twin(plane: np.ndarray, seed: int) -> N
     q, alike = plane.ravel(), find_alike(rows)
     apart = np.linalg.norm(rows[:, None] - rows[None], axis=-1)
     mean = np.sqrt((apart**2).mean())
-    for i, u in enumerate(unlike(q, alike, ASKED["thing"])):
-        higher = [j for j in alike.near[i].tolist() if (q[j], -j) > (q[i], -i)]
+    for i, u in enumerate(unlike(q, alike, power=1)):
+        higher = [j for j in alike.near[:, i].tolist() if (q[j], -j) > (q[i], -i)]
         nearest = min((apart[i, j] for j in higher), default=np.inf) / mean if mean else float(not higher)
         assert u == pytest.approx(np.clip(nearest, LEAST, 1), abs=1e-3)
-        many = alike.near.shape[1]
-        others = sorted(apart[i, j] for j in range(len(q)) if j != i)
-        assert sorted(apart[i, alike.near[i]]) == pytest.approx(others[:many], abs=1e-3)
+        many = alike.near.shape[0]
+        nearest_first = sorted(apart[i])  # itself is among them
+        assert sorted(apart[i, alike.near[:, i]]) == pytest.approx(nearest_first[:many], abs=1e-3)
 
 
 @pytest.mark.parametrize("query", ["broccoli", "what is left of the child?", "what is in the picture?", "a violin"])
 def test_a_smaller_choice_is_the_beginning_of_a_larger_one(texture: Texture, query: str) -> None:
     relevance = foveate.score(texture, query)
     for on in (relevance, relevance.on((24, 18)), relevance.on((7, 5))):
+        assert texture_nbytes(texture) >= texture.nbytes + alike_on(texture, on.grid).nbytes  # caches count it
         kept: set[int] = set()
         for budget in (1, 2, 5, 16, 35):
             found = foveate.allocate(on, budget)
@@ -336,15 +350,21 @@ def test_what_is_faint_everywhere_is_left_to_the_context(texture: Texture) -> No
 
 def test_a_large_grid_is_compared_in_blocks_and_one_that_is_given_rows_by_them(texture: Texture) -> None:
     relevance = foveate.score(texture, "broccoli")
-    fine = relevance.on((97, 101))
-    assert worth_keeping(fine).shape == (97, 101)
+    fine = replace(relevance.on((97, 101)), texture=None)  # 33 x 34 blocks of 3 x 3 cells
+    assert fine.features is not None
     assert len(foveate.allocate(fine, 500)) == 500
+    q = quality(fine, mix_of(fine))
+    block = np.add.outer(np.arange(97) // 3 * 34, np.arange(101) // 3)
+    best = np.array([q[block == place].max() for place in range(33 * 34)])
+    alike = find_alike(resize_map(fine.features, (33, 34)).reshape(33 * 34, -1), OF_LOOKS)
+    u = unlike(best, alike, power=1)
+    expected = np.where(q == best[block], u[block], np.minimum(u, alike.apart[0])[block])
+    np.testing.assert_array_equal(worth_keeping(fine), q * expected)
     whole = relevance.on((20, 16))
-    (alone,) = worth_of_all([whole], find_alike(look_rows(texture, (20, 16), None)))
+    (alone,) = worth_of_all([whole], find_alike(look_rows(texture, (20, 16), None), OF_LOOKS))
     np.testing.assert_array_equal(alone, worth_keeping(whole))
-    bare, asked = replace(whole, texture=None, features=None), ASKED[whole.asks]
-    q = quality(bare, asked, float(bare.map.max()), float(bare.saliency.max()))
-    np.testing.assert_array_equal(worth_keeping(bare), q)
+    bare = replace(whole, texture=None, features=None)
+    np.testing.assert_array_equal(worth_keeping(bare), quality(bare, mix_of(bare)))
 
 
 def test_a_flat_map_of_a_flat_image_is_an_even_spread_on_every_grid() -> None:

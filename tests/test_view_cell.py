@@ -21,7 +21,7 @@ import foveate
 from foveate import Relevance
 from foveate.allocation.allocation import Allocation
 from foveate.allocation.policies import PolicyName, to_typical_distance
-from foveate.allocation.worth import asked_share, worth_keeping
+from foveate.allocation.worth import asked_share, mix_of, worth_keeping
 from foveate.core.grid import Grid
 from foveate.core.layout import Layout, channel_named
 from foveate.relevance.value import Found
@@ -462,7 +462,7 @@ def case_route(cases: list[Relevance]) -> ServerRoute:
         arrays = {
             "map": relevance.map,
             "worth": worth_keeping(relevance),
-            "asked": asked_share(relevance, np.arange(relevance.grid.count)),
+            "asked": asked_share(relevance.map, relevance.saliency, mix_of(relevance)).ravel(),
             "points": to_typical_distance(relevance.features.reshape(relevance.grid.count, -1)),
         }
         if relevance.valid is not None:

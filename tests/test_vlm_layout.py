@@ -62,7 +62,7 @@ def test_what_looks_alike_is_no_matter_of_the_first_frame_alone() -> None:
     one, other = alike_by_looks(frames, [first, second]), alike_by_looks(frames, [first, third])
     assert one is not None
     assert other is not None
-    assert not np.array_equal(one.unlike, other.unlike)
+    assert not np.array_equal(one.apart, other.apart)
 
 
 def test_a_tile_is_asked_for_as_far_as_the_best_of_all_tiles() -> None:

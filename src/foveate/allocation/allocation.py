@@ -20,9 +20,9 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foveate.allocation.policies import Policy, PolicyName, TopK, named_policy, top_cells
+from foveate.allocation.policies import POLICIES, Policy, PolicyName, TopK, named_policy, top_cells
 from foveate.allocation.windows import Windows, cut_windows
-from foveate.allocation.worth import asked_share, worth_keeping
+from foveate.allocation.worth import Mix, asked_share, is_flat, mix_of, worth_keeping
 from foveate.core.arrays import AsArray
 from foveate.core.checks import check_array, check_int, check_number, keyword
 from foveate.core.display import Drawable
@@ -152,20 +152,20 @@ def allocate_relevance(
     budget: Budget,
     keep: Keep,
     worth: Floats | None = None,
-    peaks: tuple[float, float] | None = None,
+    mix: Mix | None = None,
 ) -> Allocation:
-    """`foveate.allocate` for one relevance. `worth`: of each cell [h, w], if known; `peaks`: as of `asked_share`."""
+    """`foveate.allocate` for one relevance. `worth`: of each cell [h, w], if known; `mix`: as of `worth_keeping`."""
     number = resolve_budget(relevance, budget, keep.window, keep.protected)
-    default = keep.policy is None
-    key = relevance.map if not default else worth_keeping(relevance) if worth is None else worth
-    share = check_floor(keep.floor)
-    eligible = None if relevance.valid is None else relevance.valid > 0
+    key, eligible = relevance.map, None if relevance.valid is None else relevance.valid > 0
+    if keep.policy is None:
+        mix = mix or mix_of(relevance)
+        key = worth_keeping(relevance, mix) if worth is None else worth
     features = None if isinstance(keep.policy, TopK | None) else relevance.features  # checking them takes time
-    kept, marks = choose_cells(key, relevance.grid, number, keep, (share, 1.0), eligible, features)
+    kept, marks = choose_cells(key, relevance.grid, number, keep, (check_floor(keep.floor), 1.0), eligible, features)
     reasons = {name: plane.ravel()[kept] for name, plane in relevance.reasons.items()} | marks
-    if default:
-        reasons["asked"] = asked_share(relevance, kept, peaks)
     scores = relevance.map.ravel()[kept]
+    if keep.policy is None and mix:
+        reasons["asked"] = asked_share(scores, relevance.saliency.ravel()[kept], mix)
     return Allocation(kept, scores, relevance.grid, ReadOnly(reasons), relevance.words, relevance.texture)
 
 
@@ -211,19 +211,22 @@ def choose_cells(
     the policy; and the planes "protected" and "floor" of them. `floors`: the share of any map, and of one without
     contrast.
     """
-    if plane.shape != grid.shape or math.isnan(low := plane.min()):
+    if plane.shape != grid.shape or math.isnan(plane.max()):
         raise OptionError(
             f"a map of shape {list(plane.shape)}" + (" with NaN" if plane.shape == grid.shape else ""),
             expected=f"{list(grid.shape)}, without NaN",
             fix="move it with Relevance.on(grid), replace NaN with np.nan_to_num",
         )
-    flat, high = plane.ravel(), plane.max()
+    flat = plane.ravel()
     budget = check_budget(budget, grid)
-    spread = math.floor(budget * (floors[1] if low == high else floors[0]) + 1e-9)
+    spread = math.floor(budget * floors[is_flat(plane)] + 1e-9)
     policy = BEST if keep.policy is None else cast(Policy, keep.policy)  # Keep has found the name's
     ours = type(policy) is TopK
     if not ours and (not isinstance(policy, Policy) or isinstance(policy, type)):
-        raise OptionError(f"policy={policy!r}", expected="an object with the method select", fix="pass TopK()")
+        names = ", ".join(POLICIES)
+        raise OptionError(
+            f"policy={policy!r}", expected=f"{names}, or an object with the method select", fix="leave it out"
+        )
     allowed = None if eligible is None else check_array("eligible", eligible, grid.shape, dtype=bool).ravel()
     first = None if keep.protected is None else check_protected(keep.protected, grid)
     if allowed is not None and first is not None:
@@ -232,12 +235,11 @@ def choose_cells(
         rows = np.asarray(features)
         rows = rows.reshape(grid.count, -1) if rows.shape[:2] == grid.shape else rows
         features = check_array("features", rows, [grid.count, None], fix="pass texture.coordinates()")
+    if ours and keep.window is None and allowed is None and first is None and not spread:
+        return top_cells(flat, budget), {}
     # infinity has a meaning for policies, and a policy of the caller may write into what it gets
-    plain = ours and low >= -LARGEST and high <= LARGEST
-    ranked = flat if plain else np.clip(flat, -LARGEST, LARGEST)
+    ranked = np.clip(flat, -LARGEST, LARGEST)
     if keep.window is None:
-        if ours and allowed is None and first is None and not spread:
-            return top_cells(ranked, budget), {}
         keys = rank_cells(ranked, budget, grid, spread, first, allowed)
         kept = _select(policy, keys, budget, grid, features)
         urgent = keys[kept] == np.inf

@@ -24,7 +24,7 @@ from foveate.allocation.allocation import (
     rank_cells,
 )
 from foveate.allocation.policies import TopK, named_policy
-from foveate.allocation.worth import ASKED, LEAST, alike_on, shares
+from foveate.allocation.worth import Alike, Arrays, Mix, alike_on, asked_share, is_flat, mix_of, quality, unlike
 from foveate.core.arrays import AsArray
 from foveate.core.errors import DeviceError
 from foveate.core.grid import Grid
@@ -105,14 +105,15 @@ def allocate_on_device(
     if first is not None and allowed is not None:
         first = first & allowed
     flat = relevance.map.ravel()
-    key = flat if policy is not None else device_worth(relevance)
+    mix = mix_of(relevance)
+    key = flat if policy is not None else worth_on_device(relevance, mix).ravel()
     spread = math.floor(budget * (1.0 if bool(key.amin() == key.amax()) else floor) + 1e-9)
     marks = rank_cells(np.zeros(grid.count, np.float32), budget, grid, spread, first, allowed)  # 0, or + or - infinity
     placed = torch.tensor(marks).to(relevance.device)
     indices = top_indices(torch.where(placed == 0, key, placed), budget)
     reasons = {name: plane.ravel()[indices] for name, plane in relevance.reasons.items()}
     if policy is None:
-        reasons["asked"] = _asked_share(relevance, indices)
+        reasons["asked"] = asked_share(flat[indices], texture.saliency[indices], mix)
     urgent = marks == np.inf
     for name, cells in (("protected", first), ("floor", urgent if first is None else urgent & ~first)):
         if cells is not None and (name == "protected" or spread):
@@ -120,49 +121,22 @@ def allocate_on_device(
     return DeviceAllocation(indices, flat[indices], ReadOnly(reasons), texture)
 
 
-def device_worth(relevance: DeviceRelevance) -> Tensor:
-    """`worth.worth_keeping` on the device, flat; what looks alike is found once, on the CPU."""
+def worth_on_device(relevance: DeviceRelevance, mix: Mix) -> Tensor:
+    """`worth.worth_keeping` on the device, [h, w]; what looks alike is found once, on the CPU."""
     import torch
 
-    texture, asked, device = relevance.texture, ASKED[relevance.asks], relevance.device
+    texture = relevance.texture
 
-    question, stands_out, even = _shares(relevance)
-    q = relevance.map * question + texture.saliency.reshape(relevance.map.shape) * stands_out + even
-    if not asked.power or bool(q.amin() == q.amax()):
-        return q.ravel()
-    alike = alike_on(texture.texture, relevance.grid)
-    near, unlike = (torch.tensor(each).to(device) for each in (alike.near, alike.unlike))
-    (h, w), side = q.shape, alike.block
-    rows, columns = -(-h // side), -(-w // side)
-    padded = q.new_full((rows * side, columns * side), float("-inf"))
-    padded[:h, :w] = q
-    best = padded.reshape(rows, side, columns, side).amax((1, 3)).ravel()
-    rank = torch.empty(len(best), dtype=torch.int64, device=device)
-    rank[torch.argsort(-best, stable=True)] = torch.arange(len(best), device=device)
-    higher = torch.ones_like(unlike, dtype=torch.bool)
-    higher[:, :-1] = rank[near] < rank[:, None]
-    u = unlike.gather(1, higher.to(torch.uint8).argmax(1, keepdim=True))[:, 0]
+    def find() -> Alike:
+        arrays = vars(alike_on(texture.texture, relevance.grid)).values()
+        sent: list[Any] = [None if each is None else torch.tensor(each).to(relevance.device) for each in arrays]
+        return Alike(*sent)
 
-    def grown(values: Tensor) -> Tensor:
-        plane = values.reshape(rows, columns).repeat_interleave(side, 0).repeat_interleave(side, 1)
-        return plane[:h, :w]
-
-    if side > 1:
-        u = torch.where(q >= grown(best), grown(u), grown(u).minimum(grown(unlike[:, 0])))
-    u = u.reshape(q.shape).clamp_min(float(LEAST))
-    return (q * (u if asked.power == 1 else u * u if asked.power == 2 else u * u * u)).ravel()
-
-
-def _asked_share(relevance: DeviceRelevance, cells: Tensor) -> Tensor:
-    """`worth.asked_share` on the device."""
-    question, stands_out, even = _shares(relevance)
-    found = relevance.map.ravel()[cells] * question
-    return found / (found + relevance.texture.saliency.ravel()[cells] * stands_out + even)
-
-
-def _shares(relevance: DeviceRelevance) -> tuple[float, ...]:
-    peaks = float(relevance.map.max()), float(relevance.texture.saliency.max())
-    return tuple(map(float, shares(ASKED[relevance.asks], *peaks)))
+    q: Tensor = quality(relevance, mix)
+    if not mix.power or is_flat(q):
+        return q
+    arrays = Arrays(torch.take, lambda x: x.amax(0), lambda x: x.amin(0), torch.maximum, torch.minimum)
+    return q * unlike(q, texture.derive("alike", find), mix.power, arrays)
 
 
 def top_indices(scores: Tensor, budget: int) -> Tensor:

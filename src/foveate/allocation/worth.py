@@ -11,17 +11,18 @@
   asked in the place of the density. One pass in the place of a greedy choice: the worth of a cell does not depend on
   the budget, so the choice for 64 is the beginning of the choice for 128.
 * Features are a model's own rows where there are some, else the encoder's looks, else the texture's coordinates.
-* Only the NEAREST cells are looked at; where none of them has a higher q, u is 1. They are found once for a texture and
-  a grid. A grid of more than PLACES cells is compared in blocks: the best cell of a block has the block's u, the others
-  the distance of the block's nearest.
+* Only the NEAREST cells are looked at (by looks the nearest OF_LOOKS); where none of them has a higher q, u is 1. They
+  are found once for a texture and a grid. A grid of more than PLACES cells is compared in blocks: the best cell of a
+  block has the block's u, the others the distance of the block's nearest.
+* `mix_of`, `quality`, `unlike` and `asked_share` take torch's tensors, too (torch.py).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +32,16 @@ from foveate.core.readonly import Frozen
 from foveate.relevance.value import Asks, Relevance
 from foveate.texture.texture import Texture
 
+if TYPE_CHECKING:
+    from foveate.relevance.torch import DeviceRelevance
+
 Indices = NDArray[np.intp]
-NEAREST, PLACES = 16, 1600  # measured: 8 to 64 do alike (docs/log.md); 40 x 40 places take 10 ms once
+NEAREST, OF_LOOKS = 64, 16  # of a model's rows 16 are too few (docs/log.md); of a texture's looks they are enough
+PLACES = 1600  # 40 x 40 places take 10 ms once
 FAINT = 0.01  # a map that stays below is not scaled up: most is context then
-LEAST = np.float32(0.02)  # of u: of cells that are the same, as on a drawing, the more relevant are still kept first
+LEAST = 0.02  # of u: of cells that are the same, as on a drawing, the more relevant are still kept first
 STANDS_OUT = 0.4  # S: the share of the context that goes by saliency
+BEYOND = 2.0**100  # times it, any difference of two q is more than 1
 WIDEST, STEP = 128, 512  # wider rows are projected at random; rows that are compared at a time
 
 
@@ -55,135 +61,150 @@ ASKED: dict[Asks, Blend] = {
 
 @dataclass(frozen=True, eq=False)
 class Alike(Frozen):
-    """The cells of a grid that look most like each cell, the most alike first.
+    """The places of a grid that look most like each of its n places: cells, or blocks of them.
 
     Attributes:
-        near: their numbers, intp [n, NEAREST] (fewer on a small grid).
-        unlike: their distances in units of the mean distance, at most 1, float32 [n, NEAREST + 1]; the last are 1.
-        block: cells along a side of one of the n places: 1, or more for a grid of more than PLACES cells.
+        near: their numbers, intp [m, n]: the most alike first, at last its own.
+        apart: their distances in units of the mean distance, from LEAST to 1, float32 [m, n].
+        later: 1 where their number is not below its own, else 0, float32 [m, n].
+        cells: of blocks, the cells of each, intp [cells of a block, n]; where a grid ends its last ones are repeated.
+        back: of blocks, where in `cells` each cell of the grid is, intp [h, w].
     """
 
     near: Indices
-    unlike: Floats
-    block: int = 1
+    apart: Floats
+    later: Floats
+    cells: Indices | None = None
+    back: Indices | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return sum(each.nbytes for each in vars(self).values() if each is not None)
 
 
-def worth_keeping(relevance: Relevance) -> Floats:
-    """The worth of each cell, float32 [h, w] in [0, 1]."""
-    asked = ASKED[relevance.asks]
-    q = quality(relevance, asked, *peaks_of(relevance))
-    if not asked.power or np.ptp(q) == 0:  # nothing is asked and nothing stands out: an even spread
-        return q
-    return q * unlike(q, alike_cells(relevance), asked)
+class Mix(NamedTuple):
+    """What a map and a saliency are multiplied by, and what is added, for q; and p."""
+
+    question: float
+    stands_out: float
+    even: float
+    power: int
+
+
+class Arrays(NamedTuple):
+    """Functions of NumPy, or of torch."""
+
+    take: Callable[[Any, Any], Any]
+    highest: Callable[[Any], Any]  # along the first axis
+    lowest: Callable[[Any], Any]
+    maximum: Callable[[Any, Any], Any]
+    minimum: Callable[[Any, Any], Any]
+
+
+NUMPY = Arrays(  # "wrap" is faster than a check of each index
+    lambda values, at: values.take(at, mode="wrap"), np.maximum.reduce, np.minimum.reduce, np.maximum, np.minimum
+)
+
+
+def worth_keeping(relevance: Relevance, mix: Mix | None = None) -> Floats:
+    """The worth of each cell, float32 [h, w] in [0, 1]. mix: of all grids that share a budget; None: of this one."""
+    mix = mix or mix_of(relevance)
+    q: Floats = quality(relevance, mix)
+    if mix.power and not is_flat(q):  # else nothing is asked and nothing stands out: an even spread
+        q *= unlike(q, alike_cells(relevance), mix.power)
+    return q
 
 
 def worth_of_all(maps: Sequence[Relevance], alike: Alike | None) -> list[Floats]:
     """The worth of each cell of several grids that share a budget, float32 [h, w] each.
 
-    maps: one question on each grid; the highest says what is asked, as writing may be read on one alone. alike: of the
-        cells of all grids, one after the other; None: u is 1.
+    maps: one question on each grid. alike: of the cells of all grids, one after the other; None: u is 1.
     """
-    asked = ASKED[max(maps, key=lambda each: float(each.map.max())).asks]
-    all_q = [quality(each, asked, *peaks_of(*maps)) for each in maps]
+    mix = mix_of(*maps)
+    all_q = [quality(each, mix) for each in maps]
     flat = np.concatenate([q.ravel() for q in all_q])
-    if np.ptp(flat) > 0:  # else an even spread, as above
-        flat = flat * unlike(flat, alike, asked)
+    if not is_flat(flat):  # else an even spread, as above
+        flat = flat * unlike(flat, alike, mix.power)
     ends = np.cumsum([q.size for q in all_q])[:-1]
     return [part.reshape(q.shape) for part, q in zip(np.split(flat, ends), all_q, strict=True)]
 
 
-def peaks_of(*relevance: Relevance) -> tuple[float, float]:
-    """The highest values of maps, and of saliency."""
-    return max(float(each.map.max()) for each in relevance), max(float(each.saliency.max()) for each in relevance)
+def mix_of(*maps: Relevance | DeviceRelevance) -> Mix:
+    """Of grids that share a budget: the highest map says what is asked, as writing may be read on one alone."""
+    peaks = [float(each.map.max()) for each in maps]
+    highest, salient = max(peaks), max([float(each.saliency.max()) for each in maps])
+    context, power = ASKED[maps[peaks.index(highest)].asks]
+    stands_out = context * STANDS_OUT / salient if salient > 0 else 0.0
+    return Mix((1 - context) / max(highest, FAINT), stands_out, context * (1 - STANDS_OUT), power)
 
 
-def quality(relevance: Relevance, asked: Blend, highest: float, salient: float) -> Floats:
-    """q of the module's formula, float32 [h, w], for planes of these peaks."""
-    question, stands_out, even = shares(asked, highest, salient)
-    q = relevance.map * question
-    q += relevance.saliency * stands_out
-    q += even
+def quality(relevance: Relevance | DeviceRelevance, mix: Mix) -> Any:
+    """q of the module's formula, float32 [h, w]."""
+    q: Any = relevance.map * mix.question
+    q += relevance.saliency * mix.stands_out
+    q += mix.even
     return q
 
 
-def asked_share(relevance: Relevance, cells: Indices, peaks: tuple[float, float] | None = None) -> Floats:
-    """Which part of the quality of cells (flat indices) is what was asked for, float32 [k] in [0, 1]; else context.
+def asked_share(found: Any, salient: Any, mix: Mix) -> Any:
+    """Which part of q was asked for, in [0, 1]; the rest is context. Of values of a map and of saliency."""
+    asked = found * mix.question
+    return asked / (asked + salient * mix.stands_out + mix.even)
 
-    peaks: of all grids that share a budget; None: of this one.
+
+def is_flat(q: Any) -> bool:
+    flat = q.ravel()
+    return float(flat[0]) == float(flat[-1]) and float(q.min()) == float(q.max())
+
+
+def unlike(q: Any, alike: Any, power: int, arrays: Arrays = NUMPY) -> Any:
+    """u^p of the module's formula for q [h, w] or [n]. Of equal q, the cell of the lower number counts higher.
+
+    alike: an Alike; None: u is 1. arrays: what q and alike are made of.
     """
-    question, stands_out, even = shares(ASKED[relevance.asks], *(peaks or peaks_of(relevance)))
-    found = relevance.map.ravel()[cells] * question
-    return np.asarray(found / (found + relevance.saliency.ravel()[cells] * stands_out + even), np.float32)
-
-
-def shares(asked: Blend, highest: float, salient: float) -> tuple[np.float32, np.float32, np.float32]:
-    """What a map and a saliency of these peaks are multiplied by, and what is added."""
-    return (
-        np.float32((1 - asked.context) / max(highest, FAINT)),
-        np.float32(asked.context * STANDS_OUT / salient if salient > 0 else 0.0),
-        np.float32(asked.context * (1 - STANDS_OUT)),
-    )
-
-
-def unlike(q: Floats, alike: Alike | None, asked: Blend) -> Floats:
-    """u^p of the module's formula for q [h, w] or [n]. Of equal q, the cell of the lower number counts higher."""
-    if alike is None or not asked.power:
-        return np.ones(q.shape, np.float32)
-    u = _unlike_higher(q.ravel(), alike).reshape(q.shape) if alike.block == 1 else _unlike_blocks(q, alike)
-    u = np.maximum(u, LEAST)
-    return u if asked.power == 1 else u * u if asked.power == 2 else u * u * u
-
-
-def _unlike_higher(q: Floats, alike: Alike) -> Floats:
-    n, many = alike.near.shape
-    rank = np.empty(n, np.int32)
-    rank[np.argsort(-q, kind="stable")] = np.arange(n, dtype=np.int32)
-    higher = np.ones((n, many + 1), bool)
-    np.less(rank.take(alike.near), rank[:, None], out=higher[:, :many])
-    at = higher.argmax(1)
-    at += np.arange(0, n * (many + 1), many + 1)
-    return alike.unlike.take(at)
-
-
-def _unlike_blocks(q: Floats, alike: Alike) -> Floats:
-    side, (h, w) = alike.block, q.shape
-    rows, columns = -(-h // side), -(-w // side)
-    if (h % side, w % side) != (0, 0):
-        padded = np.full((rows * side, columns * side), -np.inf, np.float32)
-        padded[:h, :w] = q
-        q = padded
-    corners = [np.s_[i::side, j::side] for i in range(side) for j in range(side)]
-    best = q[corners[0]]
-    for corner in corners[1:]:
-        best = np.maximum(best, q[corner])
-    u = _unlike_higher(best.ravel(), alike).reshape(best.shape)
-    rest = np.minimum(u, alike.unlike[:, 0].reshape(best.shape))
-    out = np.empty(q.shape, np.float32)
-    for corner in corners:
-        out[corner] = np.where(q[corner] >= best, u, rest)
-    return out[:h, :w]
+    if alike is None or not power:
+        return 1.0
+    take, highest, lowest, maximum, minimum = arrays
+    tops = (q.ravel() if alike.cells is None else take(q, alike.cells)) * BEYOND
+    best = tops if alike.cells is None else highest(tops)
+    behind = best - take(best, alike.near)  # negative where the other is higher, else from 1 on
+    behind += alike.later
+    u = lowest(maximum(behind, alike.apart))
+    if alike.cells is not None:
+        tops -= best  # 0 or below -1
+        tops += u
+        u = take(maximum(tops, minimum(u, alike.apart[0])), alike.back)
+    u = u.reshape(q.shape)
+    return u if power == 1 else u * u if power == 2 else u * u * u
 
 
 def alike_cells(relevance: Relevance) -> Alike | None:
     """Of the texture on the relevance's grid; of its `features` where it has no texture; None where it has neither."""
-    texture, grid = relevance.texture, relevance.grid
-    if texture is not None:
-        return alike_on(texture, grid)
-    if relevance.features is None:
-        return None
-    block = block_of(grid)
-    shape = -(-grid.h // block), -(-grid.w // block)
-    return find_alike(resize_map(relevance.features, shape).reshape(shape[0] * shape[1], -1), block)
+    if relevance.texture is not None:
+        return alike_on(relevance.texture, relevance.grid)
+    features = relevance.features
+    return None if features is None else _alike_places(relevance.grid, lambda shape: resize_map(features, shape))
 
 
 def alike_on(texture: Texture, grid: Grid) -> Alike:
     """The cells of a grid over a texture's image, or over a part of it: found once."""
-
-    def find() -> Alike:
-        block = block_of(grid)
-        return find_alike(look_rows(texture, (-(-grid.h // block), -(-grid.w // block)), grid.part), block)
-
+    find = lambda: _alike_places(grid, lambda shape: look_rows(texture, shape, grid.part))  # noqa: E731
     return texture.derive(("alike", *grid.shape, grid.part), find)
+
+
+def _alike_places(grid: Grid, rows_on: Callable[[tuple[int, int]], Floats]) -> Alike:
+    """rows_on: features for a number of (rows, columns)."""
+    side = max(1, math.ceil(math.sqrt(grid.count / PLACES) - 1e-9))  # of a block
+    h, w = -(-grid.h // side), -(-grid.w // side)
+    found = find_alike(rows_on((h, w)).reshape(h * w, -1), OF_LOOKS)
+    if side == 1:
+        return found
+    numbers = np.arange(grid.count).reshape(grid.shape)
+    padded = np.pad(numbers, ((0, -grid.h % side), (0, -grid.w % side)), "edge")
+    cells = padded.reshape(h, side, w, side).transpose(1, 3, 0, 2).reshape(side * side, h * w)
+    back = np.empty(grid.shape, np.intp)
+    back.ravel()[cells] = np.arange(cells.size).reshape(cells.shape)
+    return replace(found, cells=cells, back=back)
 
 
 def look_rows(texture: Texture, shape: tuple[int, int], part: tuple[float, float, float, float] | None) -> Floats:
@@ -204,30 +225,26 @@ def look_rows(texture: Texture, shape: tuple[int, int], part: tuple[float, float
     return planes[y[:, None], x].reshape(shape[0] * shape[1], -1)
 
 
-def block_of(grid: Grid) -> int:
-    """Cells along a side of a place, so that there are at most PLACES."""
-    return max(1, math.ceil(math.sqrt(grid.count / PLACES) - 1e-9))
-
-
-def find_alike(rows: Floats, block: int = 1) -> Alike:
-    """Of rows float32 [n, D]: Euclidean distances; of more than WIDEST numbers, of a random projection (seeded)."""
+def find_alike(rows: Floats, nearest: int = NEAREST) -> Alike:
+    """Of rows float32 [n, D], with so many others: by Euclidean distances; of more than WIDEST numbers, of a random
+    projection (seeded).
+    """
     rows = np.asarray(rows, np.float32)
     n, wide = rows.shape
     if wide > WIDEST:
         rows = rows @ (np.random.default_rng(0).standard_normal((wide, WIDEST)) / math.sqrt(WIDEST)).astype(np.float32)
-    many = min(NEAREST, n - 1)
-    near, unlike = np.empty((n, many), np.intp), np.ones((n, many + 1), np.float32)
+    many = min(nearest, n - 1)
+    near, apart = np.tile(np.arange(n), (many + 1, 1)), np.ones((many + 1, n), np.float32)
     rows = rows - rows.mean(0)
     square = np.einsum("ij,ij->i", rows, rows)
-    for start in range(0, n, STEP):
+    mean = math.sqrt(2 * float(square.mean())) or math.inf  # the root of the mean square over all pairs
+    for start in range(0, n if many else 0, STEP):
         some = slice(start, start + STEP)
         distance = square[some, None] + square - 2 * rows[some] @ rows.T
         distance[np.arange(len(distance)), np.arange(start, start + len(distance))] = np.inf
-        at = np.argpartition(distance, many - 1, 1)[:, :many] if many else near[some]
+        at = np.argpartition(distance, many - 1, 1)[:, :many]
         found = np.take_along_axis(distance, at, 1)
         order = np.lexsort((at, found), 1)
-        near[some] = np.take_along_axis(at, order, 1)
-        unlike[some, :many] = np.sqrt(np.maximum(np.take_along_axis(found, order, 1), 0))
-    mean = math.sqrt(2 * float(square.mean()))  # the root of the mean square over all pairs
-    unlike[:, :many] = np.minimum(unlike[:, :many] / mean, 1) if mean > 0 else 0
-    return Alike(near, unlike, block)
+        near[:many, some] = np.take_along_axis(at, order, 1).T
+        apart[:many, some] = np.sqrt(np.maximum(np.take_along_axis(found, order, 1).T, 0)) / mean
+    return Alike(near, np.clip(apart, LEAST, 1), (near >= np.arange(n)).astype(np.float32))

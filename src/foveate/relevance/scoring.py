@@ -33,7 +33,7 @@ from foveate.relevance.composition import Composed, compose
 from foveate.relevance.confidence import FOLLOWED, limit, peak, with_odds
 from foveate.relevance.evidence import Shown, evidence_of
 from foveate.relevance.options import DEFAULTS, CheckedScoring
-from foveate.relevance.steps import combine, segment_means, smooth
+from foveate.relevance.steps import asks_of, combine, segment_means, smooth
 from foveate.relevance.value import Relevance
 from foveate.relevance.written import asks_for_words, page_of, read_map
 from foveate.texture.texture import Texture
@@ -90,7 +90,7 @@ def score_query(
         words=() if reading is None else reading.words,
         weights=ReadOnly(weights),
         preset=options.preset,
-        asks="writing" if was_read or "text" in weights else "thing" if "prior" in reasons else query.asks,
+        asks=asks_of(query.asks, reasons, weights, was_read),
         **_fields_of(texture),
     )
 
@@ -145,7 +145,7 @@ def score_nothing(texture: Texture, text: str, options: CheckedScoring = DEFAULT
         peak=peak(final.ravel()) if entered else 0.0,
         words=() if reading is None else reading.words,
         weights=ReadOnly(weights),
-        asks="writing" if reading is not None or "text" in weights else "thing" if final.any() else "everything",
+        asks=asks_of("thing" if final.any() else "everything", (), weights, reading is not None),
     )
 
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from foveate.language.cues import Cue
 from foveate.relevance.evidence import follow, plane_of
 from foveate.relevance.fusion import WEIGHTS, Participation, ScorerWeights, information, perspective
 from foveate.relevance.options import CheckedScoring
+from foveate.relevance.value import Asks
 from foveate.relevance.written import Reading
 from foveate.texture.texture import Texture
 
@@ -49,6 +51,11 @@ def _follow(texture: Texture, found: Floats, cue: Cue, reasons: dict[str, Floats
         return found
     reasons[cue.channel], weights[cue.channel] = plane, cue.weight
     return follow(found, cue, plane)
+
+
+def asks_of(otherwise: Asks, entered: Container[str], weights: Container[str], was_read: bool = False) -> Asks:
+    """What `foveate.allocate` goes by: `otherwise` is what the words ask for."""
+    return "writing" if was_read or "text" in weights else "thing" if "prior" in entered else otherwise
 
 
 def combine(

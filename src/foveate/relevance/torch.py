@@ -34,6 +34,7 @@ from foveate.relevance.scoring import (
     join_confidences,
     logits_behind,
 )
+from foveate.relevance.steps import asks_of
 from foveate.relevance.value import Asks, Relevance, Relevances
 from foveate.relevance.written import page_of
 from foveate.texture.torch import ON_THE_CPU, DeviceTexture
@@ -79,6 +80,10 @@ class DeviceRelevance(Detectable, OwnCopy, AsArray):
     @property
     def grid(self) -> Grid:
         return self.texture.grid
+
+    @property
+    def saliency(self) -> Tensor:
+        return self.texture.saliency.reshape(self.map.shape)
 
     def cpu(self) -> Relevance:
         texture, shape = self.texture.texture, self.grid.shape
@@ -183,7 +188,7 @@ def score_on_device(
         unknown=query.unknown,
         looked_for=query.looked_for,
         preset=options.preset,
-        asks="writing" if "text" in weights else "thing" if "prior" in reasons else query.asks,
+        asks=asks_of(query.asks, reasons, weights),
     )
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 from cachetools import LRUCache
 
 from foveate.core.checks import check_int
@@ -35,8 +34,7 @@ class CacheStatistics:
 
 def texture_nbytes(texture: Texture) -> int:
     """Bytes of a texture with everything derived from it."""
-    derived = [value for value in list(texture._derived.values()) if isinstance(value, np.ndarray)]
-    return texture.nbytes + sum(array.nbytes for array in derived)
+    return texture.nbytes + sum(getattr(value, "nbytes", 0) for value in list(texture._derived.values()))
 
 
 class _Lru(LRUCache[Hashable, tuple[V, int]]):

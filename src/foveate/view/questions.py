@@ -15,7 +15,7 @@ from pydantic import Field
 
 from foveate.allocation.allocation import auto_budget
 from foveate.allocation.policies import to_typical_distance
-from foveate.allocation.worth import asked_share, worth_keeping
+from foveate.allocation.worth import asked_share, mix_of, worth_keeping
 from foveate.answers.question import read_question
 from foveate.channels.attention import make_gaze_plane
 from foveate.core.checks import check_choice
@@ -163,8 +163,9 @@ def describe_relevance(relevance: Relevance) -> Message:
     for each in grids_of(relevance.grid):
         moved = light if each.name == "cells" else light.on(each.grid)
         arrays[f"map:{each.name}"] = moved.map
-        arrays[f"worth:{each.name}"] = worth_keeping(moved)
-        arrays[f"asked:{each.name}"] = asked_share(moved, np.arange(each.grid.count)).reshape(each.grid.shape)
+        mix = mix_of(moved)
+        arrays[f"worth:{each.name}"] = worth_keeping(moved, mix)
+        arrays[f"asked:{each.name}"] = asked_share(moved.map, moved.saliency, mix)
         auto[each.name], levels[each.name] = auto_budget(moved), moved.level
     return {**describe_answer(relevance, auto), "levels": levels}, arrays
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from foveate.allocation.allocation import Allocation, Keep, allocate_relevance, auto_budget, nearest_budget
 from foveate.allocation.policies import Proportional, TopK, apportion, top_cells
-from foveate.allocation.worth import Alike, find_alike, look_rows, peaks_of, worth_of_all
+from foveate.allocation.worth import Alike, find_alike, look_rows, mix_of, worth_of_all
 from foveate.channels.visual import CHANGED, describe_cells, measure_change
 from foveate.core.checks import check_choice, check_int, keyword
 from foveate.core.errors import BudgetError, BudgetWarning, OptionError, warn
@@ -123,12 +123,12 @@ def _by_relevance(image: Candidates, budget: int, new: Sequence[Floats] | None) 
     if new is not None:  # what is not new comes last, as transparent cells do
         maps = [replace(r, valid=n * (1.0 if r.valid is None else r.valid)) for r, n in zip(maps, new, strict=True)]
     worth = worth_of_all(maps, image.alike()) if choosing.policy is None else [r.map for r in maps]
-    counts, peaks = share_budget(image, maps, worth, budget), peaks_of(*maps)
+    counts, mix = share_budget(image, maps, worth, budget), mix_of(*maps)
     kept = []
     for grid, relevance, plane, count in zip(image.layout.grids, maps, worth, counts, strict=True):
         if count:
             keep = Keep(choosing.floor, choosing.policy, image.protected(grid), choosing.window)
-            kept.append(allocate_relevance(relevance, int(count), keep, plane, peaks))
+            kept.append(allocate_relevance(relevance, int(count), keep, plane, mix))
         else:
             nothing = np.empty(0, np.int64), np.empty(0, np.float32)
             kept.append(Allocation(*nothing, grid.grid, texture=relevance.texture))
