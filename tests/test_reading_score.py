@@ -234,6 +234,29 @@ def test_the_map_points_at_the_answer(page: Texture, question: str, answer: str)
         assert foveate.allocate(relevance, 40).mask[int(y0) : -int(-y1 // 1), int(x0) : -int(-x1 // 1)].all()
 
 
+WRITTEN_ON = ("what is written on the bus?", "what number is on the bus?", "what is printed on the side of the bus?")
+
+
+@pytest.mark.parametrize("question", [*WRITTEN_ON, "the writing on the bus", "the name on the bus"])
+def test_writing_on_a_thing_is_that_which_lies_on_it_or_the_thing_itself(street: Texture, question: str) -> None:
+    """Where the bus is: rows 110 to 300, columns 140 to 640 of 427 x 640 pixels."""
+    on, off = Word("3105", (189, 270, 218, 300), 1.0, 0), Word("2207", (5, 20, 30, 70), 1.0, 1)
+    unread, itself = foveate.score(street, question), {f"writing on the {read_question(question).on}": "bus"}
+    assert unread.looked_for == itself
+    elsewhere = foveate.score(street.with_words(Words.of([off], "by hand")), question)
+    assert (elsewhere.words, elsewhere.looked_for) == ((), itself)
+    for relevance in (unread, elsewhere):
+        assert relevance.detected
+        kept = foveate.allocate(relevance, 64)
+        rows, columns = kept.indices // kept.grid.w * 427 / kept.grid.h, kept.indices % kept.grid.w * 640 / kept.grid.w
+        assert np.mean((rows > 100) & (rows < 310) & (columns > 130)) > 0.7
+    both = foveate.score(street.with_words(Words.of([on, off], "by hand")), question)
+    assert (both.words[0].text, both.looked_for) == ("3105", {})
+    nowhere = foveate.score(street.with_words(Words.of([on], "by hand")), "what is written on the trophy?")
+    assert nowhere.looked_for == {"writing on the trophy": "all writing"}
+    assert nowhere.unknown == ("trophy",)
+
+
 def test_a_question_without_a_noun_asks_for_what_is_written_unless_it_is_left_out(
     blank: Texture, page: Texture
 ) -> None:

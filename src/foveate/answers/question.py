@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from foveate.language.lists import read_lists, read_rows, read_set
 from foveate.language.spelling import fold, split_words
+from foveate.language.writing import ARTICLE, find_writing
 
 REMEMBERED = 1024  # questions, by hand
 NAME, OTHER_NAME, ASKED, ABBREVIATED = 1.0, 0.9, 0.8, 0.95  # what phrases count as evidence for a term
@@ -55,6 +56,7 @@ LABEL_WORDS = frozenset(
 )
 _STOP, _WEAK, _DOCUMENTS = read_set("asking", "stop"), read_set("asking", "weak"), read_set("asking", "documents")
 _DAYS = read_set("asking", "days")
+_PRONOUNS = (["it"], ["this"], ["that"], ["them"], ["these"], ["those"], ["there"], ["him"], ["her"])
 _SAID = frozenset(
     name[0]
     for field in FIELDS
@@ -63,8 +65,6 @@ _SAID = frozenset(
 )
 _OF = frozenset(("of", "for", "on", "in"))
 _HOUSES = f"(?:{'|'.join(read_lists('asking')['houses'])})"
-_WRITING = r"(?:words?|writing|text|letters|lettering|inscription|caption|message|print|numbers?|name|logo)"
-_ARTICLE = r"(?:the|a|an|this|that|his|her|its|their|my|your)\s+"
 _QUOTES = re.compile(r"[\"“”„«»]([^\"“”„«»]+)[\"“”„«»]|(?<!\w)['‘‚]([^'’‘]+)['’](?!\w)")
 # Text itself: what follows these to the end.
 _SAYS = re.compile(
@@ -72,27 +72,12 @@ _SAYS = re.compile(
     r"|\b(?:sign|board|label|banner|poster|plate|line|screen|shirt)\s+(?:reading|titled)"
     r"|\bwith the (?:words?|text|letters)"
     r"|^(?:(?:where is|where are|find|show me|read)\s+)?(?:the\s+)?(?:words?|text|phrase|letters))\s+"
-    rf"(?!(?:{_ARTICLE}|on|in|of|at|above|below|under|over|next|near|beside|behind|written|printed|to|for|from|with|that"
+    rf"(?!(?:{ARTICLE}|on|in|of|at|above|below|under|over|next|near|beside|behind|written|printed|to|for|from|with|that"
     r"|and|is|are|was|says?|reads?|about|by)\b)(?P<text>\S.*)$",
     re.IGNORECASE,
 )
-# The writing on a thing.
-_ON = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        rf"\bwhat\s+(?:do|does|did)\s+(?:{_ARTICLE})?(?P<on>.+?)\s+(?:say|read|spell)\b",
-        rf"\b(?:written|printed|painted|engraved|spelled|drawn)\s+(?:on|in|upon|across|above|over)\s+(?:{_ARTICLE})?(?P<on>.+)$",
-        rf"^(?:what\s+(?:is|are)\s+)?(?:the\s+)?(?:\w+\s+){{0,2}}{_WRITING}\s+(?:on|in|across|over|above)\s+(?:{_ARTICLE})?(?P<on>.+)$",
-        rf"^(?:what|which)\s+{_WRITING}\s+(?:is|are|can you see|stands?)\s+(?:on|in)\s+(?:{_ARTICLE})?(?P<on>.+)$",
-        rf"^(?:please\s+)?read\s+(?:{_ARTICLE})?(?P<on>.+)$",
-    )
-)
-_WRITES = re.compile(  # "a man writing on a blackboard" is a man
-    r"\b(?:man|woman|men|women|person|people|boys?|girls?|child|children|teacher|student|he|she|somebody|someone)\s+writing\b",
-    re.IGNORECASE,
-)
 _ON_THINGS = re.compile(r"\b(?:numbers?|names?|dates?|prices?|time|amount)\b", re.IGNORECASE)
-_TRAILING = re.compile(rf"\s+on\s+(?:{_ARTICLE})?(?P<on>[^,]+)$", re.IGNORECASE)
+_TRAILING = re.compile(rf"\s+on\s+(?:{ARTICLE})?(?P<on>[^,]+)$", re.IGNORECASE)
 _ASKS_FOR_WRITING = re.compile(
     r"\b(?:say|says|read|reads|written|printed|writing|words?|text|letters|spell|spelled|spelt)\b", re.IGNORECASE
 )
@@ -114,7 +99,7 @@ _TYPES = tuple(
 )
 _SPECIFIC = ("email", "url", "phone")  # of these the first alone; a phone number is no other number
 _HEADING = re.compile(
-    rf"\bnames? of (?:{_ARTICLE})?(?:\w+ )?{_HOUSES}\b|\b{_HOUSES}(?:'s)? name\b|^who issued\b"
+    rf"\bnames? of (?:{ARTICLE})?(?:\w+ )?{_HOUSES}\b|\b{_HOUSES}(?:'s)? name\b|^who issued\b"
     rf"|\b(?:which|what) {_HOUSES}\b(?! (?:address|number|id|code|phone|reg))"
 )
 _YES_OR_NO = re.compile(r"(?:is|are|was|were|do|does|did|has|have|can) ")
@@ -156,6 +141,8 @@ def read_question(text: str) -> ReadingQuestion:
     if found := _SAYS.search(bare):
         return ReadingQuestion(text, exact=(found["text"].strip(" ,;:'"),), writing=True, form="what")
     on, rest = _find_on(bare)
+    written = find_writing(bare)
+    writing = writing or (written is not None and written.alone)
     folded = fold(asked)
     form = "where" if re.match(r"(?:and |so )?where\b", folded) else "what" if _FORM.match(folded) else "plain"
     if form == "plain" and _YES_OR_NO.match(folded):
@@ -163,6 +150,8 @@ def read_question(text: str) -> ReadingQuestion:
     if form == "plain" and asked.endswith("?"):
         form = "label"
     terms, kinds = _find_terms(split_words(rest), form)
+    if written is not None and on is None and split_words(written.on)[-1:] in _PRONOUNS:  # "what number is on it?"
+        terms = ()
     kinds = [kind for pattern, kind in _TYPES if pattern.search(fold(rest))] + kinds
     for kind in _SPECIFIC:
         if kind in kinds:
@@ -174,17 +163,13 @@ def read_question(text: str) -> ReadingQuestion:
 
 
 def _find_on(bare: str) -> tuple[str | None, str]:
-    for k, pattern in enumerate(_ON):
-        if not (found := pattern.search(bare)) or _WRITES.search(bare[: found.start("on")]):
-            continue
-        on = found["on"].strip(" ,;:")
-        words = split_words(on)
+    if (written := find_writing(bare)) is not None:
+        words, about = split_words(written.on), _ON_THINGS.search(written.rest)
         if not words or words[-1] in _STOP | _DOCUMENTS:
-            return None, ""
-        if words[-1] in _SAID and k in (0, 4):  # "what does the total say", "read the date"
-            return None, on
-        rest = bare[: found.start("on")] + bare[found.end("on") :]
-        return on, rest if _ON_THINGS.search(rest) else ""
+            return None, written.rest if about else ""
+        if words[-1] in _SAID and not written.placed:  # "what does the total say", "read the date"
+            return None, written.on
+        return written.on, written.rest if about else ""
     if found := _TRAILING.search(bare):
         words, rest = split_words(found["on"]), bare[: found.start()]
         if words and words[-1] in _DOCUMENTS:

@@ -24,9 +24,10 @@ from foveate.core.errors import QueryError, QueryLanguageWarning, warn
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import BUILT_IN
 from foveate.encoders.protocol import ASK_IN_ENGLISH, Encoder, encode_texts
-from foveate.language.cues import COLOUR_OF, COLOURS, SPELLED, WORDS, Cue, find_cues, is_measured
+from foveate.language.cues import COLOUR_OF, COLOURS, CUES, SPELLED, WORDS, Cue, find_cues, is_measured
 from foveate.language.lists import read_rows, read_set
 from foveate.language.phrase import Phrase, Place, Span, is_state, structure, words_of
+from foveate.language.writing import Writing, find_writing
 
 MAX_CHARACTERS = 1000  # of a question, and phrases in it: by hand
 SHOWN = 60  # characters of a text in the repr of what was made of it
@@ -85,6 +86,7 @@ class Wording(NamedTuple):
     ignored: tuple[str, ...] = ()  # phrases that it leaves out
     structure: tuple[Phrase, ...] = ()  # what each phrase is made of, or the frame in its place
     unread: tuple[str, ...] = ()  # places in the picture, which are not looked for: "on the left"
+    writing: Writing | None = None  # where it asks for the writing on a thing: then that is what it names
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +105,7 @@ class Query:
         promises: how sure a phrase or a noun can be at most, in (0, 1), where another thing is looked for.
         kinds: by phrase or word what is surely one of it: vectors [1, D], each with its log odds.
         surer: log odds that are added to the confidence of a phrase or a word: how much its evidence counts.
+        written_on: the thing whose writing is asked for, in words; most often none, "".
         words, word_vectors: texts whose maps are composed into those of the phrases, and their unit vectors.
     """
 
@@ -121,6 +124,7 @@ class Query:
     promises: Mapping[str, float] = field(default_factory=lambda: ReadOnly({}))
     surer: Mapping[str, float] = field(default_factory=lambda: ReadOnly({}))
     kinds: Mapping[str, tuple[tuple[NDArray[np.float32], float], ...]] = field(default_factory=lambda: ReadOnly({}))
+    written_on: str = ""
 
     @cached_property
     def together(self) -> bool:
@@ -202,7 +206,9 @@ def parse(text: str) -> Wording:
     >>> parse("a dog and a cat or a bird, but not a hat")[:3]
     (('dog', 'cat', 'bird'), (('dog', 'cat'), ('bird',)), ('hat',))
     """
-    words, spans = find_phrases(unicodedata.normalize("NFC", text.replace(_QUOTE, " ")))
+    asked = unicodedata.normalize("NFC", text.replace(_QUOTE, " "))
+    writing = _find_writing(asked)
+    words, spans = find_phrases(writing.on if writing is not None and writing.alone else asked)
     negated = _find_ignored(words, spans)
     if len(negated) == len(spans) and words and words[0] in _NAMED:
         negated = set()  # "no entry signs", "not a dog": nothing else can be meant
@@ -226,7 +232,15 @@ def parse(text: str) -> Wording:
         groups[-1].append(spans[i].phrase)
     read = dict(zip([s.phrase for s in reversed(spans)], reversed(structure(words, spans)), strict=True))  # the first
     together = tuple(tuple(dict.fromkeys(group)) for group in groups)
-    return Wording(found, together, ignored, tuple(read[phrase] for phrase in found), _find_unread(words, spans))
+    made = tuple(read[phrase] for phrase in found)
+    return Wording(found, together, ignored, made, _find_unread(words, spans), writing)
+
+
+def _find_writing(text: str) -> Writing | None:
+    writing = None if _QUOTED.search(text) else find_writing(text.rstrip(" ?!."))
+    if writing is None or writing.on.split()[-1].lower() in _WHOLES or not find_phrases(writing.on)[1]:
+        return None
+    return writing
 
 
 def find_phrases(text: str) -> tuple[list[str], list[Span]]:
@@ -414,7 +428,10 @@ def _prepare(encoder: Encoder, text: str) -> Query:
         raise refused
     groups = tuple(tuple(p for p in group if p in readable) for group in wording.groups)
     read = tuple(s for phrase, s in zip(wording.phrases, wording.structure, strict=True) if phrase in readable)
-    cues = find_cues(text, tuple(readable))
+    writing = wording.writing
+    cues = find_cues(text, tuple(readable) if writing is None else (*readable, writing.rest))
+    if writing is not None and writing.alone:  # "the lettering on the bus"
+        cues = tuple(dict.fromkeys((CUES[0], *cues)))
     if not getattr(encoder, "reads_phrases", True):  # then colours are seen in the pixels
         cues = tuple(cue for cue in cues if not cue.channel.startswith(COLOUR_OF))
     else:
@@ -431,6 +448,9 @@ def _prepare(encoder: Encoder, text: str) -> Query:
     unknown += tuple(word for phrase in things for word in _not_understood(phrase, cues, encoder))
     place_of = {word: text.lower().find(word) for word in unknown}
     unknown = tuple(sorted(place_of, key=lambda word: place_of[word]))
+    instead = {noun: other for noun, (other, _) in others.items()}
+    if writing is not None and readable:
+        instead = {f"writing on the {writing.on}": " + ".join(readable)} | instead
     promises = {noun: at_most for noun, (_, at_most) in others.items()}
     for name, made in zip(readable, read, strict=True):
         promises[name] = min(promises.get(noun, 1.0) for noun in (name, *_nouns(made)))
@@ -445,10 +465,11 @@ def _prepare(encoder: Encoder, text: str) -> Query:
     return Query(
         text, tuple(readable), _frozen(vectors), cues, tuple(filter(None, groups)), wording.ignored, read, words,
         _frozen(word_vectors) if words else None, wording.unread, unknown,
-        ReadOnly({noun: other for noun, (other, _) in others.items()}),
+        ReadOnly(instead),
         ReadOnly({name: at_most for name, at_most in promises.items() if at_most < 1}),
         ReadOnly({word: odds for word in dict.fromkeys((*readable, *words)) if (odds := surer(word))}),
         ReadOnly({word: each for word, each in kinds.items() if each}),
+        "" if writing is None else writing.on,
     )  # fmt: skip
 
 

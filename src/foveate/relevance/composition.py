@@ -217,6 +217,12 @@ def region(relation: Relation, w: Floats) -> Floats:
     return grown(w, BESIDE * size) * (1 - 0.5 * w)
 
 
+def on_thing(plane: Floats, w: Floats) -> Floats:
+    """What of the plane of writing lies on a thing with the map w, [h, w] each; all of it where that is not seen."""
+    seen = min(1.0, peak(w) / DETECTED)
+    return np.asarray(plane * (1 - np.float32(seen) * (1 - region("part", w))), np.float32)
+
+
 def frame(relation: Relation, w: Floats, look: Look) -> tuple[Floats, Floats]:
     """(place, likeliest thing) of a question for what is beside its noun."""
     size = extent(w)

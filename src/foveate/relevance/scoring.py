@@ -41,7 +41,6 @@ from foveate.texture.texture import Texture
 CHUNK = 128  # nouns scored at a time
 SUREST = 0.999  # what is so sure is not looked for by its kinds
 NO_WEIGHTS: ReadOnly[str, float] = ReadOnly({})
-NOTHING_ELSE: ReadOnly[str, str] = ReadOnly({})
 OF_THE_QUESTION = {"participation", "segment"}  # planes that add nothing to the phrases' maps
 
 
@@ -68,7 +67,7 @@ def score_query(
     confidence = join_confidences(query.asked_groups, confidences) if query.together else union
     reading = read_map(texture, query.text, parts, confidence) if options.reading else None
     weights = dict(scored.weights)
-    final = combine(texture, query.cues, reasons, weights, options, reading)
+    final = combine(texture, query.cues, reasons, weights, options, reading, query.written_on)
     if scored.valid is not None and len(reasons) > 1:  # what entered knows nothing of transparency; the map does
         final = np.minimum(final, scored.valid.reshape(shape))
     entered = reasons.keys() - OF_THE_QUESTION - scored.planes.keys()
@@ -84,8 +83,8 @@ def score_query(
         reasons=ReadOnly(reasons),
         confidences=ReadOnly({**scored.inside, **confidences}),
         ignored=query.ignored,
-        unknown=query.unread if was_read else query.unknown,
-        looked_for=NOTHING_ELSE if was_read else query.looked_for,
+        unknown=query.unread if reading is not None and was_read and reading.placed else query.unknown,
+        looked_for=query.looked_for if reading is None or not was_read else reading.looked_for(query),
         peak=peak(final.ravel()) if entered else union if query.together else 0.0,
         words=() if reading is None else reading.words,
         weights=ReadOnly(weights),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from foveate.core.checks import check_array
 from foveate.language.cues import Cue
+from foveate.relevance.composition import on_thing
 from foveate.relevance.evidence import follow, plane_of
 from foveate.relevance.fusion import WEIGHTS, Participation, ScorerWeights, information, perspective
 from foveate.relevance.options import CheckedScoring
@@ -45,10 +46,14 @@ def smooth(plane: Floats, means: Floats, smoothing: float) -> Floats:
     return found
 
 
-def _follow(texture: Texture, found: Floats, cue: Cue, reasons: dict[str, Floats], weights: dict[str, float]) -> Floats:
+def _follow(
+    texture: Texture, found: Floats, cue: Cue, reasons: dict[str, Floats], weights: dict[str, float], on: bool = False
+) -> Floats:
     plane = plane_of(texture, cue.channel) if cue.weight else None
     if plane is None:
         return found
+    if on and cue.channel == "text":
+        plane = on_thing(plane, reasons["participation"])
     reasons[cue.channel], weights[cue.channel] = plane, cue.weight
     return follow(found, cue, plane)
 
@@ -65,8 +70,12 @@ def combine(
     weights: dict[str, float],
     options: CheckedScoring,
     reading: Reading | None,
+    written_on: str = "",
 ) -> Floats:
-    """The map after all steps. Adds to `reasons` and `weights` what entered."""
+    """The map after all steps. Adds to `reasons` and `weights` what entered.
+
+    `written_on`: the thing whose writing is asked for: then none elsewhere counts.
+    """
     found = reasons["participation"]
     if options.smoothing and texture.has("cluster_id"):
         reasons["segment"] = segment_means(texture, found)
@@ -82,7 +91,7 @@ def combine(
     known = reading is not None and bool(reading.words) and reading.weight > 0
     for cue in followed:
         if not (known and cue.channel == "text"):
-            found = _follow(texture, found, cue, reasons, weights)
+            found = _follow(texture, found, cue, reasons, weights, bool(written_on))
     if reading is not None and (reading.weight or reading.silence):
         reasons["reading"] = reading.map
         found = np.maximum(np.float32(1 - reading.silence) * found, np.float32(reading.weight) * reading.map)

@@ -20,6 +20,7 @@ from foveate.core.readonly import OwnCopy, ReadOnly
 from foveate.encoders.protocol import Calibration
 from foveate.language.negatives import Negatives
 from foveate.language.query import Query, quoted
+from foveate.relevance.composition import on_thing
 from foveate.relevance.confidence import FOLLOWED, Detectable, in_digits, peak_cells, with_odds
 from foveate.relevance.evidence import follow, plane_of
 from foveate.relevance.fusion import Participation
@@ -280,6 +281,8 @@ def _combine(
     used = {cue.channel for cue in followed}
     for cue in (*followed, *options.channel_weights, *(cue for cue in options.least if cue.channel not in used)):
         plane = plane_of(host, cue.channel) if cue.weight else None
+        if plane is not None and query.written_on and cue.channel == "text" and cue in followed:
+            plane = on_thing(plane, copied(reasons["participation"]))
         if plane is not None:
             reasons[cue.channel], weights[cue.channel] = _sent(plane, texture), cue.weight
             found = follow(found, cue, reasons[cue.channel])

@@ -17,6 +17,7 @@ from foveate.answers.page import prepare_words
 from foveate.answers.question import read_question
 from foveate.core.errors import QueryError
 from foveate.core.grid import Floats, resize_map
+from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Encoder
 from foveate.language.query import Query, prepare, without_things
 from foveate.reading.words import Words
@@ -29,12 +30,16 @@ ENTERS, CERTAIN = 0.25, 0.5  # confidences of what was read, from which on it en
 PIECES, WRITING = (6, 10), (0.035, 0.05)  # of no page, of a page; by hand
 UNREAD = 0.5  # weight of a page's writing that was not read
 IN_ROWS, DOWN = 0.7, 0.5  # what a row full of writing loses, and the lower end of a page
+ON_THING = 0.25  # of a thing's highest value: a word under which its map is lower does not lie on it; by hand
 WRITTEN = 0.05  # the least score of a word where words are asked for: other words come before blank paper
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """The words that answer one question, as a map with its confidence, and how far that enters; all in [0, 1]."""
+    """The words that answer one question, as a map with its confidence, and how far that enters; all in [0, 1].
+
+    `placed`: whether they lie on the thing whose writing is asked for, or none was named.
+    """
 
     map: Floats
     confidence: float
@@ -42,6 +47,11 @@ class Reading:
     silence: float
     written: bool
     words: tuple[Found, ...]
+    placed: bool = True
+
+    def looked_for(self, query: Query) -> Mapping[str, str]:
+        """As `Relevance.looked_for`, where this entered."""
+        return ReadOnly({} if self.placed else {f"writing on the {query.written_on}": "all writing"})
 
 
 def weigh(confidence: float) -> float:
@@ -79,9 +89,13 @@ def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: flo
             return None
         return Reading(plane, seen, share * UNREAD, share, alone, ())
     found = score_words(texture.derive("read", lambda: prepare_words(words)), question)
-    scores, weight = found.scores, weigh(found.confidence)
-    if question.on is not None:
-        scores = scores * _on_thing(words, parts, question.on, texture)
+    scores, weight, placed = found.scores, weigh(found.confidence), True
+    if question.on is not None and (plane := _map_of(question.on, parts)) is not None:
+        thing, on = peak(plane.ravel()), _on_thing(words, plane, texture)
+        placed = thing >= DETECTED
+        if placed and on.max() < ON_THING * plane.max():
+            return None  # all of it stands elsewhere: the thing itself is shown
+        scores = scores * (1 - min(1.0, thing / DETECTED) * (1 - on / max(float(on.max()), 1e-6)))
     best = np.argsort(-scores, kind="stable")[:MOST_WORDS]
     entered = scores * np.float32(weight)
     best = best[entered[best] > LEAST_WORD]
@@ -100,6 +114,7 @@ def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: flo
         silence,
         alone,
         named,
+        placed,
     )
 
 
@@ -125,14 +140,14 @@ def _between(value: float, ends: tuple[float, float]) -> float:
     return min(1.0, max(0.0, (value - ends[0]) / (ends[1] - ends[0])))
 
 
-def _on_thing(words: Words, parts: Mapping[str, Floats], thing: str, texture: Texture) -> Floats:
-    """How much each word lies on a thing, float32 [n] in [0, 1]; 1 of every word where the thing is not seen."""
+def _map_of(thing: str, parts: Mapping[str, Floats]) -> Floats | None:
     last = thing.split()[-1].lower()
     maps = [plane for phrase, plane in parts.items() if phrase.split()[-1] == last] or list(parts.values())
-    if not maps:
-        return np.ones(len(words), np.float32)
-    plane = np.max(maps, axis=0)
-    seen = min(1.0, peak(plane.ravel()) / DETECTED)
+    return np.max(maps, axis=0) if maps else None
+
+
+def _on_thing(words: Words, plane: Floats, texture: Texture) -> Floats:
+    """The highest value of a thing's map under each word, float32 [n]."""
     h, w = plane.shape
     y0, x0, y1, x1 = words.boxes.T
     on = np.zeros(len(words), np.float32)
@@ -141,4 +156,4 @@ def _on_thing(words: Words, parts: Mapping[str, Floats], thing: str, texture: Te
             y = ((y0 + share * (y1 - y0)) * (h / texture.grid.height)).astype(int)
             x = ((x0 + across * (x1 - x0)) * (w / texture.grid.width)).astype(int)
             np.maximum(on, plane[np.minimum(y, h - 1), np.minimum(x, w - 1)], out=on)
-    return np.asarray(1 - seen * (1 - on / max(float(on.max()), 1e-6)), np.float32)
+    return on
