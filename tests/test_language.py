@@ -242,6 +242,16 @@ def test_what_was_looked_for_in_its_place_is_said_and_paid_for(texture: Texture,
     half = foveate.score(texture, "a child holding the trophy")
     assert half.unknown == ("trophy",)
     assert not half.detected
+    for question in ("a child holding the trophy", "who is holding the trophy?", "a child and a trophy"):
+        half = foveate.score(texture, question)  # the known half is shown
+        assert list(half.looked_for.values()) == ["person" if question.startswith("who") else "child"]
+        assert half.unknown == ("trophy",)
+        assert not half.detected
+        np.testing.assert_allclose(half.map, child.map, atol=0.02)
+        assert half.boxes()[0] == pytest.approx(child.boxes()[0], abs=20)
+    for question in ("the child's trophy", "a trophy", "the trophy on the table"):
+        assert not len(foveate.score(texture, question).boxes())
+    assert foveate.score(texture, "a child or a trophy").looked_for == {}
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=9), st.sampled_from([HALF, DROPPED, SELDOM, OFTEN, 1.0]))

@@ -159,6 +159,19 @@ class Query:
         return frames or tuple(i for i, phrase in enumerate(self.phrases) if phrase not in places) or (0,)
 
     @cached_property
+    def known_half(self) -> Mapping[int, str]:
+        """What is shown where the encoder does not know another thing that is named: of "person holding the trophy" the
+        person. By the phrase's number; with its noun, where its place is unknown. Empty where all are known, or none.
+        """
+        nouns = {noun for phrase in self.structure for noun in _nouns(phrase)} & {*self.unknown}
+        things = {i: self.structure[i] for i in self.asked if i < len(self.structure)}
+        parts = {i for i, phrase in things.items() if phrase.place is not None and phrase.place.relation == "part"}
+        known = {i: phrase for i, phrase in things.items() if phrase.noun not in (*nouns, "") and i not in parts}
+        lost = {i for i, phrase in known.items() if not nouns.isdisjoint(_nouns(phrase))}
+        either = not nouns or "or" in self.text.lower().split()
+        return {} if either else {i: phrase.noun if i in lost else "" for i, phrase in known.items()}
+
+    @cached_property
     def asked_groups(self) -> tuple[tuple[str, ...], ...]:
         if not self.words:
             return self.groups
@@ -462,7 +475,7 @@ def _prepare(encoder: Encoder, text: str) -> Query:
     surer: Callable[[str], float] = getattr(encoder, "surer", lambda text: 0.0)
     asked = tuple(dict.fromkeys((*readable, *(noun for one in read if not one.plain for noun in _nouns(one)))))
     kinds = {word: kinds_of(word) for word in asked} if callable(kinds_of := getattr(encoder, "kinds_of", None)) else {}
-    return Query(
+    query = Query(
         text, tuple(readable), _frozen(vectors), cues, tuple(filter(None, groups)), wording.ignored, read, words,
         _frozen(word_vectors) if words else None, wording.unread, unknown,
         ReadOnly(instead),
@@ -471,6 +484,10 @@ def _prepare(encoder: Encoder, text: str) -> Query:
         ReadOnly({word: each for word, each in kinds.items() if each}),
         "" if writing is None else writing.on,
     )  # fmt: skip
+    if not (half := query.known_half):
+        return query
+    shown = " + ".join(noun or query.phrases[i] for i, noun in half.items())
+    return replace(query, looked_for=ReadOnly({text.strip(" ?!."): shown} | instead))
 
 
 @lru_cache(maxsize=REMEMBERED)  # "what is the man holding" and "... the woman holding" share fifty words

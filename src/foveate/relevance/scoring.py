@@ -57,8 +57,11 @@ def score_query(
     if query.plain and options is DEFAULTS and _of_texture(texture).plain:
         return _score_plain(texture, query, calibration, negatives)
     scored = _score_phrases(texture, query, calibration, negatives)
-    asked = query.asked
+    asked, half = query.asked, query.known_half
     best, logits = _highest(scored.maps, asked), _highest(scored.logits, asked)
+    if half:
+        best = np.max([scored.planes[noun].ravel() if noun else scored.maps[i] for i, noun in half.items()], 0)
+        logits = logits_behind(best, calibration)
     shape = texture.grid.shape
     reasons = {"participation": best.reshape(shape), **scored.planes}
     parts = {phrase: part.reshape(shape) for phrase, part in zip(query.phrases, scored.maps, strict=True)}
@@ -85,7 +88,7 @@ def score_query(
         ignored=query.ignored,
         unknown=query.unread if reading is not None and was_read and reading.placed else query.unknown,
         looked_for=query.looked_for if reading is None or not was_read else reading.looked_for(query),
-        peak=peak(final.ravel()) if entered else union if query.together else 0.0,
+        peak=peak(final.ravel()) if entered or half else union if query.together else 0.0,
         words=() if reading is None else reading.words,
         weights=ReadOnly(weights),
         preset=options.preset,

@@ -142,6 +142,8 @@ def score_on_device(
     texture: DeviceTexture, query: Query, calibration: Calibration, negatives: Negatives | None, options: CheckedScoring
 ) -> DeviceRelevance:
     """Raises DeviceError for what only the texture on the CPU can do."""
+    import torch
+
     check_supported(texture, options)
     shape = texture.grid.shape
     logits, maps = score_vectors(texture, query.vectors, calibration, negatives)
@@ -165,8 +167,11 @@ def score_on_device(
                     logits[i], maps[i] = other[0], found[0]
     confidences, on_host, inside, weights = join_composed(query, made, known)
     planes = {name: _sent(plane, texture) for name, plane in on_host.items()}
-    asked = list(query.asked)
+    asked, half = list(query.asked), query.known_half
     best, logits = maps[asked].amax(0), logits[asked].amax(0)
+    if half:
+        best = torch.stack([planes[noun].ravel() if noun else maps[i] for i, noun in half.items()]).amax(0)
+        logits = _sent(logits_behind(copied(best), calibration), texture)
     by_phrase = dict(zip(query.phrases, confidences, strict=True))
     union = max(confidences[i] for i in asked)
     reasons = {"participation": best.reshape(shape), **planes}
@@ -182,7 +187,7 @@ def score_on_device(
         parts=ReadOnly({name: part.reshape(shape) for name, part in zip(query.phrases, maps, strict=True)}),
         reasons=ReadOnly(reasons),
         confidences=ReadOnly({**inside, **by_phrase}),
-        peak=peak_of(final.ravel()) if entered else union if query.together else 0.0,
+        peak=peak_of(final.ravel()) if entered or half else union if query.together else 0.0,
         weights=ReadOnly(weights),
         texture=texture,
         ignored=query.ignored,

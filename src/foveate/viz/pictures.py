@@ -314,7 +314,8 @@ def level_of(relevance: Relevance) -> float | None:
 
 def confidence_shown(relevance: Relevance) -> float | None:
     """The confidence for the badge; None where a channel or a prior made the map, and no thing was detected."""
-    return relevance.confidence if relevance.detected or not relevance.followed else None
+    known = relevance.detected or not relevance.followed or relevance.unknown  # or one half of it is shown
+    return relevance.confidence if known else None
 
 
 def looked_for(relevance: Relevance) -> tuple[str, ...]:
