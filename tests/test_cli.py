@@ -482,6 +482,9 @@ def test_what_was_read_is_kept_and_asked(run: Run, broccoli: Path) -> None:
     asked = ("look", "t.safetensors", "what is the total?", "--budget", 20)
     found = last(run(*asked, "--json"))
     assert found["words"] == 2
+    (answered,) = found["queries"]
+    assert answered["answer"] == "TOTAL -> [2J34.50"
+    assert {word["text"] for word in answered["words"]} >= {"[2J34.50"}
     done = run(*asked)
     assert "2 words in 1 line" in " ".join(done.stdout.split())
     assert "words found" in done.stdout

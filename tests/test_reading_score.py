@@ -224,6 +224,8 @@ def test_the_map_points_at_the_answer(page: Texture, question: str, answer: str)
     assert inside(relevance, answer)
     assert relevance.detected
     assert relevance.words[0].text == answer
+    labels = {"34.50": "TOTAL -> 34.50", "12/03/2024": "Date -> 12/03/2024"}
+    assert relevance.answer == labels.get(answer, answer)
     kept = foveate.allocate(relevance, 12)
     best = kept.why(int(kept.scores.argmax()))
     assert str(best["words"]).startswith(answer + ", ")
@@ -255,6 +257,9 @@ def test_writing_on_a_thing_is_that_which_lies_on_it_or_the_thing_itself(street:
     nowhere = foveate.score(street.with_words(Words.of([on], "by hand")), "what is written on the trophy?")
     assert nowhere.looked_for == {"writing on the trophy": "all writing"}
     assert nowhere.unknown == ("trophy",)
+    sign = [Word("STOP", (220, 300, 240, 350), 1.0, 1), Word("ANGELES", (190, 380, 212, 470), 1.0, 0)]
+    read = foveate.score(street.with_words(Words.of([*sign, Word("LOS", (192, 330, 211, 370), 1.0, 0)], "x")), question)
+    assert read.answer == "LOS ANGELES STOP"  # as it is read
 
 
 def test_a_question_without_a_noun_asks_for_what_is_written_unless_it_is_left_out(

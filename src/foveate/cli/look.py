@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from foveate.relevance.value import Relevance
     from foveate.texture.texture import Texture
 
-MOST_WORDS = 6  # of those found, in the table
 Pictures = Annotated[
     list[str] | None,
     typer.Option(
@@ -129,7 +128,7 @@ def _look_at(
         typer.echo(f"not asked: {one}", err=True)
     make_folder(out)
     records = [_write(texture, *result, out, str(image.absolute())) for result in results]
-    said = [_words_found(relevance) for relevance, *_ in results]
+    said = [record["answer"] for record in records]
     rows = [
         (r["query"], _looked_for(r), *([words] if any(said) else []),
          terminal.format_confidence(r["confidence"], r["detected"]),
@@ -169,12 +168,6 @@ def _unread(texture: Texture, queries: Sequence[str], image: Path) -> list[str]:
     ]
 
 
-def _words_found(relevance: Any) -> str:
-    """The best words of a question, and those that are half as good: a few."""
-    best = [word.text for word in relevance.words if 2 * word.score >= relevance.words[0].score]
-    return ", ".join(best[:MOST_WORDS]) + (" ..." if len(best) > MOST_WORDS else "")
-
-
 def _write(
     texture: Texture, relevance: Any, kept: Any, seconds: float, picture: Any, out: Path, source: str
 ) -> dict[str, Any]:
@@ -185,6 +178,11 @@ def _write(
         "ignored": list(relevance.ignored),
         "looked_for": dict(relevance.looked_for),
         "unknown": list(relevance.unknown),
+        "answer": relevance.answer,
+        "words": [
+            {"text": word.text, "box": terminal.round_box(word.box), "because": word.because}
+            for word in relevance.words
+        ],
         "budget": len(kept),
         "indices": kept.indices.tolist(),
         "confidence": round(relevance.confidence, 4),

@@ -27,7 +27,7 @@ from foveate.encoders.protocol import ASK_IN_ENGLISH, Encoder, encode_texts
 from foveate.language.cues import COLOUR_OF, COLOURS, CUES, SPELLED, WORDS, Cue, find_cues, is_measured
 from foveate.language.lists import read_rows, read_set
 from foveate.language.phrase import Phrase, Place, Span, is_state, structure, words_of
-from foveate.language.writing import Writing, find_writing
+from foveate.language.writing import WrittenOn, find_writing
 
 MAX_CHARACTERS = 1000  # of a question, and phrases in it: by hand
 SHOWN = 60  # characters of a text in the repr of what was made of it
@@ -86,7 +86,7 @@ class Wording(NamedTuple):
     ignored: tuple[str, ...] = ()  # phrases that it leaves out
     structure: tuple[Phrase, ...] = ()  # what each phrase is made of, or the frame in its place
     unread: tuple[str, ...] = ()  # places in the picture, which are not looked for: "on the left"
-    writing: Writing | None = None  # where it asks for the writing on a thing: then that is what it names
+    writing: WrittenOn | None = None  # where it asks for the writing on a thing: then that is what it names
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +249,7 @@ def parse(text: str) -> Wording:
     return Wording(found, together, ignored, made, _find_unread(words, spans), writing)
 
 
-def _find_writing(text: str) -> Writing | None:
+def _find_writing(text: str) -> WrittenOn | None:
     writing = None if _QUOTED.search(text) else find_writing(text.rstrip(" ?!."))
     if writing is None or writing.on.split()[-1].lower() in _WHOLES or not find_phrases(writing.on)[1]:
         return None

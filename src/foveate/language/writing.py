@@ -28,7 +28,7 @@ _NAMES_NOTHING = re.compile(  # but writing, before it is told on what
 )
 
 
-class Writing(NamedTuple):
+class WrittenOn(NamedTuple):
     """A question for the writing on a thing: the thing, the words beside it, and whether it asks for nothing else.
 
     `placed`: "written on the bus", not "what does the bus say"; a place beside which nothing but writing is named.
@@ -40,11 +40,11 @@ class Writing(NamedTuple):
     alone: bool
 
 
-def find_writing(text: str) -> Writing | None:
+def find_writing(text: str) -> WrittenOn | None:
     """What a question for writing on a thing is made of; None for any other question.
 
     >>> find_writing("the red number on the bus")
-    Writing(on='bus', rest='the red number on the ', placed=True, alone=True)
+    WrittenOn(on='bus', rest='the red number on the ', placed=True, alone=True)
     """
     for k, pattern in enumerate(_PATTERNS):
         found = pattern.search(text)
@@ -54,5 +54,5 @@ def find_writing(text: str) -> Writing | None:
         alone = placed
         if k == 1:
             alone = not _PICTURED.fullmatch(found["how"]) and bool(_NAMES_NOTHING.fullmatch(text[: found.start()]))
-        return Writing(found["on"].strip(" ,;:"), rest, placed, alone)
+        return WrittenOn(found["on"].strip(" ,;:"), rest, placed, alone)
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol, overload, runtime_checkable
@@ -19,6 +20,8 @@ from foveate.relevance.boxes import Boxes, find_boxes, score_boxes
 from foveate.relevance.confidence import DETECTED, Detectable, in_digits
 from foveate.texture.texture import Texture
 
+CLOSE, MOST_WORDS = 0.5, 8  # of the best word's score: which are named with it; so many
+_BESIDE = re.compile(r'(?:right of|left of|below|after) "(?P<label>.*?)"(?:, is |$)')
 Asks = Literal["thing", "beside", "everything", "writing"]
 
 
@@ -32,6 +35,16 @@ class Found(NamedTuple):
     box: tuple[float, float, float, float]
     score: float
     because: str
+
+    @property
+    def label(self) -> str:
+        """What it is the value of: "TOTAL" where it stands right of that; else ""."""
+        found = _BESIDE.match(self.because)
+        return found["label"] if found else ""
+
+
+def _middle(word: Found) -> float:
+    return (word.box[0] + word.box[2]) / 2
 
 
 def describe_others(looked_for: Mapping[str, str]) -> list[str]:
@@ -120,6 +133,20 @@ class Relevance(Detectable, Frozen, Drawable, AsArray):
         Not 0.5: of what only its parts or odds make likely (a third of what is detected) the map stays below that.
         """
         return DETECTED * float(self.map.max()) or DETECTED
+
+    @property
+    def answer(self) -> str:
+        """The best of `words`, in reading order; values after their label: "TOTAL -> 34.50". Of no words ""."""
+        best = [word for word in self.words if word.score >= CLOSE * self.words[0].score]
+        label = next((word.label for word in best if word.label), "")
+        rows: list[list[Found]] = []
+        for word in sorted((word for word in best if word.label == label), key=_middle):
+            if rows and _middle(word) < rows[-1][-1].box[2]:
+                rows[-1].append(word)
+            else:
+                rows.append([word])
+        said = [word.text for row in rows for word in sorted(row, key=lambda word: word.box[1])]
+        return f"{label} -> " * bool(label) + " ".join(said[:MOST_WORDS]) + " ..." * (len(said) > MOST_WORDS)
 
     def boxes(self, threshold: float | None = None, *, detected_only: bool = True) -> Boxes:
         """Boxes around connected parts of the map: float32 [n, 4], (y0, x0, y1, x1) in pixels, the best first.

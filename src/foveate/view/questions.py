@@ -182,6 +182,7 @@ def describe_answer(relevance: Relevance, auto: dict[str, int]) -> dict[str, Any
         "looked_for": dict(relevance.looked_for),
         "unknown": list(relevance.unknown),
         "words": [{"text": w.text, "box": list(map(float, w.box)), "because": w.because} for w in relevance.words],
+        "answer": relevance.answer,
         "unread": is_unread(relevance),
         "boxes": relevance.boxes().tolist(),
         "auto": auto,

@@ -44,7 +44,6 @@ Map = Relevance | ArrayLike
 SIDE = 1080  # pixels of the long side of a photograph that is a picture by itself
 PANEL = 720  # of one of several
 SMALLEST, LARGEST = 64, 8192
-CLOSE, MOST_WORDS = 0.75, 8  # of the best word's score: which are named; so many
 BAR = 560  # pixels of the colour bar
 SAME_SHAPE = 0.02  # of two aspects: their logarithms differ by no more
 NARROWEST, PAGE = 360, 720  # pixels of a column, of a page: room for words
@@ -333,10 +332,7 @@ def looked_for(relevance: Relevance) -> tuple[str, ...]:
     if confidence_shown(relevance) is None:
         planes = [name for name in (*relevance.weights, "prior", "reading") if name in relevance.reasons]
         notes = (*notes, "found by " + ", ".join(planes or ["other planes"]) + ", not as a thing")
-    best = [word for word in relevance.words if word.score >= CLOSE * relevance.words[0].score]
-    lines = sorted(best, key=lambda word: (round(word.box[0] / max(1.0, word.box[2] - word.box[0])), word.box[1]))
-    said = " ".join(word.text for word in lines[:MOST_WORDS]) + " …" * (len(lines) > MOST_WORDS)
-    return (*notes, f"reads: {said}") if said else notes
+    return (*notes, f"reads: {relevance.answer}") if relevance.words else notes
 
 
 def in_quotes(query: str) -> str:

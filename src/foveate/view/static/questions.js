@@ -137,7 +137,7 @@ const explain = ({ problem, session }) =>
 
 // What an answer says of itself; -> elements.
 function describe(app, header) {
-  const { query, phrases = [], ignored = [], unknown = [], words = [], unread, prior, weight } = header;
+  const { query, phrases = [], ignored = [], unknown = [], words = [], answer = "", unread, prior, weight } = header;
   const others = inPlaceOf(header);
   const chips = (all) => all.flatMap((each) => [make("span", { className: "chip" }, each), " "]);
   const line = (name, all) => (all.length ? [make("p", { className: "note" }, `${name} `, ...chips(all))] : []);
@@ -151,7 +151,8 @@ function describe(app, header) {
     ...line("left out", ignored),
     ...line("not understood", unknown),
     ...(unknown.length ? [unknownHere(app, unknown)] : []),
-    ...line("read there", inReadingOrder(words.slice(0, 6)).map(({ text }) => text)),
+    ...line("read there", answer.includes(" -> ") ? [answer.replace("->", "→")]
+      : inReadingOrder(words.slice(0, 6)).map(({ text }) => text)),
     ...(unread
       ? [make("p", { className: "note" }, "not read: ", READS[app.image?.stored ? "stored" : "encoded"])] : []),
   ];
