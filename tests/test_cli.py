@@ -298,8 +298,8 @@ BAD: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("look long_side.jpg dog", ("'long_side.jpg'",)),  # names of files come back as they were written
     ("look read=True.jpg dog", ("'read=True.jpg'",)),
     *((f"look photo.safetensors dog --budget {budget}", (f"--budget {budget}", "3072")) for budget in (0, -5, 100_000)),
-    ("look photo.safetensors broccoli {empty}", ("empty query",)),
-    ("look photo.safetensors broccoli {long}", ("10,000 characters",)),
+    ("look photo.safetensors {empty}", ("empty query",)),
+    ("look photo.safetensors {long}", ("10,000 characters",)),
     ("look photo.safetensors где", ("English",)),
     ("look photo.safetensors broccoli.jpg dog", ("is a file",)),
     ("look dog broccoli.jpg", ("the image first, then questions",)),

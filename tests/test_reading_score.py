@@ -262,6 +262,20 @@ def test_writing_on_a_thing_is_that_which_lies_on_it_or_the_thing_itself(street:
     assert read.answer == "LOS ANGELES STOP"  # as it is read
 
 
+@pytest.mark.parametrize("question", ["what is advertised?", "the words about the weather"])
+def test_where_no_word_answers_the_largest_are_named_and_it_is_said(street: Texture, question: str) -> None:
+    large = [Word("Take", (180, 300, 220, 400), 1.0, 0), Word("trips", (182, 410, 219, 480), 1.0, 0)]
+    read = foveate.score(
+        street.with_words(Words.of([*large, Word("3105", (240, 270, 255, 300), 1.0, 1)], "x")), question
+    )
+    assert read.answer == "Take trips"
+    assert list(read.looked_for.values()) == ["the largest writing"]
+    assert not read.detected
+    y, x = np.unravel_index(read.map.argmax(), read.map.shape)
+    assert 180 < (y + 0.5) * 427 / read.grid.h < 220
+    assert 300 < (x + 0.5) * 640 / read.grid.w < 480
+
+
 def test_a_question_without_a_noun_asks_for_what_is_written_unless_it_is_left_out(
     blank: Texture, page: Texture
 ) -> None:

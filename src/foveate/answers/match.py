@@ -50,6 +50,8 @@ SURE_BY_TYPE = {  # confidence that a question is answered by what is only of th
 PHOTOGRAPH = {"what": 0.8, "label": 0.7, "where": 0.45, "plain": 0.45, "is": 0.45}  # where little is written
 PAGE = {"what": 1.0, "label": 1.0, "where": 0.85, "plain": 0.85, "is": 0.7}  # where much is
 HEADING = 0.8  # floor of a heading where the name of a house is asked for
+LOST, GUESSED = 0.25, 0.45  # a confidence below which none answers; that of the largest words in their place
+LARGE = 0.7  # share of the highest word's height
 MASK = 0.03  # everything written, where nothing else is known
 MOST_LINES = 12  # of a value that goes on
 BEST, GROWN = 0.8, 0.1  # share of the best word in a cell; heights by which a word's box is grown
@@ -72,6 +74,7 @@ class WordScores(NamedTuple):
     scores: Floats
     confidence: float
     because: Mapping[int, str]
+    lost: bool = False  # whether no word answers, and the largest are named in their place
 
 
 def score_words(page: ReadWords, question: ReadingQuestion) -> WordScores:
@@ -84,7 +87,8 @@ def score_words(page: ReadWords, question: ReadingQuestion) -> WordScores:
         return _score_all(page, question)
     if not question.terms and not question.types:
         return WordScores(np.zeros(len(page.words), np.float32), 0.0, {})
-    return _score_values(page, question)
+    found = _score_values(page, question)
+    return _score_largest(page) if question.writing and found.confidence < LOST else found
 
 
 def _by_word(page: ReadWords, units: Floats) -> Floats:
@@ -243,6 +247,14 @@ def _score_all(page: ReadWords, question: ReadingQuestion) -> WordScores:
     words = _by_word(page, score)
     why = {int(i): "is written" + (f", {_IS[kinds[0]]}" if kinds else "") for i in np.flatnonzero(words > 0.6)}
     return WordScores(words, float(words.max()), why)
+
+
+def _score_largest(page: ReadWords) -> WordScores:
+    """The largest words, with a confidence that is never one of an answer."""
+    heights = (page.boxes[:, 2] - page.boxes[:, 0]) * (page.letters > 1) * page.keeps
+    words = _by_word(page, heights / max(float(heights.max()), 1e-6))
+    why = {int(i): "is among the largest words; none answers" for i in np.flatnonzero(words >= LARGE)}
+    return WordScores(np.where(words >= LARGE, words, MASK).astype(np.float32), GUESSED, why, True)
 
 
 def _score_exact(page: ReadWords, question: ReadingQuestion) -> WordScores:

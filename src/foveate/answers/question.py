@@ -79,7 +79,8 @@ _SAYS = re.compile(
 _ON_THINGS = re.compile(r"\b(?:numbers?|names?|dates?|prices?|time|amount)\b", re.IGNORECASE)
 _TRAILING = re.compile(rf"\s+on\s+(?:{ARTICLE})?(?P<on>[^,]+)$", re.IGNORECASE)
 _ASKS_FOR_WRITING = re.compile(
-    r"\b(?:say|says|read|reads|written|printed|writing|words?|text|letters|spell|spelled|spelt)\b", re.IGNORECASE
+    r"\b(?:say|says|read|reads|written|printed|writing|words?|text|letters|spell|spelled|spelt|advertis(?:ed|es|ing))\b",
+    re.IGNORECASE,
 )
 _TYPES = tuple(
     (re.compile(pattern), kind)

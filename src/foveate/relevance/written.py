@@ -38,7 +38,8 @@ WRITTEN = 0.05  # the least score of a word where words are asked for: other wor
 class Reading:
     """The words that answer one question, as a map with its confidence, and how far that enters; all in [0, 1].
 
-    `placed`: whether they lie on the thing whose writing is asked for, or none was named.
+    `placed`: whether they lie on the thing whose writing is asked for, or none was named. `lost`: whether none answers,
+    and they are the largest.
     """
 
     map: Floats
@@ -48,9 +49,12 @@ class Reading:
     written: bool
     words: tuple[Found, ...]
     placed: bool = True
+    lost: bool = False
 
     def looked_for(self, query: Query) -> Mapping[str, str]:
         """As `Relevance.looked_for`, where this entered."""
+        if self.lost:
+            return ReadOnly({query.text.strip(" ?!."): "the largest writing"})
         return ReadOnly({} if self.placed else {f"writing on the {query.written_on}": "all writing"})
 
 
@@ -115,6 +119,7 @@ def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: flo
         alone,
         named,
         placed,
+        found.lost,
     )
 
 
