@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from training.judges.collage.features import NANO, Made
+from training.judges.collage.features import NUMBERS, Made
 from training.judges.collage.scenes import CELLS, COLOURS, COLUMNS, ROWS, SIDE, Scene, Thing, questions_of
 
 
@@ -24,5 +24,5 @@ def made(count: int) -> Made:
             shown[index, 0, y : y + 2, x : x + 2] = number
         scenes.append(Scene(tuple(things), 0, (9, index)))
         assert questions_of(scenes[-1])
-    nano = np.random.default_rng(4).random((count, 32, 32, NANO), np.float32).astype(np.float16)
+    nano = np.random.default_rng(4).random((count, CELLS, CELLS, NUMBERS), np.float32).astype(np.float16)
     return Made(nano, np.zeros((count, 8, 8, 3), np.uint8), shown.reshape(count, 2, -1), tuple(scenes))

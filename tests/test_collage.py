@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 from transformers import AttentionInterface  # noqa: E402
 
+from foveate.language.dialogue import goes_back  # noqa: E402
 from training.judges import llava  # noqa: E402
 from training.judges.collage import cases, cutouts, evaluate, features, model, scenes, tower  # noqa: E402
 from training.judges.collage.scenes import COLOURS  # noqa: E402
@@ -31,7 +32,7 @@ def pool() -> dict[str, list[cutouts.Cutout]]:
     for name, parts in (
         ("dog", {"leg": disc & (y > 40)}),
         ("car", {"wheel": disc & (y > 40)}),
-        ("bag", {}),
+        ("boots", {}),
         ("face", {}),
     ):
         out[name] = [cutouts.Cutout(name, light, disc, parts, "made")]
@@ -150,7 +151,7 @@ def write(folder: Path, count: int = 4) -> None:
         drawn = [scenes.draw(scene, POOL, GROUND)[1] for scene in SOME[:count]]
         np.save(at / "shown.npy", np.stack(drawn))
         rng = np.random.default_rng(0)
-        np.save(at / "nano.npy", rng.normal(size=(count, 32, 32, features.NANO)).astype(np.float16))
+        np.save(at / "nano.npy", rng.normal(size=(count, 16, 16, features.NUMBERS)).astype(np.float16))
         np.save(at / "pixels.npy", rng.integers(0, 255, (count, 256, 256, 3)).astype(np.uint8))
         (at / "scenes.jsonl").write_text("".join(scene.line() + "\n" for scene in SOME[:count]))
         made = features.load(folder, side)
@@ -257,13 +258,18 @@ def test_every_way_is_judged_on_every_budget(tmp_path: Path, capsys: pytest.Capt
         Image.fromarray(scenes.draw(scene, POOL, GROUND)[0]).save(tmp_path / "held" / f"{number:04d}.png")
     torch.manual_seed(0)
     model.save(model.Collage(width=64, layers=3), tmp_path)
-    result = evaluate.evaluate(tmp_path, "held", scenes=9, each=3, ways=["relevance", "oracle", "maxmin"])
+    result = evaluate.evaluate(tmp_path, "held", scenes=9, each=3, ways=["default", "oracle", "maxmin"])
     assert all(set(rows) == set(evaluate.BUDGETS) for rows in result["found"].values())
+    for rows in result["found"].values():  # pairs are of the first way
+        for name, groups in rows.items():
+            for group, one in groups.items():
+                ours = result["found"]["default"][name][group]["accuracy"]
+                assert one["less"][0] == pytest.approx(ours - one["accuracy"], abs=1e-9)
     assert "2 scenes" in capsys.readouterr().out
     with pytest.raises(SystemExit, match=r"has no tokens\.npy: first run"):
         evaluate.evaluate(tmp_path, "known", scenes=1, each=1, ways=["oracle"])
     found = list(cases.cases(tmp_path, "held"))
-    assert {case.set for case in found} == {"held named", "held relations"}
+    assert {case.set for case in found} == {"held named", "held relations", "held dialogues"}
     assert all(case.rows.shape == (256, tower.WIDTH) and case.relevance.grid.count == 256 for case in found)
 
 
@@ -279,4 +285,10 @@ def test_a_case_is_met_by_one_token_of_each_thing_asked_about() -> None:
             assert not part or set(shown[1][needs[-1].cells]) <= {question.needs[0]}  # a small one may be hidden
             assert {need.least for need in needs} == {1}
             seen.add(question.family)
+            if question.family in scenes.NAMED:
+                for text, things in cases.follow_ups(scene.things, question):
+                    assert goes_back(text) == "wholly"
+                    assert things[0] == question.needs[0]
+                    side = next((side for side in scenes.SIDES if f" {side} it" in text), "")
+                    assert things[1:] == ((scenes.beside(scene.things, things[0], side),) if side else ())
     assert seen >= {"part", "part colour", "relation", "alike"}

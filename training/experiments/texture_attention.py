@@ -187,9 +187,8 @@ def vectors(text: str) -> NDArray[np.float32]:
 
 
 def agreeing(nano: NDArray[np.float16], texts: list[str], budget: int) -> Tensor:
-    """Of nano's features [h, w, 290] the cells, 16 a side, that each question scores highest: int64 [c, budget]."""
-    step = nano.shape[0] // CELLS
-    cells = nano.astype(np.float32).reshape(CELLS, step, CELLS, step, -1).mean((1, 3)).reshape(CELLS * CELLS, -1)
+    """Of nano's numbers [16, 16, NUMBERS] the cells that each question scores highest: int64 [c, budget]."""
+    cells = nano[..., :NANO].astype(np.float32).reshape(CELLS * CELLS, -1)
     return hard_top(torch.from_numpy(np.stack([(cells @ vectors(text).T).max(1) for text in texts])), budget)
 
 

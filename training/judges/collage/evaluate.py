@@ -3,7 +3,7 @@
 * Scenes that no training saw: "known" of the training's cut-outs, "held" of other photographs. Questions of a scene:
   families in turn, the same for every method and budget. Intervals are 95 %, over scenes.
 * The choice is the library's own (`foveate.vlm.select`), on its own texture of the picture (`foveate.encode`): nano's
-  map of the question, and for max-min distance and DPP the features that the language model gets, as in their papers.
+  map of the question; what compares tokens (the default, max-min distance, DPP) compares the tower's.
 * The answer is computed without foveate: what is dropped leaves the prompt, with its place (`llava.first_words`).
 * `oracle` knows the cells of the things of a question; it is the upper bound.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from torch import Tensor
 
 import foveate
 from foveate.allocation.allocation import even_order
-from foveate.allocation.policies import Coverage
+from foveate.allocation.worth import find_alike
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, whole_box
 from foveate.vlm.select.choice import Candidates, Choosing
 from foveate.vlm.select.methods import choose
@@ -31,13 +32,11 @@ from training.judges.collage.model import VOCABULARY, Collage, learned, loaded
 from training.judges.collage.scenes import CELLS, FAMILIES, NAMED, SIDE, Scene, pick
 from training.judges.llava import TOKENS, Answerer, Item, first_words, report, table
 
-BUDGETS = {"100 %": 256, "50 %": 128, "25 %": 64, "12 %": 31, "6 %": 15, "3 %": 8}
-WAYS: dict[str, tuple[Any, Choosing]] = {  # method, and what else is chosen by
-    "relevance, floor 0.25": ("relevance", Choosing(floor=0.25)),
-    "relevance": ("relevance", Choosing(floor=0.0)),
-    "relevance, floor 0.5": ("relevance", Choosing(floor=0.5)),
-    "coverage": ("relevance", Choosing(floor=0.0, policy=Coverage())),
-    **{name: (name, Choosing(floor=0.0)) for name in ("dpp", "maxmin", "saliency", "uniform", "random")},
+BUDGETS = {"100 %": 256, "50 %": 128, "25 %": 64, "12 %": 31, "6 %": 15}
+WAYS: dict[str, tuple[Any, Choosing]] = {  # method, and what else is chosen by; others are paired with the first
+    "default": ("relevance", Choosing()),
+    **{name: ("relevance", Choosing(policy=name)) for name in ("topk", "proportional")},
+    **{name: (name, Choosing()) for name in ("dpp", "maxmin", "saliency", "uniform", "random")},
     "oracle": ("", Choosing()),
 }
 GROUPS = {"named": NAMED, "relations": ("relation", "alike"), **{name: (name,) for name in FAMILIES}}
@@ -80,9 +79,10 @@ def textures(folder: Path, count: int) -> list[Any]:
 Keeper = Callable[[Item, str, int], list[int]]
 
 
-def chooser(cells: Sequence[Tensor], seen: Sequence[Any], shown: NDArray[np.int8]) -> Keeper:
-    """The library's choice of tokens for a question; ascending."""
+def chooser(rows: NDArray[np.float32], seen: Sequence[Any], shown: NDArray[np.int8]) -> Keeper:
+    """The library's choice of tokens for a question; ascending. rows: of each picture, what tokens are compared by."""
     maps: dict[tuple[int, str], Any] = {}
+    alike = lru_cache(maxsize=None)(lambda scene: find_alike(rows[scene]))
     kept: dict[tuple[int, str, str, int], list[int]] = {}
 
     def keep(item: Item, way: str, budget: int) -> list[int]:
@@ -101,10 +101,10 @@ def chooser(cells: Sequence[Tensor], seen: Sequence[Any], shown: NDArray[np.int8
         if (item.scene, text) not in maps:
             maps[item.scene, text] = foveate.score(seen[item.scene], text)
         seed = 1000 * item.scene + sum(text.encode())  # of "random": other tokens for every question
-        one, numbers = maps[item.scene, text], cells[item.scene].numpy
-        candidates = Candidates(LAYOUT, [one], [], numbers, replace(choosing, seed=seed))
-        rows: list[int] = choose(method, candidates, budget).rows.tolist()
-        return rows
+        features, find = partial(rows.__getitem__, item.scene), partial(alike, item.scene)
+        candidates = Candidates(LAYOUT, [maps[item.scene, text]], [], features, replace(choosing, seed=seed), find)
+        found: list[int] = choose(method, candidates, budget).rows.tolist()
+        return found
 
     return keep
 
@@ -134,7 +134,7 @@ def groups_of(items: Sequence[Item]) -> dict[str, NDArray[np.bool_]]:
 def pointed(shown: NDArray[np.int8], items: Sequence[Item], keep: Keeper) -> float:
     """Share of the questions that name one thing, whose best cell shows it."""
     on = [
-        shown[item.scene][keep(item, "relevance", 1)[0]] == item.question.needs[0]
+        shown[item.scene][keep(item, "topk", 1)[0]] == item.question.needs[0]
         for item in items
         if item.question.family != "count"
     ]
@@ -148,10 +148,10 @@ def evaluate(
     of = learned(folder, side)
     scenes = min(scenes, len(of.tokens))
     items, model = asked(of.made.scenes, scenes, each), loaded(folder)
+    rows, shown = of.tokens[:scenes, 0].astype(np.float32), of.made.shown[:, 0]
     with torch.no_grad():
-        cells = list(model(torch.from_numpy(of.tokens[:scenes, 0].astype(np.float32))))
-    shown = of.made.shown[:, 0]
-    keep = chooser(cells, textures(folder / side, scenes), shown)
+        cells = list(model(torch.from_numpy(rows)))
+    keep = chooser(rows, textures(folder / side, scenes), shown)
     found = report(by_model(model, cells, keep), items, list(ways or WAYS), BUDGETS, groups_of(items))
     peak = pointed(shown, items, keep)
     print(
