@@ -18,8 +18,8 @@ from foveate.core.errors import ImageError, OptionError, TextureEncoderError
 from foveate.core.image import load_image
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder, check_features
-from foveate.store.format import Space
 from foveate.store.record import SMALLEST, STEPS, in_levels, lengths_of, whole_steps
+from foveate.store.schema import Space
 from foveate.store.shared_basis import FittedBasis
 from foveate.texture.basis import Basis, rounded_up
 

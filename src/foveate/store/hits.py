@@ -1,13 +1,12 @@
 """Search: candidate images for each phrase by one matrix product, then the exact scores of these.
 
-docs/store.md ("Search") tells how scores are made. Of equal scores, the image stored first comes first. Images that
-were removed during a search are passed over.
+docs/store.md ("Search") tells how scores are made. Of equal scores, the image stored first comes first.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from foveate.core.arrays import to_single
 from foveate.core.checks import check_int
 from foveate.core.display import Drawable
-from foveate.core.errors import QueryError, ReadingWarning, StoreDamagedError, StoreKeyError, TextureEncoderError, warn
+from foveate.core.errors import QueryError, ReadingWarning, StoreDamagedError, TextureEncoderError, warn
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Calibration, Encoder
 from foveate.encoders.taught import TaughtEncoder, TaughtWords
@@ -30,8 +29,8 @@ from foveate.reading.words import Word
 from foveate.relevance.confidence import DETECTED
 from foveate.relevance.scoring import peak_confidences, score_maps
 from foveate.relevance.value import Relevance
-from foveate.store.format import Space
-from foveate.store.reader import RETRIES, Reader, Vectors, log
+from foveate.store.reader import Reader, Vectors, log
+from foveate.store.schema import Space, Told
 from foveate.store.texture import StoredTexture
 from foveate.store.words import tokens_of
 from foveate.store.writing import Tokens, WrittenTexts, find_words, read_quotes, words_of_phrases
@@ -48,15 +47,6 @@ LEAST = 0.01  # of a word beside quoted text, that no image shows
 RERANKED, FACTOR = 50, 5  # images that are searched exactly: at least so many, and so many for each that is wanted
 
 
-@dataclass(frozen=True)
-class Listed:
-    """For each query the ids of its short list; the index's number of changes then, and the images there were."""
-
-    ids: list[NDArray[np.int64]]
-    changes: int
-    images: int
-
-
 @dataclass(frozen=True, eq=False)
 class Sought:
     """What a query asks for: in the pictures, None for nothing; quoted texts; words of each phrase, and of all."""
@@ -71,9 +61,11 @@ class Hit(Drawable):
     """An image that was found.
 
     Attributes:
-        path: where its file was. name: its key in the store. score: in [0, 1], see docs/store.md.
+        id: SHA-256 of its file. path: where that was. name: its key in the store.
+        score: in [0, 1], see docs/store.md.
     """
 
+    id: str
     path: str
     name: str
     score: float
@@ -144,13 +136,9 @@ def seek(reader: Reader, encoder: Encoder, text: str) -> Sought:
     """What a query asks of a store. Raises QueryError; warns of quoted text in a store without words."""
     check_text(text)
     asked = read_quotes(text)
-    if not reader.index.texts:
+    if not reader.identity.reader:
         if asked.quoted:
-            why = (
-                "this Python's SQLite has no FTS5"
-                if reader.identity.reader
-                else "this store was indexed without reading"
-            )
+            why = "this store was indexed without reading"
             message = f"{why}: what is in quotes is looked for in the pictures, not in what is written"
             warn(f"{message}; foveate index FOLDER -o STORE --read adds what is written", ReadingWarning)
         return Sought(prepare(encoder, text))
@@ -169,39 +157,31 @@ def search(
     reader: Reader,
     texts: Sequence[str],
     k: int,
-    rerank: int | None,
-    encoder: str | Encoder | None,
-    texture: Callable[[str], StoredTexture],
-    short_lists: Callable[[Sequence[Query], Calibration, int], Listed | None] | None = None,
+    *,
+    offset: int = 0,
+    where: str | None = None,
+    rerank: int | None = None,
+    exact: bool = False,
+    encoder: str | Encoder | None = None,
     words: TaughtWords | None = None,
+    texture: Callable[[str], StoredTexture],
 ) -> list[list[Hit]]:
-    """See Store.search. `short_lists` gives those of approximate nearest neighbours, or None for the exact scan."""
-    k = check_int("k", k, fix="20 is usual")
-    size = reranked(reader, k) if rerank is None else max(check_int("rerank", rerank), k)
+    """See Store.search. `texture` gives the texture of an id later on, when the store may have changed."""
+    k = check_int("k", k, fix="20 is usual") + check_int("offset", offset, 0)
+    size = max(reranked(reader, k) if rerank is None else check_int("rerank", rerank), k)
     _check_some(texts)
     matched: Any = match_encoder(reader.identity.encoder, encoder)
     if words is not None:
-        matched, short_lists = _taught(reader, matched, words), None
+        matched = _taught(reader, matched, words)
     questions = [seek(reader, matched, text) for text in texts]
+    allowed = None if where is None else np.sort(reader.rows_where(where))
     seen = [question.query for question in questions if question.query is not None and not question.quoted]
+    listed = iter(_short_lists(reader, seen, matched, size, allowed, exact) if seen else ())
     found: list[list[Hit]] = []
-    for _ in range(RETRIES):
-        changes = reader.index.changes
-        listed = Listed([], changes, 0)
-        if seen:
-            listed = (short_lists and short_lists(seen, matched.calibration, size)) or _scan(
-                reader, seen, matched, size
-            )
-        ids = iter(listed.ids)
-        found = []
-        for text, question in zip(texts, questions, strict=True):
-            visual = next(ids).tolist() if question.query is not None and not question.quoted else []
-            candidates = _candidates(reader, matched, question, visual, k, size)
-            found.append(_rank(reader, matched, question, text, candidates, k, encoder, texture))
-        enough = min(k, listed.images)
-        complete = all(len(hits) >= enough for hits, q in zip(found, questions, strict=True) if not q.quoted)
-        if listed.changes == reader.index.changes or (seen and complete):
-            break  # else images on the short list were removed meanwhile
+    for text, question in zip(texts, questions, strict=True):
+        visual = next(listed).tolist() if question.query is not None and not question.quoted else []
+        candidates = _candidates(reader, matched, question, visual, k, size, allowed)
+        found.append(_rank(reader, matched, question, text, candidates, k, encoder, texture)[offset:])
     return found
 
 
@@ -209,54 +189,67 @@ def _taught(reader: Reader, encoder: Encoder, words: TaughtWords) -> Encoder:
     """The encoder with taught words. Raises TextureEncoderError where the store has not what they are made of."""
     if words and not reader.identity.looks:
         raise TextureEncoderError(
-            f"taught words, for the store '{reader.path}', which has no looks that they are made of",
+            f"taught words, for the store '{reader.where}', which has no looks that they are made of",
             expected="a store that was indexed with --looks (Store(path, looks=True))",
             fix="index its images into a new one: foveate index FOLDER -o NEW.fov --looks; or search without --words",
         )
     return words.of(encoder)
 
 
-def _scan(reader: Reader, queries: Sequence[Query], encoder: Encoder, size: int) -> Listed:
+def _short_lists(
+    reader: Reader,
+    queries: Sequence[Query],
+    encoder: Encoder,
+    size: int,
+    allowed: NDArray[np.int64] | None,
+    exact: bool,
+) -> list[NDArray[np.int64]]:
+    """For each query the rows of the `size` most promising images, of those that are allowed."""
     vectors = reader.vectors()
     taught, width = None, reader.space.basis.width
     if isinstance(encoder, TaughtEncoder) and any(query.vectors[:, width:].any() for query in queries):
         taught = reader.taught(encoder.taught, vectors, encoder.calibration)
-    places = short_list(vectors, reader.space, queries, encoder.calibration, size, taught)
-    return Listed([vectors.ids[p] for p in places], vectors.changes, len(vectors.ids))
+    barred = None if allowed is None else ~np.isin(vectors.rows, allowed, assume_unique=True)
+    places = short_list(vectors, reader.space, queries, encoder.calibration, size, taught, barred)
+    return [vectors.rows[p] for p in places]
 
 
 def _candidates(
-    reader: Reader, encoder: Encoder, question: Sought, visual: list[int], k: int, size: int
+    reader: Reader,
+    encoder: Encoder,
+    question: Sought,
+    visual: list[int],
+    k: int,
+    size: int,
+    allowed: NDArray[np.int64] | None,
 ) -> dict[int, float]:
-    """Ids of the images to search exactly, and how well each has what is in quotes. `visual`: the short list."""
-    if not reader.index.texts:
+    """Rows of the images to search exactly, and how well each has what is in quotes. `visual`: the short list."""
+    if not reader.identity.reader:
         return dict.fromkeys(visual, 1.0)
-    writing = WrittenTexts(reader.index, _images(reader))
+
+    def admitted(rows: Iterable[int]) -> list[int]:
+        rows = list(rows)
+        return rows if allowed is None else [row for row, yes in zip(rows, np.isin(rows, allowed), strict=True) if yes]
+
+    writing = WrittenTexts(reader.dataset, reader.count())
     if not question.quoted:
-        return dict.fromkeys([*visual, *writing.find_having(question.words[-1], RERANKED)], 1.0)
+        return dict.fromkeys([*visual, *admitted(writing.find_having(question.words[-1], RERANKED))], 1.0)
     found = writing.find_quoted(question.quoted, k)
-    best = sorted(found, key=lambda id: (-found[id], id))
+    best = sorted(admitted(found), key=lambda row: (-found[row], row))
     if len(best) > size and question.query is not None:  # of those that have it, the ones that look like the rest
-        marks = ", ".join(map(str, best))  # whole numbers out of the index
-        few, taught = reader.few_vectors_of(reader.index.places(f"id IN ({marks})"), 0), None
+        few, taught = reader.some_vectors(best), None
         if isinstance(encoder, TaughtEncoder):
             every = reader.vectors()
             peaks = reader.taught(encoder.taught, every, encoder.calibration)
-            known = dict(zip(every.ids.tolist(), peaks, strict=True))
-            nothing = np.zeros(len(encoder.taught), np.float32)  # of an image that was added or removed meanwhile
-            taught = np.array([nothing, *(known.get(id, nothing) for id in few.ids.tolist())])[1:]
+            taught = peaks[np.searchsorted(every.rows, few.rows)]
         (places,) = short_list(few, reader.space, [question.query], encoder.calibration, size, taught)
-        best = few.ids[places].tolist()
-    return {id: found[id] for id in best[:size]}
-
-
-def _images(reader: Reader) -> int:
-    return reader.index.count("SUM(images)", "shards")
+        best = few.rows[places].tolist()
+    return {row: found[row] for row in best[:size]}
 
 
 def reranked(reader: Reader, k: int) -> int:
     """Images to search exactly for the best k: 50, 5 k, or the root of the store's images, whichever is most."""
-    return max(RERANKED, FACTOR * k, math.isqrt(max(0, _images(reader))))
+    return max(RERANKED, FACTOR * k, math.isqrt(reader.count()))
 
 
 def _rank(
@@ -271,11 +264,11 @@ def _rank(
 ) -> list[Hit]:
     negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
     words = encoder.taught if isinstance(encoder, TaughtEncoder) else None
-    ids, query = list(candidates), question.query
-    written = np.zeros((len(ids), 0), np.float32)
-    if reader.index.texts:
-        written = WrittenTexts(reader.index, _images(reader)).shares(question.words, ids)
-    scored: list[tuple[float, int, str, str]] = []
+    rows, query = list(candidates), question.query
+    written = np.zeros((len(rows), 0), np.float32)
+    if reader.identity.reader:
+        written = WrittenTexts(reader.dataset, reader.count()).shares(question.words, rows)
+    scored: list[tuple[float, int, Told]] = []
 
     def seen_with(texture: Texture) -> Texture:
         return texture if words is None else words.on(texture, encoder.base)[0]  # type: ignore[attr-defined]
@@ -286,25 +279,21 @@ def _rank(
     def seen(texture: Texture, query: Query) -> Floats:
         return score_maps(seen_with(texture), [query], encoder.calibration, negatives)[0]
 
-    for row, id in enumerate(ids):
-        try:
-            texture, path, name = reader.load("images.id = ?", id)
-        except StoreDamagedError as error:
-            log.warning("%s\n  fix: %s", error.received, error.fix)
-            continue
-        except StoreKeyError:  # removed meanwhile
+    for place, (row, told, texture) in enumerate(reader.textures(rows)):
+        if isinstance(texture, StoreDamagedError):
+            log.warning("%s\n  fix: %s", texture.received, texture.fix)
             continue
         peaks = np.zeros(0, np.float32)
         if query is not None:
             peaks = peak_confidences(seen_with(texture), query, encoder.calibration, negatives)
-        worth = join_factors(peaks, written[row], [candidates[id]] * len(question.quoted))
+        worth = join_factors(peaks, written[place], [candidates[row]] * len(question.quoted))
         if worth > 0 or not question.quoted:
-            scored.append((-worth, id, path, name))
-    scored.sort()
+            scored.append((-worth, row, told))
+    scored.sort(key=lambda one: one[:2])
 
     return [
-        Hit(path, name, -worth, text, question, partial(texture_at, path), relevance, seen)
-        for worth, _, path, name in scored[:k]
+        Hit(told.id, told.source, told.name, -worth, text, question, partial(texture_at, told.id), relevance, seen)
+        for worth, _, told in scored[:k]
     ]
 
 
@@ -333,16 +322,17 @@ def short_list(
     calibration: Calibration,
     size: int,
     taught: Floats | None = None,
+    barred: NDArray[np.bool_] | None = None,
 ) -> list[NDArray[np.int64]]:
     """For each query, places of the `size` most promising images: highest first, ties by place.
 
-    taught: peaks of taught words [n, t], which the queries' vectors end with.
+    taught: peaks of taught words [n, t], which the queries' vectors end with. barred: images that are left out [n].
     """
     kinds = [[kind for kind, _ in query.kinds.get(phrase, ())] for query in queries for phrase in query.phrases]
     stacked = np.concatenate([*(query.vectors for query in queries), *chain(*kinds)])
     stacked, more = np.split(stacked, [space.basis.width], axis=1)
     offset, weights = space.basis.project(stacked)
-    n, k = len(vectors.ids), vectors.count
+    n, k = len(vectors.rows), vectors.count
     some = np.flatnonzero(weights.any(0))  # of peaks, a phrase asks for a few planes
     half = vectors.table.dtype == np.float16
     columns = some if half or len(some) * FEW <= weights.shape[1] else slice(None)
@@ -368,7 +358,10 @@ def short_list(
         place += len(query.phrases)
         if len(own) > 1:  # sum over phrases of log sigmoid(slope s + offset): the logarithm of a product of relevances
             own = -np.logaddexp(0, -(calibration.slope * own + calibration.offset)).sum(0, keepdims=True)
-        out.append(highest(np.asarray(own[0], np.float32), size))
+        scores, most = np.asarray(own[0], np.float32), size
+        if barred is not None:
+            scores, most = np.where(barred, -np.inf, scores).astype(np.float32), min(size, int((~barred).sum()))
+        out.append(highest(scores, most))
     return out
 
 

@@ -1,361 +1,236 @@
-"""Reading: a row of the index -> one read of one piece of a shard -> a texture. Safe from many threads.
+"""One version of a store's dataset: rows -> what they are told by, records, textures, image-level vectors.
 
-Damage is an error that names shard and image; all else is served as before.
+Rows are named by Lance's row ids, which hold for this version. Nothing of a record is used before its checksum and that
+of its columns are compared. Damage is an error that names the image; all else is served as before.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import os
+import re
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from foveate.core.errors import FoveateError, StoreDamagedError, StoreKeyError
-from foveate.core.grid import Grid
+from foveate.core.errors import QueryError, StoreDamagedError
 from foveate.encoders.protocol import Calibration
 from foveate.encoders.taught import TaughtWords, as_evidence
 from foveate.relevance.confidence import peak_cells
-from foveate.store.format import (
-    DTYPES,
-    FOLDER,
-    HUGE,
-    MOST_PIECE,
-    MOST_WORDS,
-    TENSORS,
-    Identity,
-    Record,
-    Space,
-    columns_in,
-    damaged_shard,
-    mask_bytes,
-    shapes_of,
-)
-from foveate.store.index import FROM_NAMES, ROW, ImageRow, Index, ShardRow, damaged_index, pack_name, unpack_name
+from foveate.store.dataset import reading, reason_of
+from foveate.store.record import Record, basis_of, parse_record
+from foveate.store.schema import CHECKSUM, ID, MOST_RECORD, RECORD, TOLD, VECTOR, Told, damaged, describe, told_rows
 from foveate.store.texture import StoredTexture, stored_texture
-from foveate.texture.basis import Basis, unpacked
 
-OPEN = 128  # files at once
-PAGE = 256  # names that the index is asked for at a time
-RETRIES = 3
+if TYPE_CHECKING:
+    import lance
+    import pyarrow as pa
+
+ROW = "_rowid"
+PAGE = 256  # records that are read at a time
+VECTORS = 4096  # rows of vectors that are read at a time
 log = logging.getLogger("foveate")
-
-
-class GoneError(StoreDamagedError):
-    """A shard that is not there: removed by hand, or replaced by `compact` since the index was asked."""
+TIMES = re.compile(r"\b(taken|modified)\s*(<=|>=|<>|!=|=|<|>)\s*'")  # compared with a text, which Lance refuses
+TAG = re.compile(r"\btag\s*=\s*('(?:[^']|'')*')")
 
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """The image-level vectors, `count` an image, of a store at one moment.
+    """The image-level vectors, `count` an image: `rows` int64 [n], their row ids; `table` [n * count, s].
 
-    `ids` int64 [n], ascending; `table` float32 [n * count, s], of peaks float16; `changes` is the index's number then.
+    float32; of peaks float16, a plane after the other, as a question reads a few planes.
     """
 
-    ids: NDArray[np.int64]
-    table: NDArray[np.floating]
+    rows: NDArray[np.int64]
+    table: NDArray[Any]
     count: int
-    changes: int
-
-
-class _File:
-    """An open file, closed when its last user closes it."""
-
-    def __init__(self, path: Path) -> None:
-        self.handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # what is no file must not block
-        self.size = os.fstat(self.handle).st_size
-
-    def __del__(self) -> None:
-        if hasattr(self, "handle"):
-            os.close(self.handle)
 
 
 class Reader:
-    """Reads records and image-level vectors of one store; `root` and `channels` as for `Store`."""
+    """A dataset at one version. Safe from many threads."""
 
-    def __init__(
-        self, path: Path, identity: Identity, space: Space, index: Index, channels: tuple[str, ...], root: Path
-    ) -> None:
-        self.path, self.identity, self.space, self.index = path, identity, space, index
-        self.channels, self.root = channels, root
-        self._lock = threading.Lock()
-        self._files: LRUCache[str, _File] = LRUCache(OPEN)
+    def __init__(self, where: str, dataset: lance.LanceDataset, channels: tuple[str, ...], root: str) -> None:
+        self.where, self.dataset, self.channels, self.root = where, dataset, channels, root
+        with reading(where):
+            self.version, schema = dataset.version, dataset.schema
+        self.identity, self.space = describe(schema, f"the store '{where}'")
         self._vectors: Vectors | None = None
-        self._taught: tuple[tuple[TaughtWords, int], NDArray[np.float32]] | None = None
-        self._compared: set[str] = set()  # shards whose vectors had the right CRC-32; shards never change
-        self._reading = threading.Lock()
+        self._taught: tuple[TaughtWords, NDArray[np.float32]] | None = None
+        self._guard = threading.Lock()
         self._preprocessing = {
-            "long_side": identity.long_side,
-            "compression": "query" if identity.kind == "own" else f"store {identity.space}",
+            "long_side": self.identity.long_side,
+            "compression": "query" if self.identity.kind == "own" else f"store {self.identity.space}",
         }
+
+    # --- rows ---------------------------------------------------------------------------------------------------------
+
+    def count(self, where: str | None = None) -> int:
+        """Images for which an SQL condition holds; all without one. Raises QueryError, StoreDamagedError."""
+        return int(self._asking(where, lambda text: self.dataset.count_rows(filter=text)))
+
+    def scan(self, columns: Sequence[str], where: str | None = None, **how: Any) -> pa.Table:
+        """Columns of the images for which an SQL condition holds, with ROW. Raises QueryError, StoreDamagedError."""
+
+        def ask(text: str | None) -> pa.Table:
+            return self.dataset.scanner(columns=list(columns), filter=text, with_row_id=True, **how).to_table()
+
+        table: pa.Table = self._asking(where, ask)
+        return table
+
+    def _asking(self, where: str | None, ask: Any) -> Any:
+        """An SQL condition that Lance does not take is the caller's."""
+        text = None if where is None else TAG.sub(r"array_has(tags, \1)", TIMES.sub(r"\1 \2 timestamp '", where))
+        with reading(self.where):
+            try:
+                return ask(text)
+            except (OSError, ValueError) as cause:
+                if where is None or "Invalid user input" not in str(cause):
+                    raise
+                names = ", ".join(f.name for f in self.dataset.schema if f.name not in (VECTOR, RECORD, CHECKSUM))
+                raise QueryError(
+                    f"where={where!r} ({reason_of(cause)})",
+                    expected=f"an SQL condition on: {names}",
+                    fix="where=\"taken > '2026-01-01' and tag = 'dog'\", say",
+                ) from cause
+
+    def rows_where(self, where: str) -> NDArray[np.int64]:
+        """Row ids of the images for which an SQL condition holds."""
+        return np.asarray(self.scan([ID], where)[ROW].to_numpy(), np.int64)
+
+    def told(self, rows: Sequence[int]) -> list[Told]:
+        """What these rows are told by, in their order. Raises StoreDamagedError, also for rows that are not there."""
+        return [told for told, _, _ in self._described(rows)]
+
+    def _described(self, rows: Sequence[int]) -> list[tuple[Told, int, int]]:
+        """Columns, checksum and the record's size, of rows in their order."""
+        if not len(rows):
+            return []
+        table = self.scan([*TOLD, CHECKSUM, RECORD], f"{ROW} IN ({', '.join(map(str, rows))})")
+        with reading(self.where):
+            sizes = [0 if one is None else one["size"] for one in table[RECORD].to_pylist()]
+            each = zip(told_rows(table), table[CHECKSUM].to_pylist(), sizes, strict=True)
+            found = dict(zip(table[ROW].to_pylist(), each, strict=True))
+            missing = [row for row in rows if row not in found]
+            if missing:
+                raise ValueError(f"rows {missing[:3]} are not there")
+            return [found[row] for row in rows]
 
     # --- textures -----------------------------------------------------------------------------------------------------
 
-    def find(self, condition: str, values: tuple[Any, ...], limit: int = 1) -> list[tuple[ImageRow, str, str]]:
-        """Images by a condition on their names: (row, path, name), by path. Raises StoreDamagedError."""
-        statement = f"SELECT {ROW}, path, name FROM {FROM_NAMES} WHERE {condition} ORDER BY path LIMIT {limit}"
-        found = self.index.ask(statement, values)
-        return [(ImageRow(*row), unpack_name(path), unpack_name(name)) for *row, path, name in found]
+    def records(self, rows: Sequence[int]) -> Iterator[tuple[int, Told, Record | StoreDamagedError]]:
+        """Row, columns and record of rows, in their order; of a damaged one the error. Raises StoreDamagedError."""
+        for start in range(0, len(rows), PAGE):
+            some = list(rows[start : start + PAGE])
+            described = self._described(some)
+            good = [row for row, (_, _, size) in zip(some, described, strict=True) if size <= MOST_RECORD]
+            contents = self._contents(good)
+            for row, (told, checksum, _) in zip(some, described, strict=True):
+                yield row, told, self._checked(told, checksum, contents.get(row))
 
-    def load(self, condition: str, *values: Any) -> tuple[StoredTexture, str, str]:
-        """The texture of an image, its path and name. Raises StoreKeyError, StoreDamagedError."""
-        for attempt in (1, 2):  # between the index and the file, `compact` may have moved it
-            found = self.find(condition, values)
-            if not found:
-                break
-            row, path, name = found[0]
-            try:
-                return self.texture(row, path, name), path, name
-            except GoneError:
-                if attempt == 2:
-                    raise
-        raise StoreKeyError(f"no image {values[0]!r}", expected="one of the index", fix="ask for its keys again")
-
-    def by_path(self, path: str) -> StoredTexture:
-        return self.load("path = ?", pack_name(path))[0]
-
-    def texture(self, row: ImageRow, path: str, name: str) -> StoredTexture:
-        """The texture of a row; `path` and `name` are where its image was. Raises StoreDamagedError."""
-        tensors = self.tensors(row)
-        basis = self._own(tensors, row) if self.identity.kind == "own" else self.space.in_steps
-        return stored_texture(
-            row,
-            tensors,
-            basis,
-            self.channels,
-            (path, os.path.join(self.root, name)),
-            encoder=self.identity.encoder,
-            preprocessing=self._preprocessing,
-            name=printable(name),
-        )
-
-    def tensors(self, row: ImageRow) -> Mapping[str, NDArray[Any]]:
-        """The tensors of a row, by the names of format.py, read-only. Raises StoreDamagedError."""
-        content = self._piece(row.file, row.start, row.length)
-        if content is None or zlib.crc32(content) != row.crc:
-            raise self._damaged(row.file, f"image {row.position}, {row.key[:16]}, differs in its CRC-32")
-        shapes = self._shapes(row, content)
-        shapes["thumbnail"] = (row.thumbnail,)
-        out: dict[str, NDArray[Any]] = {}
-        place = 0
-        for name, shape in shapes.items():
-            dtype, count = DTYPES[TENSORS[name]], math.prod(shape)
-            end = place + count * dtype.itemsize
-            if end > len(content):
-                break
-            out[name] = np.frombuffer(content, dtype, count, place).reshape(shape)
-            place = end
-        if 0 < len(content) - place <= MOST_WORDS and len(out) == len(shapes):  # what is left of it are the words
-            out["words"] = np.frombuffer(content, np.uint8, offset=place)
-            shapes["words"], place = out["words"].shape, len(content)
-        if place != len(content) or len(out) != len(shapes) or not all(map(_sane, out.values())):
-            raise self._damaged(row.file, f"image {row.position} is not what it is described as")
-        return out
-
-    def record(self, row: ImageRow, vectors: NDArray[np.float16] | None = None) -> Record:
-        """The record of a row, as it was written; or with these image-level vectors. Raises StoreDamagedError."""
-        kept = self.vectors_at(row) if vectors is None else vectors
-        if kept is None:
-            raise self._damaged(row.file, "its vectors differ in their CRC-32")
-        grid = Grid(row.h, row.w, row.height, row.width)
-        return Record(row.key, row.image, grid, row.flags, row.step, dict(self.tensors(row)), kept)
-
-    def words_length(self, row: ImageRow) -> int:
-        """Bytes of a row's words: what its other tensors leave of it; 0 where the image was not read."""
-        shapes = self._shapes(row, self._piece(row.file, row.start, mask_bytes(self.identity)) or b"")
-        others = sum(DTYPES[TENSORS[name]].itemsize * math.prod(shape) for name, shape in shapes.items())
-        length = row.length - row.thumbnail - others
-        return length if 0 < length <= MOST_WORDS else 0
-
-    def _shapes(self, row: ImageRow, content: bytes) -> dict[str, tuple[int, ...]]:
-        used = columns_in(self.identity, content)
-        return shapes_of(self.identity, (row.h, row.w), row.flags, bool(row.negatives), used)
-
-    def _own(self, tensors: Mapping[str, NDArray[Any]], row: ImageRow) -> Basis:
-        mean, rows = tensors["basis.mean"], tensors["basis.rows"]
-        if not self.identity.columns:
-            return Basis(mean, rows)
+    def _contents(self, rows: list[int]) -> dict[int, bytes | None]:
+        """The bytes of these rows' records. One after the other where together they fail."""
+        if not rows:
+            return {}
         try:
-            return unpacked(tensors["basis.columns"], mean, rows, self.identity.encoder.width)
-        except ValueError as cause:
-            raise self._damaged(row.file, cause) from cause
+            with reading(self.where):
+                found = self.dataset.read_blobs(RECORD, ids=rows, preserve_order=True)
+            return {row: content for row, (_, content) in zip(rows, found, strict=True)}
+        except StoreDamagedError:
+            if len(rows) == 1:
+                return {}
+            return {row: content for one in rows for row, content in self._contents([one]).items()}
 
-    def list_names(self) -> Iterator[tuple[str, str]]:
-        """(key, path) of every image, in the order of names: the name, or the path where another one has it too."""
-        last: tuple[bytes, bytes] | None = None
-        while True:
-            after = "" if last is None else "WHERE (name, path) > (?, ?) "
-            page = self.index.ask(
-                f"SELECT name, path FROM names {after}ORDER BY name, path LIMIT {PAGE + 1}", last or ()
-            )
-            names = [name for name, _ in page]
-            for place, (name, path) in enumerate(page[:PAGE]):
-                before = names[place - 1] if place else last and last[0]
-                shared = name == before or name in names[place + 1 : place + 2]
-                yield unpack_name(path if shared else name), unpack_name(path)
-            if len(page) <= PAGE:
-                return
-            last = page[PAGE - 1]
+    def _checked(self, told: Told, checksum: int | None, content: bytes | None) -> Record | StoreDamagedError:
+        called = f"'{printable(told.name)}', {told.id[:16]}, in the store '{self.where}'"
+        if content is None or checksum is None:
+            return damaged(f"the record of {called}", "it cannot be read")
+        if told.checksum != checksum & 0xFFFFFFFF:
+            return damaged(f"the row of {called}", "its columns differ from their checksum")
+        if zlib.crc32(content) != checksum >> 32:
+            return damaged(f"the record of {called}", "its bytes differ from their checksum")
+        try:
+            return parse_record(content, self.identity, called)
+        except StoreDamagedError as error:
+            return error
+
+    def textures(self, rows: Sequence[int]) -> Iterator[tuple[int, Told, StoredTexture | StoreDamagedError]]:
+        """The same as textures."""
+        for row, told, record in self.records(rows):
+            if isinstance(record, StoreDamagedError):
+                yield row, told, record
+                continue
+            try:
+                yield row, told, self.texture_of(told, record)
+            except StoreDamagedError as error:
+                yield row, told, error
+
+    def texture(self, row: int) -> StoredTexture:
+        """The texture of one row. Raises StoreDamagedError."""
+        ((_, _, found),) = self.textures([row])
+        if isinstance(found, StoreDamagedError):
+            raise found
+        return found
+
+    def texture_of(self, told: Told, record: Record) -> StoredTexture:
+        """A record as a texture. Raises StoreDamagedError."""
+        basis = basis_of(record, self.identity, self.space, f"'{printable(told.name)}'")
+        places = (told.source, os.path.join(self.root, told.name))
+        stamp, made = self.identity.encoder, self._preprocessing
+        return stored_texture(
+            told.id, record, basis, self.channels, places,
+            encoder=stamp, preprocessing=made, name=printable(told.name),
+        )  # fmt: skip
 
     # --- image-level vectors ------------------------------------------------------------------------------------------
 
     def vectors(self) -> Vectors:
-        """The image-level vectors as the index has them now. Images of damaged shards are left out, and logged."""
-        changes, kept = self.index.changes, self._vectors
-        if kept is not None and kept.changes == changes:
-            return kept
-        with self._reading:
-            kept = self._vectors
-            if kept is None or kept.changes != changes:
-                for _ in range(RETRIES):
-                    changes = self.index.changes
-                    kept = self._vectors = self.vectors_of(self.index.places(), changes)
-                    if self.index.changes == changes:  # else `compact` may have moved some meanwhile
-                        break
-            assert kept is not None
-            return kept
+        """Of all images, read once. Raises StoreDamagedError."""
+        with self._guard:
+            if self._vectors is None:
+                self._vectors = self._read_vectors(self.count(), None)
+            return self._vectors
 
-    def vectors_of(self, rows: NDArray[np.int64], changes: int) -> Vectors:
-        """Those of the images in `rows` [n, 3]: id, sequence, position, by id. Those of damaged shards are left out."""
-        return self._collect(rows, changes, self.vectors_in)
+    def some_vectors(self, rows: Sequence[int]) -> Vectors:
+        """Of a few images, in the order of their rows in the store."""
+        return self._read_vectors(len(rows), f"{ROW} IN ({', '.join(map(str, rows))})")
 
-    def few_vectors_of(self, rows: NDArray[np.int64], changes: int) -> Vectors:
-        """The same for some images out of many shards: of a shard that was compared before, only theirs are read."""
-        return self._collect(rows, changes, self._some_vectors)
-
-    def vectors_at(self, row: ImageRow) -> NDArray[np.float16] | None:
-        """The image-level vectors of a row, float16 [k, s]; None where those of its shard are damaged."""
-        try:
-            return self._some_vectors(row.sequence, np.array([row.position]))[0]
-        except StoreDamagedError:
-            return None
-
-    def vectors_in(self, sequence: int, positions: NDArray[np.int64]) -> NDArray[np.float16]:
-        """Those of images of one shard: float16 [n, k, s]. Raises StoreDamagedError."""
-        shard, shape = self._shard(sequence, positions), (self.identity.vectors, self.space.basis.rank)
-        content = self._piece(shard.file, shard.vectors, shard.images * math.prod(shape) * 2)
-        table = None if content is None else np.frombuffer(content, "<f2")
-        if content is None or table is None or zlib.crc32(content) != shard.crc or not _sane(table):
-            raise self._damaged(shard.file, "its vectors differ in their CRC-32")
-        self._compared.add(shard.file)
-        return np.asarray(table.reshape(shard.images, *shape)[positions])
-
-    def _some_vectors(self, sequence: int, positions: NDArray[np.int64]) -> NDArray[np.float16]:
-        shard, shape = self._shard(sequence, positions), (self.identity.vectors, self.space.basis.rank)
-        if shard.file not in self._compared:
-            return self.vectors_in(sequence, positions)
-        size = math.prod(shape) * 2
-        pieces = [self._piece(shard.file, shard.vectors + place * size, size) for place in positions.tolist()]
-        if None in pieces:
-            raise self._damaged(shard.file, "it is shorter than it was")
-        return np.frombuffer(b"".join(p for p in pieces if p is not None), "<f2").reshape(-1, *shape)
-
-    def _shard(self, sequence: int, positions: NDArray[np.int64]) -> ShardRow:
-        found = self.index.shards("sequence = ?", (sequence,))
-        if not found:
-            raise GoneError(f"shard {sequence} is gone", expected="one of the index", fix="search again")
-        if len(positions) and not 0 <= positions.min() <= positions.max() < found[0].images:
-            raise damaged_index(self.index.where, f"an image beyond the {found[0].images} of shard {sequence}")
-        return found[0]
-
-    def _collect(
-        self,
-        rows: NDArray[np.int64],
-        changes: int,
-        read: Callable[[int, NDArray[np.int64]], NDArray[np.float16]],
-    ) -> Vectors:
-        k, s = self.identity.vectors, self.space.basis.rank
-        # Of peaks a question reads a few columns: one after the other, and in single precision when they are asked for.
-        peaks = self.identity.peaks
-        table = np.empty((len(rows), k, s), np.float16 if peaks else np.float32, order="F" if peaks else "C")
-        good = np.ones(len(rows), bool)
-        order = np.argsort(rows[:, 1], kind="stable")
-        sequences, starts = np.unique(rows[order, 1], return_index=True)
-        for sequence, places in zip(sequences.tolist(), np.split(order, starts)[1:], strict=True):
-            try:
-                table[places] = read(sequence, rows[places, 2])
-            except FoveateError as cause:
-                log.warning("%s; its images are left out of searches\n  fix: %s", cause.received, cause.fix)
-                good[places] = False
-        if not good.all():
-            table, rows = table[good], rows[good]
-        return Vectors(rows[:, 0].copy(), table.reshape(-1, s), k, changes)
+    def _read_vectors(self, count: int, where: str | None) -> Vectors:
+        k, s, peaks = self.identity.vectors, self.space.basis.rank, self.identity.peaks
+        kind: Any = np.float16 if peaks else np.float32
+        table, rows, place = np.zeros((count, k * s), kind, order="F" if peaks else "C"), np.zeros(count, np.int64), 0
+        with reading(self.where):
+            how: dict[str, Any] = {"filter": where, "with_row_id": True, "batch_size": VECTORS}
+            for batch in self.dataset.scanner(columns=[VECTOR], **how).to_batches():
+                stop = place + len(batch)
+                flat = batch[VECTOR].flatten().to_numpy(zero_copy_only=False)
+                table[place:stop] = flat.reshape(len(batch), k * s)
+                rows[place:stop] = batch[ROW].to_numpy()
+                place = stop
+        rows, table = rows[:place], table[:place]
+        if not peaks:
+            table = table.reshape(-1, s)
+        np.nan_to_num(table, copy=False, nan=0.0, posinf=0.0, neginf=0.0)  # of a damaged row, which verify finds
+        return Vectors(rows, table, k)
 
     def taught(self, words: TaughtWords, vectors: Vectors, calibration: Calibration) -> NDArray[np.float32]:
         """Peaks of taught words in the images of `vectors`, float32 [n, words], 0 of damaged ones."""
-        key = words, vectors.changes
         kept = self._taught  # which another thread may replace
-        if kept is None or kept[0] != key:
-            found = np.zeros((len(vectors.ids), len(words)), np.float32)
-            for start in range(0, len(vectors.ids), PAGE):
-                ids = vectors.ids[start : start + PAGE]
-                marks = ", ".join(map(str, ids.tolist()))
-                for row in self.index.images(f"images.id IN ({marks})"):
-                    try:
-                        looks = self.tensors(row)["looks"]
-                    except StoreDamagedError as error:
-                        log.warning("%s; its image is left out\n  fix: %s", error.received, error.fix)
-                        continue
-                    odds = words.odds(looks).reshape(-1, len(words))
-                    best = np.sort(odds, 0)[-peak_cells(len(odds)) :].mean(0)
-                    found[np.searchsorted(vectors.ids, row.id)] = as_evidence(best, calibration)
-            kept = self._taught = key, found
+        if kept is None or kept[0] != words or len(kept[1]) != len(vectors.rows):
+            found = np.zeros((len(vectors.rows), len(words)), np.float32)
+            for place, (_, _, record) in enumerate(self.records(vectors.rows.tolist())):
+                if isinstance(record, StoreDamagedError):
+                    log.warning("%s; its image is left out\n  fix: %s", record.received, record.fix)
+                    continue
+                odds = words.odds(record.tensors["looks"]).reshape(-1, len(words))
+                best = np.sort(odds, 0)[-peak_cells(len(odds)) :].mean(0)
+                found[place] = as_evidence(best, calibration)
+            kept = self._taught = words, found
         return kept[1]
-
-    # --- files --------------------------------------------------------------------------------------------------------
-
-    def _piece(self, file: str, start: int, length: int) -> bytes | None:
-        """Bytes of a shard; None where there are fewer. Raises StoreDamagedError where there is no file."""
-        with self._lock:
-            opened = self._files.get(file)
-            if opened is None:
-                opened = self._files[file] = self._open(file)
-        if not 0 <= start <= opened.size - length or not 0 <= length <= MOST_PIECE:
-            return None
-        try:
-            content = os.pread(opened.handle, length, start)
-        except OSError as cause:
-            raise self._damaged(file, cause) from cause
-        return content if len(content) == length else None
-
-    def _open(self, file: str) -> _File:
-        path = self.path / FOLDER / file
-        try:
-            return _File(path)
-        except FileNotFoundError as cause:
-            raise GoneError(
-                f"the shard '{path}' is missing",
-                expected="the file that was written",
-                fix="put it back; or: foveate store verify STORE --repair, then index the folder again",
-            ) from cause
-        except OSError as cause:
-            raise self._damaged(file, cause) from cause
-
-    def _damaged(self, file: str, cause: object) -> StoreDamagedError:
-        return damaged_shard(self.path / FOLDER / file, cause)
-
-    def close(self) -> None:
-        with self._lock:
-            self._files.clear()
-        self._vectors = None
-        self.index.close()
-
-
-def _sane(array: NDArray[Any]) -> bool:
-    """Whether all numbers are numbers, and none is huge; of float16 by its bits, which is quicker."""
-    if array.dtype.kind != "f" or not array.size:
-        return True
-    if array.dtype.itemsize == 2:
-        return bool((array.view("<u2") & 0x7C00).max() < 0x7C00)
-    return bool(np.abs(array).max() < HUGE)
 
 
 def printable(name: str) -> str:

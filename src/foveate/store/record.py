@@ -1,41 +1,150 @@
-"""Features of a picture -> the record that the store keeps (format.py), with its image-level vectors.
+"""Features of a picture -> the record that a row keeps, with its image-level vectors; and a record's bytes, checked.
 
-These are cells most unlike each other, as a mean says little of things of a few cells; or peaks (docs/store.md).
+A record is a safetensors file. Its vectors are cells most unlike each other, as a mean says little of things of a few
+cells; or peaks (docs/store.md).
 """
 
 from __future__ import annotations
 
 import io
+import json
 import math
-from dataclasses import replace
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from safetensors.numpy import load
+from safetensors.numpy import save as to_bytes
 
 from foveate.channels.visual import compute_saliency
 from foveate.core.errors import OptionError
-from foveate.core.grid import resize_map
-from foveate.core.image import Picture, is_one_colour
+from foveate.core.grid import Grid, resize_map
+from foveate.core.image import MAX_PIXELS, Picture, is_one_colour
 from foveate.encoders.protocol import DenseFeatures, Encoder
 from foveate.language.negatives import negatives_of
 from foveate.reading.words import Words
 from foveate.relevance.confidence import peak_cells
-from foveate.store.format import ALPHA, FLAT, MOST_WORDS, Identity, Record, Space
+from foveate.store.schema import HUGE, MOST_RECORD, Identity, Space, damaged, number
 from foveate.store.words import pack_words
-from foveate.texture.basis import Basis, Metric, fit, packed, rounded_up, widened
+from foveate.texture.basis import Basis, Metric, fit, packed, rounded_up, unpacked, widened
 
 Floats = NDArray[np.float32]
 STEPS, LEVELS = 127, 255
 EVERY, ENOUGH = 3, 1024  # an image's basis is fitted to one cell in three, if that leaves so many: neighbours are alike
 SMALLEST = 1e-7  # an axis without spread must not divide by 0
 THUMBNAIL, QUALITY = 128, 80
+FLAT, ALPHA = 1, 2  # flags: an image of one colour, one with transparency
+MOST_WORDS = 2**24  # bytes of what is written in an image: 100,000 words take a quarter
+HEAD = "record"  # beside the tensors, as JSON
+DTYPES: dict[str, Any] = {
+    "basis.columns": np.uint8, "basis.mean": np.float32, "basis.rows": np.float16, "basis.steps": np.float32,
+    "rivals": np.float16, "embedding": np.int8, "residual": np.uint8, "saliency": np.uint8, "valid": np.uint8,
+    "looks": np.int8, "thumbnail": np.uint8, "words": np.uint8,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What is kept of an image's features.
+
+    Attributes:
+        flags: FLAT, ALPHA. step: of the residual. tensors: by the names of DTYPES.
+        vectors: image-level, float16 [k, s]; their CRC-32 alone where a record was read.
+    """
+
+    grid: Grid
+    flags: int
+    step: float
+    tensors: Mapping[str, NDArray[Any]]
+    vectors: NDArray[np.float16] | int
+
+    @property
+    def content(self) -> bytes:
+        """As safetensors."""
+        said = {
+            "size": [self.grid.height, self.grid.width],
+            "grid": list(self.grid.shape),
+            "flags": self.flags,
+            "step": self.step,
+            "vectors": self.vectors if isinstance(self.vectors, int) else checksum_of_vectors(self.vectors),
+        }
+        every = {**self.tensors, HEAD: np.frombuffer(json.dumps(said).encode(), np.uint8)}
+        return bytes(to_bytes({name: np.ascontiguousarray(tensor) for name, tensor in every.items()}))
+
+
+def checksum_of_vectors(vectors: NDArray[np.float16]) -> int:
+    return zlib.crc32(np.ascontiguousarray(vectors))
+
+
+def parse_record(content: bytes, identity: Identity, called: str) -> Record:
+    """What `Record.content` wrote, for a store of this identity. Raises StoreDamagedError for anything else."""
+    try:
+        if len(content) > MOST_RECORD:
+            raise ValueError(f"{len(content):,} bytes")
+        tensors = load(content)
+        said = json.loads(tensors.pop(HEAD).tobytes())
+        height, width = (number(n, MAX_PIXELS, 1) for n in said["size"])
+        h, w = (number(n, MAX_PIXELS, 1) for n in said["grid"])
+        flags, step = number(said["flags"], FLAT | ALPHA), said["step"]
+        if max(height * width, h * w) > MAX_PIXELS or type(step) is not float or not 0 < step < HUGE:
+            raise ValueError(f"it is described as {said}")
+        for name, shape in shapes_of(identity, (h, w), flags, tensors).items():
+            if tensors[name].shape != shape:
+                raise ValueError(f"tensor '{name}' is {tensors[name].dtype} {list(tensors[name].shape)}")
+        if any(tensor.dtype != DTYPES[name] or not _sane(tensor) for name, tensor in tensors.items()):
+            raise ValueError("numbers that are none")
+        return Record(Grid(h, w, height, width), flags, step, tensors, number(said["vectors"], 2**32 - 1))
+    except Exception as cause:  # a hostile file fails in many ways
+        raise damaged(f"the record of {called}", cause) from cause
+
+
+def shapes_of(
+    identity: Identity, cells: tuple[int, int], flags: int, tensors: Mapping[str, NDArray[Any]]
+) -> dict[str, tuple[int, ...]]:
+    """Shapes that a record's tensors must have, but for the thumbnail and the words."""
+    width, shapes = identity.encoder.width, dict[str, tuple[int, ...]]()
+    if identity.peaks:
+        shapes["basis.columns"] = (-(-width // 8),)
+        width = int(np.unpackbits(tensors["basis.columns"]).sum())
+    if identity.kind == "own":
+        shapes |= {"basis.mean": (width,), "basis.rows": (identity.rank, width), "basis.steps": (identity.rank,)}
+    if "rivals" in tensors:
+        shapes["rivals"] = cells
+    shapes |= {"embedding": (*cells, identity.rank), "residual": cells, "saliency": cells}
+    shapes |= {"valid": cells} if flags & ALPHA else {}
+    halves = -(-cells[0] // 2), -(-cells[1] // 2)
+    return shapes | ({"looks": (*halves, identity.looks)} if identity.looks else {})
+
+
+def basis_of(record: Record, identity: Identity, space: Space, called: str) -> Basis:
+    """The basis of a record's cells. Raises StoreDamagedError."""
+    if identity.kind == "shared":
+        return space.in_steps
+    tensors = record.tensors
+    if not identity.peaks:
+        return Basis(tensors["basis.mean"], tensors["basis.rows"])
+    try:
+        parts = tensors["basis.columns"], tensors["basis.mean"], tensors["basis.rows"]
+        return unpacked(*parts, identity.encoder.width)
+    except ValueError as cause:
+        raise damaged(f"the record of {called}", cause) from cause
+
+
+def _sane(array: NDArray[Any]) -> bool:
+    """Whether all numbers are numbers, and none is huge; of float16 by its bits, which is quicker."""
+    if array.dtype.kind != "f" or not array.size:
+        return True
+    if array.dtype.itemsize == 2:
+        return bool((array.view("<u2") & 0x7C00).max() < 0x7C00)
+    return bool(np.abs(array).max() < HUGE)
 
 
 def record_of(
-    image: str,
     picture: Picture,
     dense: DenseFeatures,
     encoder: Encoder,
@@ -43,9 +152,9 @@ def record_of(
     space: Space,
     metric: Metric,
 ) -> Record:
-    """Features as a record without words; `image` is the digest of its file, `space` the store's shared basis."""
+    """Features as a record without words; `space` is the store's shared basis."""
     flat = is_one_colour(picture.rgb)
-    columns = dense.columns if identity.peaks and identity.kind == "own" else None
+    columns = dense.columns if identity.peaks else None
     if columns is not None and len(columns) < identity.rank:
         columns = None
     every = dense.full(encoder.width) if columns is None else dense.features
@@ -76,11 +185,11 @@ def record_of(
     tensors["thumbnail"] = np.frombuffer(thumbnail(picture.rgb), np.uint8)
     vectors = image_vectors(x, kept, identity, space, metric, columns)
     flags = FLAT * flat + ALPHA * (picture.valid is not None)
-    return Record(identity.key(image), image, dense.grid, flags, step, tensors, vectors)
+    return Record(dense.grid, flags, step, tensors, vectors)
 
 
 def basis_tensors(basis: Basis, identity: Identity) -> dict[str, NDArray[Any]]:
-    parts: dict[str, Any] = packed(basis) if identity.columns else {"mean": basis.mean, "rows": basis.rows}
+    parts: dict[str, Any] = packed(basis) if identity.peaks else {"mean": basis.mean, "rows": basis.rows}
     return {f"basis.{name}": part for name, part in parts.items()}
 
 

@@ -50,8 +50,8 @@ from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import LEAST_SIDE, PROBE, Encoder, check_features
 from foveate.language.negatives import bank_of, query_metric_of
 from foveate.store.engine import Engine, Local, column
-from foveate.store.format import MOST_PLANES, Space
 from foveate.store.record import SMALLEST, STEPS
+from foveate.store.schema import MOST_PLANES, Space
 from foveate.store.sources import (
     SUFFIXES,
     Source,
@@ -451,11 +451,6 @@ def has_planes(sources: Sequence[Source], encoder: Encoder, long_side: int | Non
             _, dense = encode_bytes(encoder, read(sources[place]).content, long_side)
             return bool((dense.features >= 0).all())
     return False
-
-
-def plane_space(width: int) -> Space:
-    """The space of peaks: each direction is a plane."""
-    return Space(Basis(np.zeros(width, np.float32), np.eye(width, dtype=np.float16)), np.ones(width, np.float32))
 
 
 def fit_space(

@@ -11,10 +11,9 @@ the folder is passed over. Names are relative to the folder that was passed, wit
 from __future__ import annotations
 
 import os
-import re
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,9 +27,9 @@ from foveate.core.errors import (
 )
 from foveate.core.image import MAX_BYTES, Picture, load_reduced, refuse_address
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
-from foveate.store.format import FOLDER, FORMAT_FILE
 
 SUFFIXES = frozenset((".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp", ".dib", ".gif"))
+STORES = ({"_versions", "data"}, {"shards", "format.json"})  # what is in a store, and in one of an earlier release
 LIST, STANDARD_INPUT = ".txt", "-"
 SPARE = 2  # times what an encoder sees: with less, the decoder's filter changes where one in five names is highest
 PathLike = str | os.PathLike[str]
@@ -95,14 +94,6 @@ def find_sources(paths: PathLike | Iterable[PathLike]) -> Sources:
     return Sources(tuple(sources.values()), tuple(unreadable))
 
 
-def take_part(sources: Sequence[Source], part: str) -> list[Source]:
-    """The i-th of n parts, "i/n" with i from 0: every n-th file, in the order of their paths. Raises OptionError."""
-    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", part)
-    if match is None or not int(match[1]) < int(match[2]):
-        raise OptionError(f"--shard {part}", expected="I/N with I from 0 to N - 1", fix="--shard 0/4 to --shard 3/4")
-    return sorted(sources, key=lambda source: source.path)[int(match[1]) :: int(match[2])]
-
-
 def _unroll(paths: Iterable[PathLike]) -> Iterator[tuple[PathLike, bool]]:
     """Each path, and those that lists hold: (path, whether from a list). Raises ImageNotFoundError."""
     for path in paths:
@@ -139,7 +130,7 @@ def _walk(root: str, unreadable: list[tuple[str, str]]) -> Iterator[str]:
         except OSError as cause:
             unreadable.append((folder, cause.strerror or str(cause)))
             continue
-        if {FOLDER, FORMAT_FILE} <= {entry.name for entry in entries}:
+        if any(store <= {entry.name for entry in entries} for store in STORES):
             continue
         below = []
         for entry in entries:

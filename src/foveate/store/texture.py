@@ -21,16 +21,14 @@ from PIL import Image
 
 from foveate.channels.build import SEGMENTS, build_planes
 from foveate.core.errors import FoveateError, StoreDamagedError
-from foveate.core.grid import Grid, resize_map
+from foveate.core.grid import resize_map
 from foveate.core.image import MAX_BYTES, Picture, load_image
 from foveate.core.layout import COLOURS, native_shape
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import match_encoder
 from foveate.language.negatives import nouns
 from foveate.reading.words import Words
-from foveate.store.format import ALPHA, FLAT
-from foveate.store.index import ImageRow
-from foveate.store.record import LEVELS, THUMBNAIL, lengths_of
+from foveate.store.record import ALPHA, FLAT, LEVELS, THUMBNAIL, Record, lengths_of
 from foveate.store.words import unpack_words
 from foveate.texture.basis import Basis
 from foveate.texture.texture import EncoderStamp, Texture
@@ -43,8 +41,8 @@ Halves = NDArray[np.float16]
 class StoredTexture(Texture):
     """A Texture whose pixels and planes are made when they are first read; copies and pickles are plain Textures."""
 
-    _row: ImageRow
-    _tensors: Mapping[str, NDArray[Any]]  # by the names of format.py
+    _id: str  # SHA-256 of the image's file
+    _record: Record
     _names: tuple[str, ...]  # of planes that are made from pixels
     _places: tuple[str, ...]  # where the image's file may be
 
@@ -68,17 +66,17 @@ class StoredTexture(Texture):
 
     @property
     def valid(self) -> Bytes | None:
-        if not self._row.flags & ALPHA:
+        if not self._record.flags & ALPHA:
             return None
         return self._picture[0].valid if self._picture[0].valid is not None else self.derive("valid", self._opacity)
 
     @property
     def residual(self) -> Halves:
-        return self.derive("residual", lambda: lengths_of(self._tensors["residual"], self._row.step))
+        return self.derive("residual", lambda: lengths_of(self._record.tensors["residual"], self._record.step))
 
     @property
     def words(self) -> Words | None:
-        return self.derive("words", self._unpack) if "words" in self._tensors else None
+        return self.derive("words", self._unpack) if "words" in self._record.tensors else None
 
     @property
     def planes(self) -> Mapping[str, Halves]:
@@ -102,23 +100,23 @@ class StoredTexture(Texture):
         """Bytes of what is in memory now; pixels and planes count once they were made."""
         picture, planes = (self._derived.get(key, ({}, {}))[0] for key in ("picture", "made"))
         made = [*planes.values(), *((picture.rgb, picture.valid) if picture else ())]
-        own = (self.embedding, self.basis.mean, self.basis.rows, self._tensors.get("words"), *made)
+        own = (self.embedding, self.basis.mean, self.basis.rows, self._record.tensors.get("words"), *made)
         return 4 * self.grid.count + sum(each.nbytes for each in own if each is not None)
 
     @property
     def thumbnail(self) -> bytes:
-        return self._tensors["thumbnail"].tobytes()
+        return self._record.tensors["thumbnail"].tobytes()
 
     @property
     def looks(self) -> NDArray[np.int8] | None:
-        return self._tensors.get("looks")
+        return self._record.tensors.get("looks")
 
     def find_looks(self) -> NDArray[np.int8] | None:
         """Those that are kept; else from the image's file, once. None where it is gone, or its encoder has no looks."""
         return self.derive("looks", self._look_again) if self.looks is None else self.looks
 
     def in_basis(self, embedding: Halves, basis: Basis, encoder: EncoderStamp) -> Texture:
-        stored = {name: getattr(self, name) for name in ("_row", "_tensors", "_names", "_places")}
+        stored = {name: getattr(self, name) for name in ("_id", "_record", "_names", "_places")}
         fields = {name: getattr(self, name) for name in ("grid", "preprocessing", "name")}
         texture: Any = StoredTexture(stored, embedding=embedding, basis=basis, encoder=encoder, **fields)
         texture._derived.update({key: self._derived[key] for key in ("validity", "picture") if key in self._derived})
@@ -135,8 +133,8 @@ class StoredTexture(Texture):
         return copy.copy, (self.whole(),)  # a Texture is its own copy
 
     def derive(self, key: Hashable, make: Callable[[], T]) -> T:
-        if isinstance(key, tuple) and key[0] == "negatives" and "rivals" in self._tensors:
-            bank, level = key[1], self._tensors["rivals"].ravel().astype(np.float64)
+        if isinstance(key, tuple) and key[0] == "negatives" and "rivals" in self._record.tensors:
+            bank, level = key[1], self._record.tensors["rivals"].ravel().astype(np.float64)
             if len(bank.vectors) == len(nouns()):  # what ingest asked
                 made: Any = lambda: np.exp(np.clip(key[2] * level, -700, 700)) * len(bank.vectors)  # noqa: E731
                 return super().derive(key, made)
@@ -150,8 +148,8 @@ class StoredTexture(Texture):
     @property
     def _made(self) -> tuple[dict[str, Halves], dict[str, str]]:
         def make() -> tuple[dict[str, Halves], dict[str, str]]:
-            kept = self._tensors["embedding"].astype(np.float32)  # `in_basis` may have added to it
-            z = kept * steps_of(self._tensors, self.basis)[: kept.shape[-1]]
+            kept = self._record.tensors["embedding"].astype(np.float32)  # `in_basis` may have added to it
+            z = kept * steps_of(self._record.tensors, self.basis)[: kept.shape[-1]]
             planes, made = build_planes(self._names, self.pixel, z)
             return {name: _read_only(plane.astype(np.float16)) for name, plane in planes.items()}, made
 
@@ -170,7 +168,7 @@ class StoredTexture(Texture):
             try:
                 if os.path.isfile(place) and os.path.getsize(place) <= MAX_BYTES:
                     content = Path(place).read_bytes()
-                    if hashlib.sha256(content).hexdigest() == self._row.image:
+                    if hashlib.sha256(content).hexdigest() == self._id:
                         picture = load_image(content)
                         return replace(
                             picture,
@@ -189,7 +187,7 @@ class StoredTexture(Texture):
                 small = np.array(image.convert("RGB"))
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as cause:
             raise StoreDamagedError(
-                f"the thumbnail of image {self._row.image[:16]} is damaged ({cause})",
+                f"the thumbnail of image {self._id[:16]} is damaged ({cause})",
                 expected="a small JPEG",
                 fix="put the image's file back, or index it again",
             ) from cause
@@ -201,16 +199,16 @@ class StoredTexture(Texture):
 
     def _unpack(self) -> Words:
         try:
-            return unpack_words(self._tensors["words"].tobytes(), (self.grid.height, self.grid.width))
+            return unpack_words(self._record.tensors["words"].tobytes(), (self.grid.height, self.grid.width))
         except ValueError as cause:
             raise StoreDamagedError(
                 f"the words of '{self.name}' are damaged ({cause})",
                 expected="what docs/store.md specifies, as it was written",
-                fix="foveate store verify STORE --repair; then index the folder again",
+                fix="foveate store verify STORE lists what is damaged; remove it and index it again",
             ) from cause
 
     def _opacity(self) -> Bytes:
-        enlarged = resize_map(self._tensors["valid"], (self.grid.height, self.grid.width))
+        enlarged = resize_map(self._record.tensors["valid"], (self.grid.height, self.grid.width))
         return np.rint(np.clip(enlarged, 0, 255)).astype(np.uint8)
 
 
@@ -229,7 +227,7 @@ class StoredPlanes(ReadOnly[str, Halves]):
     def __getitem__(self, name: str) -> Halves:
         texture = self._texture
         if name == "saliency":
-            levels = texture._tensors["saliency"]
+            levels = texture._record.tensors["saliency"]
             return texture.derive("plane saliency", lambda: (levels / np.float32(LEVELS)).astype(np.float16))
         if name == "text" and texture.words is not None:
             words, shape = texture.words, native_shape("quarter", texture.grid)
@@ -239,7 +237,7 @@ class StoredPlanes(ReadOnly[str, Halves]):
         return texture._made[0][name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter((*_kept(self._texture._tensors), *self._texture._names))
+        return iter((*_kept(self._texture._record.tensors), *self._texture._names))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -251,21 +249,15 @@ class StoredPlanes(ReadOnly[str, Halves]):
 
 
 def stored_texture(
-    row: ImageRow,
-    tensors: Mapping[str, NDArray[Any]],
-    basis: Basis,
-    channels: tuple[str, ...],
-    places: tuple[str, ...],
-    **fields: Any,
+    id: str, record: Record, basis: Basis, channels: tuple[str, ...], places: tuple[str, ...], **fields: Any
 ) -> StoredTexture:
     """The texture of a record; `channels` are planes to make when needed, `places` where the image may be."""
-    kept = _kept(tensors)
-    names = tuple(n for n in channels if n not in kept and not (row.flags & FLAT and n in SEGMENTS))
-    stored = {"_row": row, "_tensors": tensors, "_names": names, "_places": places}
-    grid = Grid(row.h, row.w, row.height, row.width)
-    texture: Any = StoredTexture(stored, grid=grid, embedding=tensors["embedding"], basis=basis, **fields)
-    if row.flags & ALPHA:  # as ingest saw it, on the cells
-        texture.derive("validity", lambda: tensors["valid"].ravel() / np.float32(255))
+    kept = _kept(record.tensors)
+    names = tuple(n for n in channels if n not in kept and not (record.flags & FLAT and n in SEGMENTS))
+    stored = {"_id": id, "_record": record, "_names": names, "_places": places}
+    texture: Any = StoredTexture(stored, grid=record.grid, embedding=record.tensors["embedding"], basis=basis, **fields)
+    if record.flags & ALPHA:  # as ingest saw it, on the cells
+        texture.derive("validity", lambda: record.tensors["valid"].ravel() / np.float32(255))
     return texture
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from safetensors.numpy import load
 from safetensors.numpy import save as to_bytes
 
 from foveate.reading.words import Words
-from foveate.store.format import FOLDER, Shard, damaged_shard, number, text
+from foveate.store.schema import number, text
 from foveate.texture.file import words_of, words_tensors
 
 ABOUT = "about"
@@ -55,23 +54,3 @@ def tokens_of(content: str) -> list[str]:
 
 def text_of(words: Words) -> str:
     return " ".join(token for written in words.texts for token in tokens_of(written))
-
-
-def texts_of(store: Path, shard: Shard) -> list[str | None]:
-    """The texts of a shard's images, by place; None of unread ones and of damaged words. Raises StoreDamagedError."""
-    out: list[str | None] = [None] * len(shard.entries)
-    if not any(entry.words for entry in shard.entries):
-        return out
-    try:
-        with (store / FOLDER / shard.file).open("rb") as file:
-            for place, entry in enumerate(shard.entries):
-                if entry.words:
-                    file.seek(entry.start + entry.length - entry.words)
-                    height, width = entry.head["size"]
-                    try:
-                        out[place] = text_of(unpack_words(file.read(entry.words), (height, width)))
-                    except ValueError:
-                        continue
-    except OSError as cause:
-        raise damaged_shard(store / FOLDER / shard.file, cause) from cause
-    return out

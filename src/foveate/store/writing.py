@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from foveate.core.errors import QueryError
 from foveate.language.query import Query
 from foveate.reading.words import Word, Words
-from foveate.store.index import Index
 from foveate.store.words import tokens_of
 
 Tokens = tuple[str, ...]
@@ -64,7 +63,7 @@ def read_quotes(text: str) -> Quotes:
 class WrittenTexts:
     """The texts of one store's index, asked about one question. `images`: how many the store has, about."""
 
-    index: Index
+    index: Any
     images: int
 
     # --- quoted text --------------------------------------------------------------------------------------------------
@@ -308,3 +307,7 @@ def find_words(words: Words, quoted: Sequence[Tokens], others: Iterable[Tokens])
 
 def _may_err(word: Tokens) -> bool:
     return len(word) == 1 and len(word[0]) >= SHORTEST and not any(c.isdigit() for c in word[0])
+
+
+def index_words(dataset: object) -> None:
+    pass

@@ -1,0 +1,162 @@
+"""The one place where Lance is called to open, to add and to change: its errors and panics become foveate's.
+
+A panic of Lance is a BaseException, so `except Exception` would let it pass. What Lance reads back is not checked by
+checksums of its own; schema.py and record.py check it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foveate.core.errors import FoveateError, MissingExtraError, OutputError, StoreVersionError
+from foveate.store.schema import ID, damaged
+
+if TYPE_CHECKING:
+    import lance
+    import pyarrow as pa
+
+RETRIES = 40  # of a commit that another writer was in front of
+ROWS = 8192  # of a fragment, after compacting
+KEPT = timedelta(minutes=10)  # for readers of a version that compacting replaced
+ABSENT = re.compile(r"was not found|Not found|not found: ")
+PLACES = re.compile(r",? ?/[^ ,]*\.rs:\d+(:\d+)?|(LanceError\(\w+\): )")  # of Lance's sources
+Options = Mapping[str, str]
+
+
+def lance_module() -> Any:
+    """The module `lance`. Raises MissingExtraError."""
+    try:
+        os.environ.setdefault("LANCE_LOG", "error")  # what matters is raised
+        import lance
+    except ImportError as cause:
+        raise MissingExtraError(
+            f"a store needs Lance, which is not installed ({cause})",
+            expected="the extra [store]",
+            fix="pip install 'foveate[store]'",
+        ) from cause
+    return lance
+
+
+def place_of(path: str | os.PathLike[str]) -> str:
+    """An absolute path, or an address like s3://bucket/photos.lance as it is."""
+    given = os.fspath(path)
+    return given if re.match(r"[a-z0-9+]+://", given) else os.path.abspath(given)
+
+
+@contextmanager
+def reading(where: str) -> Iterator[None]:
+    """Whatever Lance or Arrow raise inside, panics too, is StoreDamagedError or OutputError about the store `where`."""
+    try:
+        yield
+    except (FoveateError, KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
+        raise
+    except BaseException as cause:
+        if not isinstance(cause, Exception) and type(cause).__name__ != "PanicException":
+            raise
+        said = reason_of(cause)
+        if re.search(r"Generic \w+ error|timed out|dispatch failure|Connection|connection", said):
+            raise OutputError(
+                f"the store '{where}' cannot be reached ({said})",
+                expected="a place that answers, and leave to read and write there",
+                fix="check the address, the network and the keys, and do the same again: what was committed is kept",
+            ) from cause
+        raise damaged(f"the store '{where}'", said) from cause
+
+
+@contextmanager
+def writing(where: str) -> Iterator[None]:
+    """The same for changes: a full disk, a folder that may not be written to, writers that are always in front."""
+    try:
+        yield
+    except (FoveateError, KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
+        raise
+    except BaseException as cause:
+        if not isinstance(cause, Exception) and type(cause).__name__ != "PanicException":
+            raise
+        raise OutputError(
+            f"the store '{where}' could not be written to ({reason_of(cause)})",
+            expected="a writable place with room",
+            fix="make room, or mend the permissions, and do the same again: what was committed is kept",
+        ) from cause
+
+
+def reason_of(cause: BaseException) -> str:
+    """Lance's message in one line, without places in its sources."""
+    said = " ".join(PLACES.sub("", str(cause)).split())
+    return f"{type(cause).__name__}: {said[:300]}"
+
+
+def open_dataset(where: str, options: Options | None = None, version: int | str | None = None) -> Any:
+    """The dataset at a place; None where there is nothing. Raises StoreDamagedError, StoreVersionError, OutputError."""
+    lance, local = lance_module(), "://" not in where
+    if local and not os.path.isdir(where):
+        if os.path.lexists(where):
+            raise damaged(f"the store '{where}'", "it is a file", "a store is a folder; check the path")
+        return None
+    if local and (Path(where, "format.json").exists() or Path(where, "shards").exists()):
+        raise StoreVersionError(
+            f"'{where}' is a store of an earlier release",
+            expected="a Lance dataset",
+            fix=f"foveate store upgrade {where} NEW, which leaves the old one as it is",
+        )
+    with reading(where):
+        try:
+            return lance.dataset(where, version=version, storage_options=dict(options or {}) or None)
+        except ValueError as cause:
+            if not ABSENT.search(str(cause)) or (local and Path(where, "_versions").is_dir()):
+                raise
+            return None
+
+
+def create(where: str, schema: pa.Schema, options: Options | None = None) -> Any:
+    """An empty dataset; the one that another process just made where there is one. Raises OutputError."""
+    lance = lance_module()
+    with writing(where):
+        try:
+            if "://" not in where:
+                os.makedirs(where, exist_ok=True)
+            return lance.write_dataset(
+                schema.empty_table(), where, mode="create", data_storage_version="2.1",
+                storage_options=dict(options or {}) or None,
+            )  # fmt: skip
+        except OSError as cause:
+            if "already exists" not in str(cause):
+                raise
+    return open_dataset(where, options)
+
+
+def insert(dataset: lance.LanceDataset, table: pa.Table) -> int:
+    """Add rows whose ids are not there yet. -> how many. Raises OutputError."""
+    with writing(dataset.uri):
+        merge = dataset.merge_insert(ID).when_not_matched_insert_all().conflict_retries(RETRIES)
+        return int(merge.execute(table)["num_inserted_rows"])
+
+
+def update(dataset: lance.LanceDataset, table: pa.Table) -> int:
+    """Replace rows, or some of their columns, by id. -> how many. Raises OutputError."""
+    with writing(dataset.uri):
+        merge = dataset.merge_insert(ID).when_matched_update_all().conflict_retries(RETRIES)
+        return int(merge.execute(table)["num_updated_rows"])
+
+
+def compact(dataset: lance.LanceDataset, keep: timedelta = KEPT) -> None:
+    """Join small fragments, and drop versions older than `keep`. Another process that does so now is left to it."""
+    with writing(dataset.uri), suppress(OSError):  # a conflict
+        dataset.optimize.compact_files(target_rows_per_fragment=ROWS)
+        dataset.checkout_latest()
+        dataset.cleanup_old_versions(older_than=keep, error_if_tagged_old_versions=False)
+
+
+def literal(value: str) -> str:
+    """A text as SQL has it."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def any_of(column: str, values: Sequence[str]) -> str:
+    return f"{column} IN ({', '.join(map(literal, values))})"

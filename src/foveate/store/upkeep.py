@@ -1,0 +1,281 @@
+"""Looking after a store: what is in it as a list or a table, tags, versions, checks, copies for other programs.
+
+Nothing is repaired by guessing: `verify` says what is damaged; go back to a version, or index the image again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foveate.core.checks import check_int
+from foveate.core.errors import MissingExtraError, OptionError, OutputError, StoreDamagedError
+from foveate.core.files import make_folder
+from foveate.store.dataset import any_of, compact, reading, update, writing
+from foveate.store.reader import ROW, Reader
+from foveate.store.record import checksum_of_vectors
+from foveate.store.schema import CHECKSUM, ID, RECORD, TAGS, VECTOR, WORDS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class ListedImage:
+    """An image of a store's list: id, name, path of its file, height and width in pixels."""
+
+    id: str
+    name: str
+    path: str
+    height: int
+    width: int
+
+
+@dataclass(frozen=True)
+class ListedPage:
+    """A part of a store's list, in the order of names.
+
+    Attributes:
+        total: images of the whole list.
+        place: from 0, of the image that was asked for; None where it is not in the list.
+    """
+
+    total: int
+    images: Sequence[ListedImage]
+    place: int | None = None
+
+
+@dataclass(frozen=True)
+class Version:
+    """A state of a store: each commit makes one. `images`: how many it has."""
+
+    number: int
+    made: datetime
+    images: int
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What `verify` found. damaged: (name, id, why) of each image whose bytes are not those that were written."""
+
+    images: int
+    nbytes: int
+    damaged: tuple[tuple[str, str, str], ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every byte is as it was written."""
+        return not self.damaged
+
+
+def page(reader: Reader, offset: int, limit: int, part: str, of: str | None, where: str | None) -> ListedPage:
+    """As `Store.page`. Raises OptionError, StoreDamagedError, QueryError."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    check_int("offset", offset, 0)
+    check_int("limit", limit, 0)
+    table = reader.scan([ID, "name", "source", "height", "width"], where)
+    with reading(reader.where):
+        if part:
+            table = table.filter(pc.match_substring(table["name"], part, ignore_case=True))
+        table = table.take(pc.sort_indices(table, [("name", "ascending"), ("source", "ascending")]))
+        some = table.slice(offset, limit)
+        columns = (some[name].to_pylist() for name in (ID, "name", "source", "height", "width"))
+        images = tuple(ListedImage(*row) for row in zip(*columns, strict=True))
+        place = -1 if of is None else pc.index(table[ID], pa.scalar(of)).as_py()
+    return ListedPage(len(table), images, None if place < 0 else place)
+
+
+def frame(reader: Reader) -> pd.DataFrame:
+    """As `Store.to_pandas`. Raises MissingExtraError, StoreDamagedError."""
+    try:
+        import pandas  # noqa: F401
+    except ImportError as cause:
+        raise MissingExtraError(
+            "Store.to_pandas() needs pandas, which is not installed",
+            expected="the package pandas",
+            fix=f"pip install pandas; or store.keys(), which needs nothing ({cause})",
+        ) from cause
+    names = [name for name in reader.dataset.schema.names if name not in (VECTOR, RECORD, CHECKSUM)]
+    with reading(reader.where):
+        table: pd.DataFrame = reader.scan(names).drop_columns([ROW]).to_pandas()
+    return table.sort_values(["name", "source"], kind="stable").set_index("name")
+
+
+def statistics(reader: Reader) -> dict[str, Any]:
+    """Counts, bytes, encoder and basis."""
+    identity, images = reader.identity, reader.count()
+    with reading(reader.where):
+        nbytes = size_of(reader)
+        return {
+            "store": reader.where,
+            "images": images,
+            "bytes": nbytes,
+            "bytes_an_image": nbytes / images if images else 0.0,
+            "encoder": identity.encoder.name,
+            "basis": identity.kind,
+            "rank": identity.rank,
+            "long_side": identity.long_side,
+            "looks": identity.looks,
+            "reader": identity.reader,
+            "read": reader.count(f"{WORDS} IS NOT NULL"),
+            "version": reader.version,
+            "fragments": len(reader.dataset.get_fragments()),
+        }
+
+
+def size_of(reader: Reader) -> int:
+    """Bytes of the data files of this version."""
+    files = [file for fragment in reader.dataset.get_fragments() for file in fragment.metadata.files]
+    return sum(file.file_size_bytes or 0 for file in files)
+
+
+def set_tags(reader: Reader, rows: Sequence[int], add: Iterable[str], drop: Iterable[str]) -> int:
+    """Add and drop tags of images. -> how many have others now. Raises OptionError, OutputError."""
+    import pyarrow as pa
+
+    add, drop = list(add), set(drop)
+    for tag in [*add, *drop]:
+        if not isinstance(tag, str) or not tag.strip() or len(tag) > 200:
+            raise OptionError(f"tag {tag!r}", expected="a text of 1 to 200 characters", fix="'holiday', say")
+    table = reader.scan([ID, TAGS], f"{ROW} IN ({', '.join(map(str, rows))})")
+    changed = []
+    for id, tags in zip(table[ID].to_pylist(), table[TAGS].to_pylist(), strict=True):
+        now = [tag for tag in dict.fromkeys([*(tags or ()), *add]) if tag not in drop]
+        if now != (tags or []):
+            changed.append((id, now))
+    if changed:
+        ids, tags = zip(*changed, strict=True)
+        fields = [reader.dataset.schema.field(name) for name in (ID, TAGS)]
+        columns = [pa.array(ids, fields[0].type), pa.array(tags, fields[1].type)]
+        update(reader.dataset, pa.Table.from_arrays(columns, schema=pa.schema(fields)))
+    return len(changed)
+
+
+def remove(reader: Reader, ids: Sequence[str]) -> int:
+    """Forget images by id. -> how many. Raises OutputError."""
+    for start in range(0, len(ids), 500):
+        with writing(reader.where):
+            reader.dataset.delete(any_of(ID, ids[start : start + 500]))
+    return len(ids)
+
+
+def verify(reader: Reader, progress: Callable[[int, int], None] = lambda done, total: None) -> Verified:
+    """Compare every record, its columns and its vectors with their checksums. Raises StoreDamagedError."""
+    total, done, nbytes, damaged = reader.count(), 0, 0, list[tuple[str, str, str]]()
+    rows = reader.scan([ID])[ROW].to_pylist()
+    for start in range(0, len(rows), 256):
+        some = rows[start : start + 256]
+        try:
+            vectors = reader.some_vectors(some)
+            places = {row: place for place, row in enumerate(vectors.rows.tolist())}
+            kept = vectors.table.reshape(len(vectors.rows), -1)
+            found = list(reader.textures(some))
+        except StoreDamagedError as error:
+            damaged += [("?", f"row {row}", error.received) for row in some]
+            continue
+        for row, told, texture in found:
+            done += 1
+            if isinstance(texture, StoreDamagedError):
+                damaged.append((told.name, told.id, texture.received))
+                continue
+            record = texture._record
+            nbytes += sum(tensor.nbytes for tensor in record.tensors.values())
+            if checksum_of_vectors(np.asarray(kept[places[row]], np.float16)) != record.vectors:
+                damaged.append((told.name, told.id, "its vectors differ from their checksum"))
+            progress(done, total)
+    return Verified(total, nbytes, tuple(damaged))
+
+
+def versions(reader: Reader) -> list[Version]:
+    """All versions that can be restored, the newest last."""
+    with reading(reader.where):
+        listed = reader.dataset.versions()
+        rows = [int(one["metadata"].get("total_rows", 0)) for one in listed]
+        gone = [int(one["metadata"].get("total_deletion_file_rows", 0)) for one in listed]
+        every = zip(listed, rows, gone, strict=True)
+        return [Version(one["version"], one["timestamp"], count - less) for one, count, less in every]
+
+
+def restore(reader: Reader, version: int) -> None:
+    """Make an earlier version the newest one; those between stay. Raises OptionError, OutputError."""
+    known = [one.number for one in versions(reader)]
+    if check_int("version", version) not in known:
+        raise OptionError(
+            f"version {version}", expected=f"one of {known[0]} to {known[-1]} that 'foveate store versions' lists",
+            fix=f"version={known[-1]} is the newest",
+        )  # fmt: skip
+    with reading(reader.where):
+        dataset = reader.dataset.checkout_version(version)
+    with writing(reader.where):
+        dataset.restore()
+
+
+def compacted(reader: Reader, keep: timedelta) -> int:
+    """Join small fragments, free the bytes of removed images and of versions older than `keep`. -> bytes freed."""
+    before = occupied(reader.where)
+    compact(reader.dataset, keep)
+    return max(0, before - occupied(reader.where))
+
+
+def occupied(where: str) -> int:
+    """Bytes of all files of a store on this machine, old versions too; 0 elsewhere."""
+    if "://" in where:
+        return 0
+    return sum(os.path.getsize(Path(folder, file)) for folder, _, files in os.walk(where) for file in files)
+
+
+def export(
+    reader: Reader, path: Path, where: str | None, progress: Callable[[int, int], None] = lambda done, total: None
+) -> int:
+    """Write images to a Parquet file (.parquet), or as texture files into a folder. -> how many.
+
+    Raises OutputError, QueryError, StoreDamagedError at the first damaged image.
+    """
+    rows = reader.rows_where(where or "true").tolist()
+    if path.suffix.lower() == ".parquet":
+        _export_parquet(reader, path, rows, progress)
+        return len(rows)
+    make_folder(path)
+    for done, (_, told, texture) in enumerate(reader.textures(rows), 1):
+        if isinstance(texture, StoreDamagedError):
+            raise texture
+        stem = "".join(c if c.isalnum() or c in "-_." else "-" for c in told.name)[-80:]
+        texture.save(path / f"{stem}--{told.id[:12]}.safetensors")
+        progress(done, len(rows))
+    return len(rows)
+
+
+def _export_parquet(reader: Reader, path: Path, rows: list[int], progress: Callable[[int, int], None]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = [name for name in reader.dataset.schema.names if name != RECORD]
+    schema = pa.schema([reader.dataset.schema.field(name) for name in names])
+    schema = schema.append(pa.field(RECORD, pa.large_binary()))
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with pq.ParquetWriter(part, schema) as writer:
+            for start in range(0, len(rows), 256):
+                some = rows[start : start + 256]
+                table = reader.scan(names, f"{ROW} IN ({', '.join(map(str, some))})")
+                with reading(reader.where):
+                    blobs = reader.dataset.read_blobs(RECORD, ids=table[ROW].to_pylist(), preserve_order=True)
+                contents = pa.array([content for _, content in blobs], pa.large_binary())
+                writer.write_table(table.drop_columns([ROW]).append_column(schema.field(RECORD), contents).cast(schema))
+                progress(start + len(some), len(rows))
+        part.replace(path)
+    except OSError as cause:
+        raise OutputError(
+            f"'{path}' could not be written ({cause.strerror or cause})", expected="a writable folder with room",
+            fix="choose another place",
+        ) from cause  # fmt: skip
+    finally:
+        part.unlink(missing_ok=True)
