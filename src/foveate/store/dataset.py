@@ -18,7 +18,6 @@ from foveate.core.errors import FoveateError, MissingExtraError, OutputError, St
 from foveate.store.schema import ID, damaged
 
 if TYPE_CHECKING:
-    import lance
     import pyarrow as pa
 
 RETRIES = 40  # of a commit that another writer was in front of
@@ -131,21 +130,21 @@ def create(where: str, schema: pa.Schema, options: Options | None = None) -> Any
     return open_dataset(where, options)
 
 
-def insert(dataset: lance.LanceDataset, table: pa.Table) -> int:
+def insert(dataset: Any, table: pa.Table) -> int:
     """Add rows whose ids are not there yet. -> how many. Raises OutputError."""
     with writing(dataset.uri):
         merge = dataset.merge_insert(ID).when_not_matched_insert_all().conflict_retries(RETRIES)
         return int(merge.execute(table)["num_inserted_rows"])
 
 
-def update(dataset: lance.LanceDataset, table: pa.Table) -> int:
+def update(dataset: Any, table: pa.Table) -> int:
     """Replace rows, or some of their columns, by id. -> how many. Raises OutputError."""
     with writing(dataset.uri):
         merge = dataset.merge_insert(ID).when_matched_update_all().conflict_retries(RETRIES)
         return int(merge.execute(table)["num_updated_rows"])
 
 
-def compact(dataset: lance.LanceDataset, keep: timedelta = KEPT) -> None:
+def compact(dataset: Any, keep: timedelta = KEPT) -> None:
     """Join small fragments, and drop versions older than `keep`. Another process that does so now is left to it."""
     with writing(dataset.uri), suppress(OSError):  # a conflict
         dataset.optimize.compact_files(target_rows_per_fragment=ROWS)

@@ -28,7 +28,6 @@ from foveate.store.schema import CHECKSUM, ID, MOST_RECORD, RECORD, TOLD, VECTOR
 from foveate.store.texture import StoredTexture, stored_texture
 
 if TYPE_CHECKING:
-    import lance
     import pyarrow as pa
 
 ROW = "_rowid"
@@ -54,7 +53,7 @@ class Vectors:
 class Reader:
     """A dataset at one version. Safe from many threads."""
 
-    def __init__(self, where: str, dataset: lance.LanceDataset, channels: tuple[str, ...], root: str) -> None:
+    def __init__(self, where: str, dataset: Any, channels: tuple[str, ...], root: str) -> None:
         self.where, self.dataset, self.channels, self.root = where, dataset, channels, root
         with reading(where):
             self.version, schema = dataset.version, dataset.schema

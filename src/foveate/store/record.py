@@ -78,7 +78,7 @@ class Record:
 
 
 def checksum_of_vectors(vectors: NDArray[np.float16]) -> int:
-    return zlib.crc32(np.ascontiguousarray(vectors))
+    return zlib.crc32(vectors.tobytes())
 
 
 def parse_record(content: bytes, identity: Identity, called: str) -> Record:

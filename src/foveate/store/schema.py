@@ -43,6 +43,7 @@ MOST_RECORD, MOST_SPACE = 2**28, 2**28  # bytes
 HUGE = 1e9  # numbers of a basis are smaller
 
 Kind = Literal["own", "shared"]
+Row = tuple["Told", bytes, NDArray[np.float16]]  # what it is told by, its record's bytes, its vectors
 
 
 def number(value: Any, most: int, least: int = 0) -> int:
@@ -312,8 +313,8 @@ def told_rows(table: pa.Table) -> list[Told]:
     return rows
 
 
-def table_of(rows: Sequence[tuple[Told, bytes, NDArray[np.float16]]], schema: pa.Schema) -> pa.Table:
-    """Rows for the dataset: what they are told by, their record's bytes, and vectors float16 [k, s]."""
+def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
+    """Rows for the dataset."""
     import pyarrow as pa
 
     told, records, vectors = zip(*rows, strict=True)

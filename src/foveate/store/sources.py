@@ -216,3 +216,8 @@ def to_column(name: str) -> bytes:
 
 def from_column(value: Any) -> str:
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+def plain(name: str) -> str:
+    """A file's name as a column of a store has it: bytes that are no Unicode are escaped."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,23 +26,34 @@ from foveate.store import hits, ingest, upkeep
 from foveate.store.dataset import Options, literal, open_dataset, place_of, reading
 from foveate.store.engine import Engine
 from foveate.store.hits import Hit
-from foveate.store.ingest import Added, EncodeBatch, Progress, Value, Wanted
+from foveate.store.ingest import Added, Progress, Value, Wanted
 from foveate.store.reader import ROW, Reader, log
 from foveate.store.schema import Identity
-from foveate.store.sources import PathLike
+from foveate.store.sources import PathLike, plain
 from foveate.store.texture import StoredTexture
 from foveate.store.upkeep import ListedPage, Verified, Version
+from foveate.store.work import EncodeBatch
 from foveate.texture.basis import Basis
 from foveate.texture.cache import CacheStatistics, TextureCache
 
 if TYPE_CHECKING:
-    import lance
     import pandas as pd
 
 Floats = NDArray[np.float32]
 CACHE = 256 * 2**20  # bytes of textures in memory
 HEX = re.compile(r"[0-9a-f]{64}")
 WEEK = timedelta(days=7)
+
+
+class SearchOptions(TypedDict, total=False):
+    """Keywords of `Store.search`."""
+
+    offset: int
+    where: str | None
+    encoder: str | Encoder | None
+    rerank: int | None
+    exact: bool
+    words: TaughtWords | None
 
 
 class Store:
@@ -199,7 +210,7 @@ class Store:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     @property
-    def dataset(self) -> lance.LanceDataset:
+    def dataset(self) -> Any:
         """The Lance dataset at its newest version, for everything that Lance can do (docs/format.md)."""
         return self._open().dataset
 
@@ -283,9 +294,11 @@ class Store:
     # --- searching ----------------------------------------------------------------------------------------------------
 
     @overload  # a str is a sequence of str too; the first signature wins
-    def search(self, query: str, k: int = 20, **how: Any) -> list[Hit]: ...  # type: ignore[overload-overlap]
+    def search(  # type: ignore[overload-overlap]
+        self, query: str, k: int = 20, **how: Unpack[SearchOptions]
+    ) -> list[Hit]: ...
     @overload
-    def search(self, query: Sequence[str], k: int = 20, **how: Any) -> list[list[Hit]]: ...
+    def search(self, query: Sequence[str], k: int = 20, **how: Unpack[SearchOptions]) -> list[list[Hit]]: ...
     def search(
         self,
         query: str | Sequence[str],
@@ -391,7 +404,7 @@ class Store:
 
 def _meanings(name: str) -> Iterator[str]:
     """SQL conditions that a name may mean, the likeliest first."""
-    name = ingest.plain(name)
+    name = plain(name)
     yield f"name = {literal(name)}"
     if HEX.fullmatch(name):
         yield f"id = {literal(name)}"
