@@ -31,7 +31,7 @@ from foveate.language.negatives import negatives_of, query_metric_of
 from foveate.pipeline import encode
 from foveate.store import Store
 from foveate.store.basis_check import Checked, Kept, Limits, as_file, as_record, check, compare, overlap_nearest
-from foveate.store.shared_basis import FittedBasis, Gathered, SumBatch, fit, gather, images_in, merge
+from foveate.store.shared_basis import FittedBasis, Gathered, SumBatch, fit, gather, images_in
 from foveate.texture.basis import Basis, Moments, compress, inward
 from foveate.texture.texture import EncoderStamp
 from foveate.viz.charts import basis_page
@@ -147,19 +147,14 @@ def test_what_a_list_names_and_is_not_there_is_a_bad_image(photos: Path, monkeyp
     assert (found.done, [Path(path).name for path, _ in found.bad]) == (3, [f"{name.name}\0.png", "gone.png"])
 
 
-def test_parts_add_up_to_the_whole_wherever_the_folder_is(photos: Path, tmp_path: Path) -> None:
+def test_the_moments_are_the_same_wherever_the_folder_is(photos: Path, tmp_path: Path) -> None:
     shutil.copytree(photos, tmp_path / "elsewhere")
     images, elsewhere = images_in([photos]), images_in([tmp_path / "elsewhere"])
     whole, again = gather(images, NANO, 600), gather(elsewhere, NANO, 600)
     assert dict(whole.what) == dict(again.what)
     assert same(whole, again)
-    total = merge([gather(images, NANO, 600, part=(i, 8)) for i in (7, *range(7))])  # the last one has no images
-    assert (total.moments.count, total.done, total.bad) == (whole.moments.count, whole.done, whole.bad)
-    np.testing.assert_allclose(total.moments.second, whole.moments.second, rtol=1e-12, atol=1e-12)
     with pytest.raises(OptionError, match="no images"):
         gather([], NANO, 600)
-    with pytest.raises(OptionError, match="part 3 of 3"):
-        gather(images, NANO, 600, part=(3, 3))
     with pytest.raises(OptionError, match=f"{NANO.width} and of 3"):
         whole.moments + Moments.nothing(3)
 
@@ -372,19 +367,11 @@ def test_an_encoder_of_one_size_has_no_second_look(photos: Path) -> None:
     assert (found.moments.count, len(found.bad)) == (60, 1)
 
 
-def test_a_merge_says_what_differs(photos: Path, tmp_path: Path) -> None:
-    parts = [tmp_path / f"{i}.moments" for i in range(2)]
-    for i in (0, 1):
-        gather(images_in([photos]), NANO, 90, seed=i, part=(i, 2), checkpoint=parts[i])
-    with pytest.raises(OptionError, match="with different seed"):
-        merge([Gathered.load(part) for part in parts])
-
-
-@pytest.mark.parametrize("change", [{"part": "0/999999999999"}, {"done": -5}, {"count": -1}, {"count": "3"}])
+@pytest.mark.parametrize("change", [{"encoder": 3}, {"done": -5}, {"count": -1}, {"count": "3"}])
 def test_moments_that_somebody_else_made(change: dict[str, Any], photos: Path, tmp_path: Path) -> None:
     at = tmp_path / "a.moments"
     one = gather(images_in([photos]), NANO, 90)
-    what = ReadOnly({**one.what, **{k: v for k, v in change.items() if k == "part"}})
+    what = ReadOnly({**one.what, **{k: v for k, v in change.items() if k == "encoder"}})
     moments = replace(one.moments, count=change.get("count", one.moments.count))
     replace(one, what=what, moments=moments, done=change.get("done", one.done)).save(at)
     with pytest.raises(BasisFileError):

@@ -59,7 +59,7 @@ def fit(
         )  # fmt: skip
     _list(found.bad)
     source = queries.name if queries is not None else "names" if getattr(resolved, "names", ()) else "nouns"
-    made = {k: v for k, v in found.what.items() if k != "part"} | {"bad": len(found.bad), "queries": source}
+    made = {**found.what, "bad": len(found.bad), "queries": source}
     stamp = EncoderStamp(resolved.name, resolved.revision, resolved.width)
     basis = fit_basis(found.moments, metric, rank, stamp, made)
     basis.save(out)

@@ -1,7 +1,6 @@
 """Fits one basis for many images from accumulated moments of their features, and saves it.
 
-    gather       streams images into Moments: evenly sampled, in batches on any engine, resumable, in parts
-    merge        the moments of all parts of one run
+    gather       streams images into Moments: evenly sampled, in batches on any engine, resumable
     fit          the best basis for moments, in the metric of the queries
     FittedBasis  that basis with what it came from, and its file (docs/basis.md)
     fit_space    what a store does by itself: a basis for the image-level vectors, from a sample of its images
@@ -16,13 +15,10 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +68,6 @@ KEPT = 128  # directions in a file
 MOMENTS = "foveate-moments"
 EVERY = 200  # images between two checkpoints
 BATCH = 8  # images of one sum; the order of a sum of floats is part of the result
-PART = re.compile("[0-9]{1,6}/[1-9][0-9]{0,5}")
 LEAST, SHARE, MOST = 64, 10, 512  # images of a store's own sample: one in ten, within these
 CELLS = 256  # of each of them, for the basis
 FEW = 128  # of those, for the size of its steps: kept until it is known
@@ -256,29 +251,10 @@ class Gathered(Frozen):
             second = check_array("second", tensors["second"], (len(first), len(first)), dtype=np.float64)
             bad = tuple((str(name), str(why)) for name, why in header["bad"])
             what = ReadOnly[str, Any](header["what"])
-            if not isinstance(what["encoder"], str) or not PART.fullmatch(what["part"]):
-                raise ValueError("no encoder or part")
+            if not isinstance(what["encoder"], str):
+                raise ValueError("no encoder")
             count, done = (check_int(name, header[name], 0) for name in ("count", "done"))
             return cls(Moments(count, first, second), done, bad, what)
-
-
-def merge(parts: Sequence[Gathered]) -> Gathered:
-    """The whole of which these are all parts. Raises OptionError where some are missing, or of another run."""
-    whats = [{name: value for name, value in one.what.items() if name != "part"} for one in parts]
-    numbers = sorted(str(one.what["part"]) for one in parts)
-    count = int(numbers[0].partition("/")[2])
-    differ = [name for name in whats[0] if any(what.get(name) != whats[0][name] for what in whats)]
-    wrong = f"with different {', '.join(differ)}" if differ else ""
-    if len(numbers) != count or numbers != sorted(f"{i}/{count}" for i in range(count)):
-        wrong = f"{wrong}; not all, or one twice".removeprefix("; ")
-    if wrong:
-        raise OptionError(
-            f"parts {', '.join(numbers)}: {wrong}",
-            expected=f"0/{count} to {count - 1}/{count} of one run over the same images, each once",
-            fix="gather the missing ones, with the same keywords and folders",
-        )
-    moments, bad = reduce(add, [one.moments for one in parts]), tuple(each for one in parts for each in one.bad)
-    return Gathered(moments, sum(one.done for one in parts), bad, ReadOnly({**whats[0], "part": "0/1"}))
 
 
 def images_in(sources: Iterable[str | os.PathLike[str]]) -> list[Source]:
@@ -301,13 +277,12 @@ def gather(
     samples: int,
     *,
     seed: int = 0,
-    part: tuple[int, int] = (0, 1),
     checkpoint: Path | None = None,
     worker_encoder: str | None = None,
     engine: Engine | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Gathered:
-    """Moments of about `samples` features, evenly from all images; of part i of n, from 0, with `part=(i, n)`.
+    """Moments of about `samples` features, evenly from all images.
 
     Args:
         checkpoint: file for the moments so far, written every 200 images; a run that finds it goes on there.
@@ -315,19 +290,15 @@ def gather(
         worker_encoder: the name by which its workers load the encoder.
 
     Raises:
-        OptionError: no images, or no such part. BasisFileError: a checkpoint of another run.
+        OptionError: no images. BasisFileError: a checkpoint of another run.
         EncoderOutputError, and what else the encoder raises; images that cannot be read are listed instead.
     """
-    number, parts = part
-    if not 0 <= number < parts:
-        raise OptionError(f"part {number} of {parts}", expected=f"0 to {parts - 1}", fix="part=(0, 4)")
     if not images:
         raise OptionError("no images", expected="at least one", fix="images_in(folders) finds them")
-    mine = images[number::parts]
     names = hashlib.sha256(to_column("\0".join(image.name for image in images))).hexdigest()[:16]
     what: dict[str, Any] = {
         "encoder": f"{encoder.name} {encoder.revision}", "images": len(images), "names": names,
-        "samples": samples, "seed": seed, "part": f"{number}/{parts}",
+        "samples": samples, "seed": seed,
     }  # fmt: skip
     state = Gathered(Moments.nothing(encoder.width), 0, (), ReadOnly(what))
     if checkpoint is not None and checkpoint.exists():
@@ -335,7 +306,7 @@ def gather(
         if dict(state.what) != what:
             came = f"'{checkpoint}' is from another run ({dict(state.what)})"
             raise BasisFileError(came, expected=f"{what}", fix="remove it, or choose another output")
-    todo = mine[state.done :]
+    todo = images[state.done :]
     columns: dict[str, Sequence[Any]] = {
         "number": range(len(todo)),
         "path": [to_column(image.path) for image in todo],
@@ -352,15 +323,13 @@ def gather(
                 if missing:
                     refuse_hidden(source, why)
             x, xx = map(np.frombuffer, moments)
-            found, done = Moments(int(count), x, xx.reshape(len(x), -1)), min(state.done + BATCH, len(mine))
+            found, done = Moments(int(count), x, xx.reshape(len(x), -1)), min(state.done + BATCH, len(images))
             listed = (*state.bad, *((source.path, why) for source, why, _ in wrong))
             state = replace(state, moments=state.moments + found, bad=listed, done=done)
-            if checkpoint is not None and (done - saved >= EVERY or done == len(mine)):
+            if checkpoint is not None and (done - saved >= EVERY or done == len(images)):
                 state.save(checkpoint)
                 saved = done
             progress(done)
-    if checkpoint is not None and not checkpoint.exists():  # a part without images is a part too
-        state.save(checkpoint)
     return state
 
 
