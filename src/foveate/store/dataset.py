@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 RETRIES = 40  # of a commit that another writer was in front of
 ROWS = 8192  # of a fragment, after compacting
-KEPT = timedelta(minutes=10)  # for readers of a version that compacting replaced
+KEPT = timedelta(minutes=1)  # for readers of a version whose files were joined
+BEFORE, MARKS = "before-", 10  # tags of versions that a later `add` changed, and how many are kept
 ABSENT = re.compile(r"was not found|Not found|not found: ")
 PLACES = re.compile(r",? ?/[^ ,]*\.rs:\d+(:\d+)?|(LanceError\(\w+\): )")  # of Lance's sources
 Options = Mapping[str, str]
@@ -144,11 +145,35 @@ def update(dataset: Any, table: pa.Table) -> int:
         return int(merge.execute(table)["num_updated_rows"])
 
 
-def compact(dataset: Any, keep: timedelta = KEPT) -> None:
-    """Join small fragments, and drop versions older than `keep`. Another process that does so now is left to it."""
+def mark(dataset: Any) -> None:
+    """Keep the version there is now until `compact` lets it go: what is added next can be taken back."""
+    with writing(dataset.uri), suppress(OSError, ValueError):  # another process has just done so
+        dataset.tags.create(f"{BEFORE}{dataset.version}", dataset.version)
+        names = sorted(
+            (name for name in dataset.tags.list() if name.startswith(BEFORE)), key=lambda n: int(n[len(BEFORE) :])
+        )
+        for name in names[:-MARKS]:
+            dataset.tags.delete(name)
+
+
+def join_small(dataset: Any) -> None:
+    """Join small fragments; the commits that made them go, marked versions stay. Where another does so, it is left."""
     with writing(dataset.uri), suppress(OSError):  # a conflict
         dataset.optimize.compact_files(target_rows_per_fragment=ROWS)
         dataset.checkout_latest()
+        dataset.cleanup_old_versions(older_than=KEPT, error_if_tagged_old_versions=False)
+
+
+def compact(dataset: Any, keep: timedelta) -> None:
+    """Join small fragments, free the bytes of removed rows, drop versions older than `keep`. Raises OutputError."""
+    with writing(dataset.uri):
+        dataset.optimize.compact_files(target_rows_per_fragment=ROWS, materialize_deletions_threshold=0.0)
+        dataset.checkout_latest()
+        last = datetime.now() - keep
+        old = {one["version"] for one in dataset.versions() if one["timestamp"].replace(tzinfo=None) <= last}
+        for name, tag in dataset.tags.list().items():
+            if name.startswith(BEFORE) and tag["version"] in old:
+                dataset.tags.delete(name)
         dataset.cleanup_old_versions(older_than=keep, error_if_tagged_old_versions=False)
 
 

@@ -27,7 +27,18 @@ from foveate.language.negatives import query_metric_of
 from foveate.reading.readers import ReadBy, choose_reader, find_reader, read_words
 from foveate.reading.tesseract import TesseractReader
 from foveate.reading.words import WordReader
-from foveate.store.dataset import Options, any_of, compact, create, insert, open_dataset, reading, update, writing
+from foveate.store.dataset import (
+    Options,
+    any_of,
+    create,
+    insert,
+    join_small,
+    mark,
+    open_dataset,
+    reading,
+    update,
+    writing,
+)
 from foveate.store.engine import Engine, Local, Ray, engine_named
 from foveate.store.reader import Reader
 from foveate.store.schema import (
@@ -344,6 +355,7 @@ class _Ingest:
         self.rows = dict[str, tuple[bool, str]]()  # by id: whether it was read, and its source
         self.sources = dict[str, tuple[int, int, str]]()  # by path: bytes, time of change, id
         self._see()
+        self.had = bool(self.rows)
         todo = [source for source in sources if not self._unchanged(source)]
         self.known = self.done = len(sources) - len(todo)
         self.todo = todo if new else shuffled(todo)
@@ -361,8 +373,8 @@ class _Ingest:
             raise
         self._commit()
         if self.commits:
-            if len(self.dataset.get_fragments()) > 1:
-                compact(self.dataset)
+            if len(self.dataset.get_fragments()) > SMALL:
+                join_small(self.dataset)
             if self.reader is not None:
                 index_words(self.dataset)
         self._report()
@@ -470,6 +482,8 @@ class _Ingest:
         if not ready:
             return
         schema = arrow_schema(self.stored.identity, self.stored.space)
+        if not self.commits and self.had:
+            mark(self.dataset)
         if ready.new:
             table = table_of(ready.new, schema)
             for name, value in self.columns.items():
@@ -487,7 +501,7 @@ class _Ingest:
         if self.dataset.version != self.version + sum(map(bool, (ready.new, ready.read, ready.moved))):
             self._see()  # what others did
         if self.commits % SMALL == 0:
-            compact(self.dataset)
+            join_small(self.dataset)
         self.version = self.dataset.version
         self.committed_at = time.monotonic()
 

@@ -108,6 +108,7 @@ class Store:
         self._options, self._version = options, version
         self._guard = threading.Lock()
         self._kept: Reader | None = None
+        self._folder = 0
         self._reader()  # what is wrong is raised now
 
     def __repr__(self) -> str:
@@ -376,19 +377,17 @@ class Store:
     def _reader(self) -> Reader | None:
         """Of the newest version; None while there is no store. Another one where another store was made there."""
         with self._guard:
-            kept = self._kept
+            kept, folder = self._kept, _folder(self.path)
             if kept is not None and self._version is None:
-                newest = -1
                 with reading(self.path):
-                    newest = kept.dataset.latest_version if os.path.isdir(self.path) or "://" in self.path else -1
-                if newest != kept.version:
-                    kept = None
+                    same = folder == self._folder and kept.dataset.latest_version == kept.version
+                kept = kept if same else None
             if kept is None:
                 dataset = open_dataset(self.path, self._options, self._version)
                 if dataset is not None:
                     kept = Reader(self.path, dataset, self._channels, self._root)
                     self._wanted.check(self.path, kept.identity, kept.space)
-                self._kept = kept
+                self._kept, self._folder = kept, folder
             return kept
 
     def _open(self) -> Reader:
@@ -400,6 +399,14 @@ class Store:
                 fix=f"check the spelling; or make it: foveate index FOLDER -o {self.path}",
             )
         return reader
+
+
+def _folder(path: str) -> int:
+    """What tells a folder from another one of its name; 0 where there is none, or elsewhere."""
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return 0
 
 
 def _meanings(name: str) -> Iterator[str]:
