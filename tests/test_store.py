@@ -1,40 +1,51 @@
-"""The store on real photographs: what comes out is what encode gives, whatever happens to the files in between."""
+"""The store: what comes out is what encode gives, whatever happens to the files in between; lists, tables, odd folders.
+
+Photographs first, then toys (store_toys.py). Kills and several processes are in test_store_safety.py.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import io
 import os
 import pickle
 import shutil
-from collections.abc import Callable, Iterable
+import sys
+import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.numpy import load
 
 import foveate
 from foveate import Store, Texture
 from foveate.core.errors import (
+    FoveateError,
     ImageNotFoundError,
+    MissingExtraError,
     OptionError,
+    OutputError,
     QueryError,
     StoreError,
     StoreKeyError,
     StoreNotFoundError,
+    StoreVersionError,
     TextureEncoderError,
 )
 from foveate.language.negatives import negatives_of
 from foveate.relevance.scoring import level_of
-from foveate.store import TextureCache
-from foveate.store import reader as reader_module
-from foveate.store.format import parse_record
+from foveate.store import TextureCache, schema
 from foveate.store.ingest import EncodeBatch
+from foveate.store.record import parse_record
 from foveate.store.sources import encode_bytes
 from tests.conftest import PHOTOS
-from tests.store_toys import AMONG, Rivalling, Toy, forget_index, picture, pictures
+from tests.store_toys import AMONG, Rivalling, Toy, mine, picture, pictures
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +190,7 @@ def test_a_thing_in_its_place_counts_as_one(store: Store) -> None:
 
 def test_score_all_streams_every_map(store: Store) -> None:
     maps = dict(store.score_all("cake"))
-    assert list(maps) == store.keys()
+    assert sorted(maps) == store.keys()
     for name, one in maps.items():
         np.testing.assert_allclose(one, foveate.score(store[name], "cake").reasons["participation"], atol=1e-6)
     name, both = next(store.score_all(["cake", "a cup and a fork"]))
@@ -234,62 +245,190 @@ def test_a_stored_texture_can_travel_and_be_changed(store: Store) -> None:
 
 def test_adding_again_does_nothing_and_the_same_bytes_are_stored_once(toys: Store, quick: Path) -> None:
     folder = quick / "photos"
-    assert (toys.add(folder).known, toys.stats()["shards"]) == (8, 1)
+    again = toys.add(folder)
+    assert (again.known, again.commits, toys.stats()["version"]) == (8, 0, 2)
     shutil.copy(folder / "001.png", folder / "copy of 1.png")
-    os.utime(folder / "002.png")
+    os.utime(folder / "002.png", (1, 1))
     again = toys.add(folder)
     assert (again.added, again.linked, again.known) == (0, 2, 7)
-    assert (len(toys), toys.stats()["images"]) == (9, 8)
-    assert toys.content_key("001.png") == toys.content_key("copy of 1.png")
-    (folder / "001.png").write_bytes(picture(77))  # another image under a known name
+    assert len(toys) == 8
+    key = toys.content_key("001.png")
+    (folder / "001.png").write_bytes(picture(77))  # another image under a known name: the copy is what is left
     assert toys.add(folder).added == 1
-    assert toys.content_key("001.png") != toys.content_key("copy of 1.png")
-    assert toys.stats()["images"] == 9
+    assert (len(toys), toys.content_key("copy of 1.png")) == (9, key)
+    assert toys.content_key("001.png") != key
+    assert toys.add(folder).known == 9
     assert toys.verify().ok
 
 
-def test_remove_compact_and_the_index_made_again(toys: Store, quick: Path) -> None:
+def test_a_folder_that_moved_is_not_encoded_again(toys: Store, quick: Path) -> None:
+    before = {name: toys[name].embedding.tobytes() for name in toys}
+    moved = shutil.move(quick / "photos", quick / "elsewhere")
+    again = toys.add(moved)
+    assert (again.added, again.linked) == (0, 8)
+    assert {name: toys[name].embedding.tobytes() for name in toys} == before
+    assert all(toys[name].original for name in toys)
+    assert {Path(hit.path).parent.name for hit in toys.search("a dog", 20)} == {"elsewhere", "below"}
+    assert toys.verify().ok  # their checksums, too
+
+
+def test_remove_tag_versions_restore_and_compact(toys: Store, quick: Path) -> None:
     other = Store(toys.path, encoder=Toy())
-    assert len(other.search("a dog", 20)) == 8
-    assert toys.remove(["001.png", "below/004.png"]) == 2
+    before = {name: other[name].embedding.tobytes() for name in toys}
+    assert toys.tag(["001.png", "002.png"], ["dog", "it's"]) == 2
+    assert toys.tag("001.png", ["dog"]) == 0
+    assert toys.tag("002.png", drop=["dog"]) == 1
+    assert [image.name for image in toys.page(where="tag = 'dog'").images] == ["001.png"]
+    assert {hit.name for hit in toys.search("a cat", 9, where="tag = 'it''s' and width > 1")} == {"001.png", "002.png"}
+    tagged = toys.versions()[-1]
+    assert toys.remove(["001.png", "below/004.png", "001.png"]) == 2
     assert "001.png" not in other
     assert {hit.name for hit in other.search("a dog", 20)} == set(toys.keys())
     with pytest.raises(StoreKeyError):
         toys.remove(["002.png", "nothing.png"])
-    assert len(toys) == 6
-    before = {name: other[name].embedding.tobytes() for name in toys}
-    assert toys.compact() > 0
-    assert toys.stats()["dead_images"] == 0
-    assert toys.compact() == 0
+    with pytest.raises(OptionError):
+        toys.tag("002.png", ["x", " "])
+    listed = toys.versions()
+    assert [one.images for one in listed] == [0, 8, 8, 8, 6]
+    assert listed[0].made <= listed[-1].made <= datetime.now(listed[0].made.tzinfo)
+    old = Store(toys.path, encoder=Toy(), version=tagged.number)
+    assert len(old) == 8
+    assert old["001.png"].embedding.tobytes() == before["001.png"]
+    toys.restore(tagged.number)
+    assert {name: other[name].embedding.tobytes() for name in other} == before
+    toys.remove("001.png")
+    kept = {name: toys[name].embedding.tobytes() for name in toys}
+    assert toys.compact(timedelta(0)) > 0
     fresh = Store(toys.path, encoder=Toy(), cache=0)
-    assert {name: fresh[name].embedding.tobytes() for name in fresh} == before
-    assert {name: other[name].embedding.tobytes() for name in other} == before  # a reader from before
-    forget_index(toys.path)
-    assert {name: Store(toys.path, encoder=Toy())[name].embedding.tobytes() for name in before} == before
+    for each in (fresh, other):  # a reader from before, too
+        assert {name: each[name].embedding.tobytes() for name in each} == kept
+    with pytest.raises(OptionError, match="version"):
+        toys.restore(tagged.number)
     toys.add(quick / "photos")
     assert len(toys) == 8
+    assert toys.verify().ok
 
 
-def test_an_index_made_again_is_not_taken_for_the_old_one(toys: Store, quick: Path) -> None:
-    toys.add(pictures(quick / "second", 2, first=20))
-    toys.compact()
-    old = Store(toys.path, encoder=Toy())
-    assert len(old.search("a dog", 50)) == 10
-    reader = old._reader()
-    assert reader is not None
-    changes = reader.index.changes
-    forget_index(toys.path)
-    for first in range(30, 40):  # fewer changes make a new index; with some more there were as many as before
-        new = Store(toys.path, encoder=Toy())
-        new.add(pictures(quick / f"more{first}", 1, first))
-        if reader.index.changes == changes:
-            break
-    assert {hit.name for hit in old.search("a dog", 50)} == set(new.keys())
+def test_export(toys: Store, quick: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    toys.tag("001.png", ["x"])
+    assert toys.export(quick / "all.parquet") == 8
+    table = parquet.read_table(quick / "all.parquet")
+    assert table.num_rows == 8
+    row = next(row for row in table.to_pylist() if row["name"] == "001.png")
+    assert np.array_equal(load(row["record"])["embedding"], toys["001.png"].embedding)
+    assert len(row["vector"]) == toys.dataset.schema.field("vector").type.list_size
+    assert toys.export(quick / "files", where="tag = 'x'") == 1
+    (file,) = (quick / "files").iterdir()
+    assert np.array_equal(Texture.load(file).pixel, toys["001.png"].pixel)
+    with pytest.raises(QueryError, match="SQL condition"):
+        toys.export(quick / "files", where="colour = 'red'")
+    with pytest.raises(OutputError):
+        toys.export(quick / "nowhere" / "all.parquet")
+
+
+def test_columns_of_ones_own_and_when_a_photograph_was_taken(quick: Path) -> None:
+    folder = pictures(quick / "photos", 3)
+    exif = Image.Exif()
+    exif[306] = "2024:05:06 07:08:09"
+    Image.open(folder / "001.png").save(folder / "dated.jpg", exif=exif)
+    store = Store(quick / "s.fov", encoder=Toy())
+    store.add(folder, columns={"album": "summer", "rating": 5})
+    store.add(pictures(quick / "more", 2, first=20), columns={"album": "it's winter"})
+    assert len(store.page(where="album = 'summer' and rating >= 5").images) == 4
+    assert len(store.search("a dog", 9, where="album = 'it''s winter' and rating is null")) == 2
+    assert [hit.name for hit in store.search("a dog", 9, where="taken > '2024-01-01'")] == ["dated.jpg"]
+    assert store.page(where="taken < '2024-01-01'").total == 0
+    assert store.page(where="modified > '2024-01-01'").total == 6
+    for wrong in ({"id": "x"}, {"rating": "five"}, {"a b": 1}, {"vector": 2.0}, {"tag": "x"}):
+        with pytest.raises(OptionError, match="column"):
+            store.add(folder, columns=wrong)  # type: ignore[arg-type]
+
+
+def test_pages_of_hits_and_conditions(toys: Store) -> None:
+    every = [(hit.name, hit.score) for hit in toys.search("a dog", 8)]
+    pages = [(hit.name, hit.score) for start in (0, 3, 6) for hit in toys.search("a dog", 3, offset=start)]
+    assert pages == every
+    assert toys.search("a dog", 3, offset=8) == []
+    below = "name like 'below/%'"
+    assert [hit.name for hit in toys.search("a dog", 9, where=below)] == [n for n, _ in every if n.startswith("below")]
+    assert toys.search("a dog", 9, where="false") == []
+    for wrong in ("nothing = 1", "name = ", "name = 'a'; drop table", "name"):
+        with pytest.raises(QueryError, match="SQL condition"):
+            toys.search("a dog", where=wrong)
+        with pytest.raises(QueryError, match="SQL condition"):
+            toys.page(where=wrong)
+
+
+def test_a_list_by_name(toys: Store) -> None:
+    names = toys.keys()
+    page = toys.page(2, 3)
+    assert ([image.name for image in page.images], page.total, page.place) == (names[2:5], 8, None)
+    found = toys.page(0, 1, part="BELOW", of=toys.content_key("below/004.png"))
+    assert (found.total, found.place) == (2, 1)
+    image = toys.page(part="001").images[0]
+    assert (image.id, image.height, image.width) == (toys.content_key("001.png"), 24, 36)
+    assert toys.thumbnail("001.png").startswith(b"\xff\xd8")
+    assert toys.page(100, 5).images == ()
+    with pytest.raises(OptionError):
+        toys.page(-1)
+
+
+def test_a_table_of_pandas(toys: Store, quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pandas = pytest.importorskip("pandas")
+    toys.add(pictures(quick / "second", 1), read=mine)
+    toys.add(pictures(quick / "second", 2, first=9), read=mine, columns={"album": "x"})
+    frame = toys.to_pandas()
+    assert frame.index.tolist() == [Path(key).name if key.startswith("/") else key for key in toys]
+    assert list(frame.columns) == [
+        "id", "source", "file_bytes", "modified", "width", "height", "taken", "encoder", "words", "tags", "album",
+    ]  # fmt: skip
+    row = frame.loc["003.png"]
+    file = Path(row.source).stat()
+    assert (row.height, row.width, row.encoder, row.file_bytes) == (24, 36, "toy", file.st_size)
+    assert row.modified == pandas.Timestamp(file.st_mtime_ns // 1000, unit="us", tz="UTC")
+    assert row.id == toys.content_key("003.png")
+    assert frame.words.isna().sum() == 7
+    assert frame.words["below/000.png"].startswith("colour")
+    toys.remove(toys.keys())
+    empty = toys.to_pandas()
+    assert (len(empty), list(empty.columns), empty.height.dtype) == (0, list(frame.columns), frame.height.dtype)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtraError, match="pip install pandas"):
+        toys.to_pandas()
+
+
+def test_other_programs_read_it(toys: Store) -> None:
+    lance = pytest.importorskip("lance")
+    table = lance.dataset(toys.path).to_table(columns=["name", "vector"], filter="height = 24")
+    assert sorted(table["name"].to_pylist()) == toys.keys()
+    assert np.isfinite(np.array(table["vector"].to_pylist())).all()
+    (blob,) = lance.dataset(toys.path).take_blobs("record", indices=[0])
+    with blob as file:
+        assert load(file.readall())["embedding"].dtype == np.int8
+
+
+def test_score_all_and_open_hits_go_on_while_the_store_is_written_to(toys: Store, quick: Path) -> None:
+    writer, right = Store(toys.path, encoder=Toy()), dict(toys.score_all("a dog"))
+    maps, hits = toys.score_all("a dog"), toys.search("a dog", 8)
+    got = dict(next(maps) for _ in range(2))
+    gone = toys.keys()[-1]
+    writer.remove(gone)
+    writer.add(pictures(quick / "photos", 3, first=40))
+    writer.compact()  # every record lies elsewhere now
+    got |= dict(maps)
+    assert {name: one.tobytes() for name, one in got.items()} == {name: one.tobytes() for name, one in right.items()}
+    for hit in hits:
+        if hit.name != gone:
+            assert hit.score == hit.relevance.confidence
+    assert len(toys) == 8 + 3
 
 
 def test_another_store_in_the_same_place_is_not_asked_with_the_old_space(toys: Store, quick: Path) -> None:
     assert toys.search("a dog", 5)
     shutil.rmtree(toys.path)
+    with pytest.raises(StoreNotFoundError):
+        len(toys)
     made = Store(toys.path, encoder=Toy())
     made.add(pictures(quick / "others", 100, first=100))
     for question in ("a dog", "a cat", "a red car", "a beach"):
@@ -297,74 +436,18 @@ def test_another_store_in_the_same_place_is_not_asked_with_the_old_space(toys: S
         assert found == right
         assert len(right) == 5
     assert toys.identity == made.identity
+    shutil.rmtree(toys.path)
+    Store(toys.path, encoder=Toy(), rank=4).add(quick / "photos")  # as many versions as before
+    assert toys["001.png"].rank == 4
 
 
-def test_a_name_and_a_path_are_found_without_looking_through_all(toys: Store, quick: Path) -> None:
-    reader = toys._reader()
-    assert reader is not None
-    asked: list[str] = []
-    reader.index.connection.set_trace_callback(asked.append)
-    for name in ("001.png", "below/004.png", str(quick / "photos" / "001.png"), toys.content_key("002.png")):
-        asked.clear()
-        assert toys[name].grid.count
-        assert 1 <= len(asked) <= 3
-        for statement in asked:
-            assert "substr" not in statement
-            plan = reader.index.ask("EXPLAIN QUERY PLAN " + statement)
-            assert not [step for *_, step in plan if step.startswith("SCAN")], plan
-    assert toys["photos/001.png"].grid.count  # the end of a path: this looks through all
-    assert "substr" in asked[-1]
-    reader.index.connection.set_trace_callback(None)
-
-
-@pytest.mark.parametrize("page", [1, 3])
-def test_score_all_asks_the_index_a_page_at_a_time(
-    toys: Store, quick: Path, monkeypatch: pytest.MonkeyPatch, page: int
-) -> None:
-    for folder in ("b", "c"):  # names that two and three paths have
-        toys.add(pictures(quick / folder, 3, first=2))
-    monkeypatch.setattr(reader_module, "PAGE", page)
-    assert [name for name, _ in toys.score_all("a dog")] == toys.keys()
-    assert len(set(toys.keys())) == 14
-    reader = toys._reader()
-    assert reader is not None
-    real, rows = reader.index.ask, list[int]()
-
-    def counted(statement: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
-        found = real(statement, values)
-        rows.append(len(found))
-        return found
-
-    monkeypatch.setattr(reader.index, "ask", counted)
-    next(toys.score_all("a dog"))
-    assert max(rows) <= page + 1
-
-
-def test_score_all_goes_on_while_the_store_is_written_to(
-    toys: Store, quick: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(reader_module, "PAGE", 3)
-    writer, right = Store(toys.path, encoder=Toy()), dict(toys.score_all("a dog"))
-    maps = toys.score_all("a dog")
-    got = dict(next(maps) for _ in range(2))
-    gone = toys.keys()[-1]
-    writer.remove(gone)
-    writer.add(pictures(quick / "photos", 3, first=40))
-    writer.compact()  # every record lies elsewhere now
-    for name, one in maps:
-        assert name not in got
-        got[name] = one
-    assert set(got) == set(writer.keys())
-    assert all(np.array_equal(got[name], right[name]) for name in right if name != gone)
-    assert not caplog.records
-
-
-def test_a_store_that_does_not_exist_is_no_empty_store(quick: Path, toys: Store) -> None:
+def test_a_store_that_does_not_exist_is_no_empty_store(quick: Path) -> None:
     store = Store(quick / "typo.fov")  # no error: the first add makes it
     reads: tuple[Callable[[], object], ...] = (
         lambda: store.search("a dog"), lambda: list(store.score_all("a dog")), lambda: store["x"], lambda: "x" in store,
-        lambda: len(store), store.keys, store.stats, store.verify, lambda: store.verify(repair=True), store.compact,
-        lambda: store.remove("x"), lambda: store.content_key("x"), lambda: store.work, lambda: toys.merge(store.path),
+        lambda: len(store), store.keys, store.stats, store.verify, store.compact, store.versions, store.to_pandas,
+        lambda: store.remove("x"), lambda: store.content_key("x"), lambda: store.work, lambda: store.tag("x", ["y"]),
+        lambda: store.dataset, lambda: store.restore(1), lambda: store.export(quick / "x"),
     )  # fmt: skip
     for read in reads:
         with pytest.raises(StoreNotFoundError, match=r"no store at '.*typo\.fov'"):
@@ -372,22 +455,21 @@ def test_a_store_that_does_not_exist_is_no_empty_store(quick: Path, toys: Store)
     assert store.identity is None
     assert bool(store)
     assert "not there yet" in repr(store)
-    assert not store.path.exists()
+    assert not Path(store.path).exists()
 
 
-def test_a_store_without_images(quick: Path) -> None:
-    folder = pictures(quick / "photos", 1)
-    store = Store(quick / "part.fov", encoder=Toy())
-    assert store.add(folder, part="1/2").added == 0  # one file makes no second part
-    assert (len(store), store.keys(), store.search("a dog"), list(store.score_all("a dog"))) == (0, [], [], [])
-    assert store.search(["a dog", "a cat"]) == [[], []]
-    assert store.verify().ok
-    assert store.stats()["images"] == store.compact() == 0
-    store.add(folder)
-    assert len(store) == 1
+def test_a_store_without_images(toys: Store, quick: Path) -> None:
+    toys.remove(toys.keys())
+    for store in (toys, Store(toys.path, encoder=Toy())):
+        assert (len(store), store.keys(), store.search("a dog"), list(store.score_all("a dog"))) == (0, [], [], [])
+        assert store.search(["a dog", "a cat"], where="height > 3") == [[], []]
+        assert store.verify().ok
+        assert store.stats()["images"] == 0
+    toys.add(quick / "photos")
+    assert len(toys) == 8
 
 
-def test_bases_kinds_and_keys(quick: Path) -> None:
+def test_bases_and_kinds(quick: Path) -> None:
     folder = pictures(quick / "photos", 5)
     own, shared, narrow = (
         Store(quick / f"{i}.fov", encoder=Toy(), **how)  # type: ignore[arg-type]
@@ -396,7 +478,6 @@ def test_bases_kinds_and_keys(quick: Path) -> None:
     for store in (own, shared, narrow):
         store.add(folder)
     assert [store["001.png"].rank for store in (own, shared, narrow)] == [24, 24, 4]
-    assert len({store.content_key("001.png") for store in (own, shared, narrow)}) == 3
     assert shared["001.png"].basis is shared["002.png"].basis
     right = Toy().encode_image(foveate.load_image(folder / "001.png").rgb).features
     for store, most in ((own, 0.04), (shared, 0.05)):
@@ -440,51 +521,6 @@ def test_another_encoder_is_refused(toys: Store, quick: Path) -> None:
     assert len(Store(toys.path)) == 8  # reading needs no encoder
 
 
-def test_parts_are_merged_into_the_same_store(toys: Store, quick: Path) -> None:
-    parts = [Store(quick / f"part{i}.fov", encoder=Toy()) for i in range(3)]
-    done = [part.add(quick / "photos", part=f"{i}/3") for i, part in enumerate(parts)]
-    assert [d.added for d in done] == [3, 3, 2]
-    whole = Store(quick / "whole.fov", encoder=Toy())
-    assert whole.merge(*(part.path for part in parts)) == 8
-    shards = whole.stats()["shards"]
-    assert whole.merge(*(part.path for part in parts)) == 0
-    assert whole.stats()["shards"] == shards  # nothing new, nothing written
-    assert whole.keys() == toys.keys()
-    for name in toys:
-        assert whole.content_key(name) == toys.content_key(name)
-        assert np.array_equal(whole[name].embedding, toys[name].embedding)
-    assert [h.name for h in whole.search("a dog", 8)] == [h.name for h in toys.search("a dog", 8)]
-    other = Store(quick / "other.fov", encoder=Toy(), rank=5)
-    other.add(quick / "photos")
-    with pytest.raises(StoreError, match="another rank than"):
-        whole.merge(other.path)
-    with pytest.raises(OptionError, match="--shard 3/3"):
-        other.add(quick / "photos", part="3/3")
-
-
-def test_parts_of_machines_that_differ_merge_if_they_are_like_one_store(quick: Path) -> None:
-    folder = pictures(quick / "photos", 6)
-    first = Store(quick / "first.fov", encoder=Toy())
-    first.add(pictures(quick / "few", 3, first=50))
-    alone = Store(quick / "alone.fov", encoder=Toy())
-    alone.add(folder, part="0/2")
-    with pytest.raises(StoreError, match=r"another shared space \(fitted"):
-        first.merge(alone.path)
-    with pytest.raises(StoreError, match=r"another encoder, basis or space than '.*first\.fov'"):
-        alone.add(folder, part="0/2", like=first.path)
-    for i in (0, 1):
-        part = Store(quick / f"part{i}.fov", encoder=Toy())
-        assert part.add(folder, part=f"{i}/2", like=first.path).added == 3
-        assert part.add(folder, part=f"{i}/2", like=first.path).known == 3
-        assert first.merge(part.path) == 3
-    assert len(first) == 9
-    with pytest.raises(StoreError, match="no store at"):
-        Store(quick / "new.fov", encoder=Toy()).add(folder, like=quick / "nowhere")
-    with pytest.raises(StoreError, match="rank"):
-        Store(quick / "new.fov", encoder=Toy(), rank=3).add(folder, like=first.path)
-    assert not (quick / "new.fov").exists()
-
-
 def test_the_unit_of_work_needs_no_store(toys: Store, quick: Path) -> None:
     work = pickle.loads(pickle.dumps(toys.work))
     assert isinstance(work, EncodeBatch)
@@ -495,10 +531,10 @@ def test_the_unit_of_work_needs_no_store(toys: Store, quick: Path) -> None:
         "name": ["one", "bad"],
     }
     out = work(batch)
-    record = parse_record(out["record"][0])
-    assert record.key == toys.content_key("001.png")
+    record = parse_record(out["record"][0], work.identity, "one")
+    assert out["image"][0] == toys.content_key("001.png")
     assert np.array_equal(record.tensors["embedding"], toys["001.png"].embedding)
-    assert list(out) == ["path", "name", "size", "modified", "image", "record", "error"]
+    assert list(out) == ["path", "name", "size", "modified", "image", "taken", "record", "vectors", "error"]
     assert out["record"][1] == b""
     assert "not an image" in out["error"][1]
 
@@ -512,6 +548,7 @@ def test_the_unit_of_work_needs_no_store(toys: Store, quick: Path) -> None:
         (lambda s: s.search("a dog", 0), OptionError),
         (lambda s: s.search("a dog", True), OptionError),
         (lambda s: s.search("a dog", rerank=0), OptionError),
+        (lambda s: s.search("a dog", offset=-1), OptionError),
         (lambda s: s.add("nowhere"), ImageNotFoundError),
         (lambda s: s.add("https://example.org/a.jpg"), ImageNotFoundError),
         (lambda s: s.add([]), ImageNotFoundError),
@@ -533,3 +570,139 @@ def test_the_cache_is_the_stores(toys: Store) -> None:
     assert toys["001.png"] is toys["001.png"]
     assert toys.cached.hits == 1
     assert toys.cached.misses == 1
+
+
+# --- what is no store, odd folders ------------------------------------------------------------------------------------
+
+
+def test_what_is_no_store(quick: Path) -> None:
+    lance, pyarrow = pytest.importorskip("lance"), pytest.importorskip("pyarrow")
+    (quick / "file").write_text("x")
+    with pytest.raises(StoreError, match="it is a file"):
+        Store(quick / "file")
+    lance.write_dataset(pyarrow.table({"id": ["x"]}), quick / "other.lance")
+    with pytest.raises(StoreError, match="foveate did not make"):
+        Store(quick / "other.lance")
+    shutil.copytree(Path(__file__).parent / "golden" / "store-v4.fov" / "store", quick / "old.fov")
+    with pytest.raises(StoreVersionError, match="foveate store upgrade"):
+        Store(quick / "old.fov")
+    (quick / "empty").mkdir()
+    assert Store(quick / "empty").identity is None
+
+
+def test_a_newer_store_is_refused(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("VERSION", "PREPROCESSING"):
+        with monkeypatch.context() as patch:
+            patch.setattr(schema, name, 99)
+            Store(quick / name, encoder=Toy()).add(pictures(quick / "photos", 1))
+        with pytest.raises(StoreVersionError, match="upgrade foveate"):
+            Store(quick / name)
+
+
+def test_without_lance_the_extra_is_named(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lance", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'foveate\[store\]'"):
+        Store(quick / "s.fov").add(pictures(quick / "photos", 1))
+
+
+def test_odd_folders(quick: Path) -> None:
+    folder = quick / "photos"
+    odd = ["späße.png", "写真 🐕.png", "a'b\"c;--.png", "CAPS.PNG", "[brackets] %20.png", "new\nline.png"]
+    folder.mkdir()
+    for seed, name in enumerate(odd):
+        (folder / name).write_bytes(picture(seed))
+    bad_bytes = os.fsdecode(b"not-utf8-\xff.png")
+    (folder / bad_bytes).write_bytes(picture(20))
+    (folder / "loop").symlink_to(folder, target_is_directory=True)
+    (folder / "itself.png").symlink_to("itself.png")
+    (folder / "gone.png").symlink_to("nowhere.png")
+    (folder / "link.png").symlink_to("CAPS.PNG")
+    (folder / "notes.txt").write_text("no image")
+    (folder / "empty.png").write_bytes(b"")
+    (folder / "half.png").write_bytes(picture(1)[:200])
+    (folder / "folder.jpg").mkdir()
+    os.mkfifo(folder / "pipe.png")
+    store = Store(folder / "inside.fov", encoder=Toy())  # a store among the photographs
+    added = store.add(folder)
+    assert sorted(Path(path).name for path, _ in added.bad) == [
+        "empty.png", "gone.png", "half.png", "itself.png", "pipe.png",
+    ]  # fmt: skip
+    assert all(why and "\n" not in why for _, why in added.bad)
+    names = set(store)
+    assert names in ({*odd, r"not-utf8-\xff.png"}, {*odd, r"not-utf8-\xff.png", "link.png"} - {"CAPS.PNG"})
+    assert (added.added, added.linked) == (len(odd) + 1, 1)
+    assert store[bad_bytes].original
+    for name in store:
+        assert store[name].name.isprintable()
+    assert store["写真 🐕.png"].grid.count == 54
+    assert len(store.search("a dog", 50)) == len(odd) + 1  # an image once, whatever its names
+    assert unicodedata.normalize("NFD", "späße.png") in store
+    assert (store.add(folder).added, set(store)) == (0, names)
+
+
+def test_lists_of_paths(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = pictures(quick / "photos", 4)
+    monkeypatch.chdir(quick)
+    bad_bytes = b"photos/not-utf8-\xff.png"
+    Path(os.fsdecode(bad_bytes)).write_bytes(picture(20))
+    listed = quick / "photos.txt"
+    lines = [b"photos/below", b"photos/001.png", b"", b"photos/gone.png", b"photos/a\0b.png", bad_bytes]
+    listed.write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(lines))
+    store = Store(quick / "s.fov", encoder=Toy())
+    added = store.add(listed)
+    assert added.bad == (("photos/gone.png", "nothing is there"), ("photos/a\0b.png", "nothing is there"))
+    assert sorted(store) == sorted(["000.png", "photos/001.png", r"photos/not-utf8-\xff.png"])
+    assert store.add(["photos.txt", folder]).added == 2
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"photos/003.png\n")))
+    assert Store(quick / "t.fov", encoder=Toy()).add("-").added == 1
+    (quick / "empty.txt").touch()
+    with pytest.raises(ImageNotFoundError, match=r"no image file in '.*empty\.txt'"):
+        store.add(quick / "empty.txt")
+    with pytest.raises(ImageNotFoundError, match=r"list 'nowhere\.txt' cannot be read"):
+        store.add("nowhere.txt")
+    monkeypatch.setattr("sys.stdin", None)  # closed: foveate index - <&-
+    with pytest.raises(ImageNotFoundError, match="list '-' cannot be read"):
+        store.add("-")
+    (quick / "web.txt").write_text("https://example.org/a.jpg\n")
+    with pytest.raises(ImageNotFoundError, match="nothing is fetched"):
+        store.add("web.txt")
+
+
+def test_a_folder_without_images(quick: Path) -> None:
+    (quick / "empty").mkdir()
+    with pytest.raises(ImageNotFoundError, match="no image file"):
+        Store(quick / "s.fov", encoder=Toy()).add(quick / "empty")
+    (quick / "empty" / "bad.jpg").write_text("x")
+    with pytest.raises(StoreError, match="none of a sample"):
+        Store(quick / "s.fov", encoder=Toy()).add(quick / "empty")
+    assert not (quick / "s.fov").exists()
+
+
+def test_a_place_that_may_not_be_written_to(toys: Store, quick: Path) -> None:
+    (quick / "file").write_text("x")
+    with pytest.raises(OutputError, match="could not be written to"):
+        Store(quick / "file" / "s.fov", encoder=Toy()).add(quick / "photos")
+
+
+def test_names_that_fit_several_images(quick: Path) -> None:
+    a, b = pictures(quick / "a", 2), pictures(quick / "b", 2, 0)
+    (b / "001.png").write_bytes(picture(50))
+    store = Store(quick / "s.fov", encoder=Toy())
+    store.add([a, b])
+    with pytest.raises(FoveateError, match="names several images"):
+        store["001.png"]
+    assert set(store.keys()) == {"below/000.png", str(a / "001.png"), str(b / "001.png")}
+    assert store[str(a / "001.png")].grid == store["b/001.png"].grid
+    assert store.content_key("a/001.png") != store.content_key("b/001.png")
+
+
+def test_tiny_and_flat_images(quick: Path) -> None:
+    folder = pictures(quick / "photos", 2)
+    (folder / "dot.png").write_bytes(picture(5, 1, 1))
+    (folder / "clear.png").write_bytes(picture(5, 24, 24, "RGBA"))
+    store = Store(quick / "s.fov", encoder=Toy())
+    assert store.add(folder).bad == ()
+    assert store["dot.png"].grid.count == 1
+    assert "cluster_id" not in store["dot.png"].built
+    assert store["clear.png"].valid is not None
+    assert len(store.search("a dog", 9)) == 4

@@ -368,6 +368,8 @@ def short_list(
 def highest(scores: Floats, size: int) -> NDArray[np.int64]:
     """Places of the `size` highest, highest first; of equal ones the lower place first."""
     n = len(scores)
+    if size < 1:
+        return np.zeros(0, np.int64)
     if size < n:
         least = np.partition(scores, n - size)[n - size]
         above, equal = np.flatnonzero(scores > least), np.flatnonzero(scores == least)

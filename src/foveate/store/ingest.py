@@ -45,7 +45,10 @@ from foveate.store.schema import (
     ABOUT,
     CHECKSUM,
     ID,
+    RECORD,
+    TAGS,
     TOLD,
+    VECTOR,
     WORDS,
     Identity,
     Row,
@@ -65,6 +68,7 @@ from foveate.texture.basis import Basis
 from foveate.texture.texture import EncoderStamp
 
 COMMIT_IMAGES, COMMIT_BYTES, COMMIT_SECONDS = 256, 64 * 2**20, 3.0
+SOME = 500  # ids in a condition
 SMALL = 64  # fragments after which they are joined
 MOST_WORKERS = 64
 RUN = 32  # files that follow one another, where several processes go through them in different orders
@@ -237,9 +241,11 @@ def _make_columns(dataset: Any, columns: Mapping[str, Value], where: str) -> Non
     schema = dataset.schema
     for name, value in columns.items():
         kind = pa.scalar(value).type
-        taken = name in TOLD or name.startswith("_") or not name.isidentifier() or name in ("vector", "record", "tags")
+        taken = (
+            name in (*TOLD, TAGS, VECTOR, RECORD, CHECKSUM, "tag") or name.startswith("_") or not name.isidentifier()
+        )
         known = schema.field(name).type if name in schema.names else kind
-        if taken or known != kind or name == "checksum":
+        if taken or known != kind:
             raise OptionError(
                 f"column {name}={value!r}",
                 expected=f"a name of your own, and a value of type {known}",
@@ -354,6 +360,8 @@ class _Ingest:
         self.ready, self.version = _Ready(), 0
         self.rows = dict[str, tuple[bool, str]]()  # by id: whether it was read, and its source
         self.sources = dict[str, tuple[int, int, str]]()  # by path: bytes, time of change, id
+        self.former = dict[str, set[str]]()  # by path: ids of further rows
+        self.replaced = dict[str, str]()  # by id: the path that has another image now
         self._see()
         self.had = bool(self.rows)
         todo = [source for source in sources if not self._unchanged(source)]
@@ -372,6 +380,7 @@ class _Ingest:
             self._commit()
             raise
         self._commit()
+        self._forget()
         if self.commits:
             if len(self.dataset.get_fragments()) > SMALL:
                 join_small(self.dataset)
@@ -429,12 +438,14 @@ class _Ingest:
 
     def _know(self, id: str, source: str, size: int, modified: int, was_read: bool) -> None:
         self.rows[id] = was_read, source
+        if source in self.sources and self.sources[source][2] != id:
+            self.former.setdefault(source, set()).add(self.sources[source][2])
         self.sources[source] = size, modified, id
 
     def _unchanged(self, source: Source) -> bool:
         """Whether the file is there as it was, with its words where they are wanted."""
         known = self.sources.get(plain(source.path))
-        if known is None or not self._has(known[2]):
+        if known is None or not self._has(known[2]) or plain(source.path) in self.former:
             return False
         try:
             status = os.stat(source.path)
@@ -454,6 +465,9 @@ class _Ingest:
             self.bad.append((source.path, error))
         if told is not None and (record or not error):
             known = told.id in self.rows
+            if told.source in self.sources:
+                stale = {self.sources[told.source][2], *self.former.pop(told.source, ())} - {told.id}
+                self.replaced |= dict.fromkeys(stale, told.source)
             if not record or self._has(told.id) or (known and told.words is None):
                 self._link(told)
             else:
@@ -471,11 +485,19 @@ class _Ingest:
         self.linked += 1
         before = self.rows[now.id][1]
         touched = before == now.source and self.sources.get(before) != (now.file_bytes, now.modified, now.id)
-        if not touched and (before == now.source or os.path.exists(before)):
+        there = os.path.exists(before) and self.replaced.get(now.id) != before
+        if not touched and (before == now.source or there):
             return
         self.ready.moved.append(now)
         self.sources.pop(before, None)
         self._know(now.id, now.source, now.file_bytes, now.modified, self.rows[now.id][0])
+
+    def _forget(self) -> None:
+        """Rows of images whose file has another one now, and that no copy was found of."""
+        gone = [id for id, path in self.replaced.items() if self.rows[id][1] == path]
+        for start in range(0, len(gone), SOME):
+            with writing(self.stored.where):
+                self.dataset.delete(any_of(ID, gone[start : start + SOME]))
 
     def _commit(self) -> None:
         ready, self.ready = self.ready, _Ready()

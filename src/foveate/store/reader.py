@@ -179,6 +179,8 @@ class Reader:
         """A record as a texture. Raises StoreDamagedError."""
         basis = basis_of(record, self.identity, self.space, f"'{printable(told.name)}'")
         places = (told.source, os.path.join(self.root, told.name))
+        if "\\x" in told.source:
+            places = (*places, file_name(told.source))
         stamp, made = self.identity.encoder, self._preprocessing
         return stored_texture(
             told.id, record, basis, self.channels, places,
@@ -230,6 +232,11 @@ class Reader:
                 found[place] = as_evidence(best, calibration)
             kept = self._taught = words, found
         return kept[1]
+
+
+def file_name(name: str) -> str:
+    """A file's name of what ingest.plain made of one that is no Unicode."""
+    return os.fsdecode(re.sub(rb"\\x([89a-f][0-9a-f])", lambda byte: bytes([int(byte[1], 16)]), os.fsencode(name)))
 
 
 def printable(name: str) -> str:

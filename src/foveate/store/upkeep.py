@@ -199,9 +199,7 @@ def versions(reader: Reader) -> list[Version]:
     with reading(reader.where):
         listed = reader.dataset.versions()
         rows = [int(one["metadata"].get("total_rows", 0)) for one in listed]
-        gone = [int(one["metadata"].get("total_deletion_file_rows", 0)) for one in listed]
-        every = zip(listed, rows, gone, strict=True)
-        return [Version(one["version"], one["timestamp"], count - less) for one, count, less in every]
+        return [Version(one["version"], one["timestamp"], count) for one, count in zip(listed, rows, strict=True)]
 
 
 def restore(reader: Reader, version: int) -> None:
