@@ -27,11 +27,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from foveate.store.disk import Disk
+
 from foveate import Store
 from foveate.core.errors import StoreKeyError
 from foveate.reading.words import Word
 from foveate.store import ingest, maintenance
-from foveate.store.disk import Disk
 from foveate.store.texture import StoredTexture
 from tests.store_toys import Toy, pictures
 

@@ -17,6 +17,7 @@ import numpy as np
 import psutil  # type: ignore[import-untyped]
 import pytest
 import ray as library
+from foveate.store.format import list_shards
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -27,7 +28,6 @@ from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.store import engine
 from foveate.store.engine import ATTEMPTS, Batch, Engine, Local, Ray, Work, column, engine_named
-from foveate.store.format import list_shards
 from foveate.store.ingest import Progress
 from foveate.store.shared_basis import FittedBasis, gather, images_in
 from tests.conftest import PHOTOS

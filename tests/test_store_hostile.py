@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from foveate.store.format import list_shards, read_shard
+from foveate.store.index import SCHEMA
 from PIL import Image
 
 from foveate import Store
 from foveate.core.errors import FoveateError, StoreDamagedError, StoreError, StoreVersionError
 from foveate.store import index as index_module
 from foveate.store import ingest
-from foveate.store.format import list_shards, read_shard
-from foveate.store.index import SCHEMA
 from tests.store_toys import Toy, forget_index, pictures, put_together, quick_folder, rewrite, taken_apart
 
 MOST = 64 * 2**20  # bytes that a store of four small pictures may take

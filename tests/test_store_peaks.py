@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from foveate.store.format import VERSION, list_shards, parse_identity, read_shard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,6 @@ from foveate.relevance.confidence import peak
 from foveate.relevance.scoring import peak_confidences
 from foveate.store import ingest
 from foveate.store.engine import Local
-from foveate.store.format import VERSION, list_shards, parse_identity, read_shard
 from foveate.store.hits import short_list
 from foveate.store.reader import Reader
 from foveate.store.record import plane_peaks

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from foveate.store.disk import Disk, only_writer
+from foveate.store.format import VERSION, list_shards, read_shard
 from safetensors import safe_open
 
 from foveate import Store
@@ -32,8 +34,6 @@ from foveate.core.errors import (
 )
 from foveate.encoders.protocol import DenseFeatures
 from foveate.store import ingest
-from foveate.store.disk import Disk, only_writer
-from foveate.store.format import VERSION, list_shards, read_shard
 from tests.store_toys import Planes, Toy, forget_index, picture, pictures
 
 HERE = Path(__file__).parent
