@@ -17,11 +17,9 @@ import numpy as np
 
 from benchmarks.common import time_row
 from foveate.core.checks import check_int
-from foveate.store.disk import Disk
+from foveate.store.dataset import lance_module
 from foveate.store.hits import RERANKED
-from foveate.store.index import INDEX_FILE, Index, keep_text
-from foveate.store.recovery import rebuild
-from foveate.store.writing import WrittenTexts, read_quotes, units_of
+from foveate.store.writing import WrittenTexts, index_words, read_quotes, units_of
 
 VOCABULARY, WORDS, NUMBERS, EVERY = 400_000, 80, 20, 1000
 WANTED = 20
@@ -35,10 +33,10 @@ def measure(images: int, repeats: int) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     vocabulary = make_vocabulary(rng)
     with tempfile.TemporaryDirectory() as folder:
-        rebuild(Path(folder), Disk(), texts=True)
-        index = Index(Path(folder) / INDEX_FILE, read=True)
-        seconds = processor_time(lambda: fill(index, images, vocabulary, rng))
-        size = sum(file.stat().st_size for file in Path(folder).iterdir() if file.name.startswith(INDEX_FILE))
+        dataset = write(Path(folder), images, vocabulary, rng)
+        size = _bytes(folder)
+        seconds = processor_time(lambda: index_words(dataset, 0))
+        size = _bytes(folder) - size
         middle = vocabulary[len(vocabulary) // 80]
         rows = [
             {"what": f"writing the index of {images:,} pages, once", "measured": f"{seconds:.0f} s"},
@@ -50,8 +48,9 @@ def measure(images: int, repeats: int) -> dict[str, Any]:
             ("  nowhere written", '"tanqwe yannop"'),
             ("a quoted text of the two commonest words", f'"{vocabulary[0]} {vocabulary[1]}"'),
             ("  nowhere written", f'"{vocabulary[0]} {middle[:2]}x {vocabulary[1]}"'),
+            ("a quoted text of Han: a plain scan", '"合計金額"'),
         ):
-            rows.append(_timed(what, partial(_find, index, images, text), repeats))
+            rows.append(_timed(what, partial(_find, dataset, images, text), repeats))
         for what, text in (
             ("three rare words", KNOWN),
             ("a rare word, a common one and a number", f"{middle} {vocabulary[3]} 34.50"),
@@ -59,7 +58,7 @@ def measure(images: int, repeats: int) -> dict[str, Any]:
         ):
             words = units_of(text)
 
-            rows.append(_timed(f"without quotes: {what}", partial(_ask, index, images, words), repeats))
+            rows.append(_timed(f"without quotes: {what}", partial(_ask, dataset, images, words), repeats))
     title = f"benchmarks store --words: {images:,} pages of {WORDS + NUMBERS} words, medians of {repeats}"
     return {"title": title, "columns": ("what", "measured"), "rows": rows, "images": images}
 
@@ -74,27 +73,32 @@ def make_vocabulary(rng: np.random.Generator) -> list[str]:
     ]
 
 
-def fill(index: Index, images: int, vocabulary: list[str], rng: np.random.Generator) -> None:
-    """Pages of so many images, as shards of 256 would bring them."""
+def write(folder: Path, images: int, vocabulary: list[str], rng: np.random.Generator) -> Any:
+    """A dataset of the texts of so many pages."""
+    import pyarrow as pa
+
     share = np.cumsum(1 / np.arange(1, len(vocabulary) + 1))
     share /= share[-1]
-    for start in range(0, images, 256):
-        index.connection.execute("BEGIN")
-        for image in range(start, min(images, start + 256)):
-            drawn = np.searchsorted(share, rng.random(WORDS))
-            page = [vocabulary[word] for word in drawn] + [str(n) for n in rng.integers(0, 10_000, NUMBERS)]
-            if image % EVERY == 0:
-                page[40:43] = KNOWN.split()
-            keep_text(index.connection, image + 1, " ".join(page))
-        index.connection.execute("COMMIT")
+    pages = []
+    for image in range(images):
+        drawn = np.searchsorted(share, rng.random(WORDS))
+        page = [vocabulary[word] for word in drawn] + [str(n) for n in rng.integers(0, 10_000, NUMBERS)]
+        if image % EVERY == 0:
+            page[40:43] = KNOWN.split()
+        pages.append(" ".join(page))
+    return lance_module().write_dataset(pa.table({"words": pages}), folder / "texts")
 
 
-def _find(index: Index, images: int, text: str) -> None:
-    WrittenTexts(index, images).find_quoted(read_quotes(text).quoted, WANTED)
+def _bytes(folder: str) -> int:
+    return sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
 
 
-def _ask(index: Index, images: int, words: list[tuple[str, ...]]) -> None:
-    texts = WrittenTexts(index, images)  # a new one: it remembers similar words
+def _find(dataset: Any, images: int, text: str) -> None:
+    WrittenTexts(dataset, images).find_quoted(read_quotes(text).quoted, WANTED)
+
+
+def _ask(dataset: Any, images: int, words: list[tuple[str, ...]]) -> None:
+    texts = WrittenTexts(dataset, images)  # a new one: it remembers what it found
     texts.shares([words], texts.find_having(words, RERANKED))
 
 

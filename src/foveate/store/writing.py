@@ -1,20 +1,21 @@
-"""Search by what is written: a question's words against the texts that the index keeps.
+"""Search by what is written: a question's words against the column `words` of a store.
 
     receipt "Tan Woon"      receipt: looked for in the pictures, and in what is written; Tan Woon: must be written
 
-docs/store.md ("By what is written") gives the shares. FTS5 gets tokens of words.py and nothing else: letters and
-digits, each in quotes, as a bound value.
+docs/store.md ("By what is written") gives the shares. Lance's full-text index brings the images that may have a word;
+images outside it are looked through. What counts is compared here, by the tokens of words.py.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import groupby, pairwise
-from typing import Any, NamedTuple
+from collections import defaultdict
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain, groupby, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,12 @@ from numpy.typing import NDArray
 from foveate.core.errors import QueryError
 from foveate.language.query import Query
 from foveate.reading.words import Word, Words
-from foveate.store.words import tokens_of
+from foveate.store.dataset import reading, writing
+from foveate.store.words import pattern_of, tokens_of
+
+if TYPE_CHECKING:
+    import lance
+    from lance.query import FullTextQuery
 
 Tokens = tuple[str, ...]
 QUOTED = re.compile(r"[\"“”„«»「」『』]([^\"“”„«»「」『』]*)[\"“”„«»「」『』]")
@@ -31,8 +37,14 @@ MOST = 4096  # images that have a quoted text
 CLOSER = 64  # images whose texts are compared letter by letter with a quoted text that is read wrongly
 USUAL = 20  # letters of a quoted text; of longer ones fewer images are compared
 LETTERS = 5  # for each so many, one may be wrong
-SHORTEST = 5  # letters of a word that is found with one of them wrong
+SHORTEST, LONGEST = 5, 64  # letters of a word that is found with one of them wrong
 MOST_TOKENS = 64  # of a question
+MOST_TEXT = 2**17  # characters of one image that are compared
+OUTSIDE = 1000  # images with words that may stay outside the index: looking through them takes 20 ms
+EXPANSIONS = 1000  # words of the index that are one letter away
+LITTLE = 1e-4  # what words count that more images have than are looked at
+INDEX, COLUMN, PLACE, SOME = "written", "words", "_rowoffset", "words <> ''"
+TOKENS: dict[str, Any] = {"with_position": True, "stem": False, "remove_stop_words": False, "max_token_length": None}
 GAP = "\0" * 20
 FAR = 10_000  # errors: more than any text has
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
@@ -59,141 +71,196 @@ def read_quotes(text: str) -> Quotes:
     return Quotes(QUOTED.sub(" ", text), tuple(dict.fromkeys(quoted)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class WrittenTexts:
-    """The texts of one store's index, asked about one question. `images`: how many the store has, about."""
+    """The texts of a store, asked about one question: it remembers what it found.
 
-    index: Any
+    `dataset` stays at one version; images are given by their place in it, as `dataset.take` has them. `images`: how
+    many the store has, about. Methods raise StoreDamagedError, OutputError.
+    """
+
+    dataset: lance.LanceDataset
     images: int
-
-    # --- quoted text --------------------------------------------------------------------------------------------------
+    _found: dict[tuple[Tokens, str, int], list[int]] = field(default_factory=dict, init=False, repr=False)
+    _texts: dict[int, str] = field(default_factory=dict, init=False, repr=False)
 
     def find_quoted(self, quoted: Sequence[Tokens], enough: int) -> dict[int, float]:
-        """Images that have all of these texts, by id: the geometric mean of how well, in (0, 1]."""
-        exact = [self._match(_in_a_row(tokens), MOST) for tokens in quoted]
+        """Images that have all of these texts: the geometric mean of how well, in (0, 1]."""
+        exact = [self.find([tokens], most=MOST) for tokens in quoted]
         both = set.intersection(*map(set, exact))
         if len(both) >= enough:
             return dict.fromkeys(sorted(both), 1.0)
-        shares: list[Mapping[int, float]] = []
-        for tokens, ids in zip(quoted, exact, strict=True):
-            near = self._alike(tokens) if len(ids) < MOST else {}
-            shares.append({**near, **dict.fromkeys(ids, 1.0)})
+        shares = [
+            {**(self._alike(tokens) if len(places) < MOST else {}), **dict.fromkeys(places, 1.0)}
+            for tokens, places in zip(quoted, exact, strict=True)
+        ]
         every = set(shares[0]).intersection(*shares[1:])
-        return {id: math.prod(share[id] for share in shares) ** (1 / len(shares)) for id in sorted(every)}
+        return {place: math.prod(share[place] for share in shares) ** (1 / len(shares)) for place in sorted(every)}
 
     def _alike(self, tokens: Tokens) -> dict[int, float]:
-        """Images that have a text like this, by id, with its share."""
-        joined = ["".join(tokens), *map("".join, pairwise(tokens))] if len(tokens) > 1 else []
-        ways = [[*self.similar((token,)), *self._split(token)] for token in tokens]
-        ways.append([(token,) for token in self._known(joined)])
-        found: dict[int, float] = {}
-        for several in ways:
-            ids = {id for way in several for id in self._match(_in_a_row(way), COMMON)}
-            for id in ids if len(ids) < COMMON else ():
-                found[id] = found.get(id, 0.0) + self.weigh(len(ids))
-        wanted, alike = "".join(tokens), {token for several in ways for way in several for token in way}
+        """Images that have a text like this, with its share."""
+        alone = [(token,) for token in tokens if len(token) == 1 and not token.isascii()]  # such as Han
+        joined = [("".join(few),) for few in [tokens, *pairwise(tokens)]] if len(tokens) > 1 and not alone else []
+        ways: list[tuple[Sequence[Tokens], str]] = [(alone, ""), (joined, "")]
+        ways += [([(token,), *_halves(token)], token) for token in tokens if (token,) not in alone]
+        found: dict[int, float] = defaultdict(float)
+        for several, wrong in ways:
+            places = self.find(several, wrong)
+            for place in places if len(places) < COMMON else ():
+                found[place] += self.weigh(places)
+        wanted = "".join(tokens)
+        alike = {one for several, wrong in ways for one in chain(_with_one_error((wrong,)), *several)}
         closer = -(-CLOSER * USUAL // max(USUAL, len(wanted)))  # a long text is told apart by its words alone
-        texts = self.texts(sorted(found, key=lambda id: (-found[id], id))[:closer])
-        parts = [_around(text.split(), alike, len(tokens)) for text in texts.values()]
-        out = {}
-        for id, (errors, _) in zip(texts, align(wanted, parts), strict=True):
-            if errors * LETTERS <= len(wanted):
-                out[id] = 1 - errors / len(wanted)
-        return out
-
-    # --- other words --------------------------------------------------------------------------------------------------
+        texts = self.texts(sorted(found, key=lambda place: (-found[place], place))[:closer])
+        aligned = align(wanted, [_around(text.split(), alike, len(tokens)) for text in texts.values()])
+        errors = {place: count for place, (count, _) in zip(texts, aligned, strict=True)}
+        return {place: 1 - count / len(wanted) for place, count in errors.items() if count * LETTERS <= len(wanted)}
 
     def find_having(self, words: Sequence[Tokens], most: int) -> list[int]:
-        """Ids of the images that have the largest shares of these words, rare ones first."""
-        found: dict[int, float] = {}
-        common = []
+        """The images that have the largest shares of these words, rare ones first."""
+        found: dict[int, float] = defaultdict(float)
         for word in dict.fromkeys(words):
             best: dict[int, float] = {}
-            for way, share in self.similar(word).items():
-                ids = self._match(_in_a_row(way), COMMON)
-                if len(ids) == COMMON:
-                    common.append(way)
-                    continue
-                for id in ids:
-                    best[id] = max(best.get(id, 0.0), share * self.weigh(len(ids)))
-            for id, share in best.items():
-                found[id] = found.get(id, 0.0) + share
-        if not found and common:  # words that are everywhere: those that have all of them
-            return self._match(" AND ".join(map(_in_a_row, common)), most)
-        return sorted(found, key=lambda id: (-found[id], id))[:most]
+            for wrong in (word[0], "") if _may_err(word) else ("",):
+                places = self.find([word], wrong)
+                worth = self.weigh(places) * (1 - bool(wrong) / len(word[0]))
+                worth *= 1 if len(places) < COMMON else LITTLE
+                best |= dict.fromkeys(places, worth)
+            for place, worth in best.items():
+                found[place] += worth
+        return sorted(found, key=lambda place: (-found[place], place))[:most]
 
-    def shares(self, phrases: Sequence[Sequence[Tokens]], ids: Sequence[int]) -> NDArray[np.float32]:
+    def shares(self, phrases: Sequence[Sequence[Tokens]], places: Sequence[int]) -> NDArray[np.float32]:
         """How much of each phrase's words images have: float32 [images, phrases] in [0, 1], 0 without words."""
-        texts = self.texts(ids)
-        known = {word: self.similar(word) for words in phrases for word in words}
-        weights = {word: self.weigh(len(self._match(_in_a_row(word), COMMON))) for word in known}
-        out = np.zeros((len(ids), len(phrases)), np.float32)
-        for row, id in enumerate(ids):
-            text = f" {texts.get(id, '')} "
+        out = np.zeros((len(places), len(phrases)), np.float32)
+        texts = self.texts(places if any(phrases) else ())
+        every = {word for words in phrases for word in words} if any(texts.values()) else set()
+        weights = {word: self.weigh(self.find([word])) for word in every}
+        for row, text in enumerate(texts.values()):
             have = set(text.split())
-            if not have:
-                continue
-
-            def has(way: Tokens, have: set[str] = have, text: str = text) -> bool:
-                return have.issuperset(way) and (len(way) == 1 or f" {' '.join(way)} " in text)
-
-            best = {word: max((share for way, share in known[word].items() if has(way)), default=0.0) for word in known}
-            for column, words in enumerate(phrases):
+            best = {word: _share(text, have, word) for word in every}
+            for column, words in enumerate(phrases if have else ()):
                 if words:
                     total = sum(weights[word] for word in words)
                     out[row, column] = sum(weights[word] * best[word] for word in words) / total
         return out
 
-    # --- the index ----------------------------------------------------------------------------------------------------
-
-    def weigh(self, images: int) -> float:
+    def weigh(self, places: Sequence[int]) -> float:
+        images = len(places)
         return math.log(1 + (max(self.images, images) - images + 0.5) / (images + 0.5))
 
-    def texts(self, ids: Sequence[int]) -> dict[int, str]:
-        out: dict[int, str] = {}
-        for start in range(0, len(ids), 500):
-            few = tuple(ids[start : start + 500])
-            marks = ", ".join("?" * len(few))
-            found = self.index.ask(f"SELECT rowid, text FROM writing WHERE rowid IN ({marks})", few)
-            out |= {id: text for id, text in found if type(text) is str}
-        return out
+    def texts(self, places: Sequence[int]) -> dict[int, str]:
+        """The tokens of different images, each between spaces; "" of those without words."""
+        missing = [place for place in places if place not in self._texts]
+        if missing:
+            with reading(self.dataset.uri):
+                column = self.dataset.take(missing, columns=[COLUMN])[COLUMN].to_pylist()
+            self._texts.update(zip(missing, map(_spaced, column), strict=True))
+        return {place: self._texts[place] for place in places}
 
-    def similar(self, word: Tokens) -> dict[Tokens, float]:
-        """The word, and tokens of the store with one letter that differs, each with its share."""
-        kept = self._similar.get(word)
-        if kept is None:
-            kept = self._similar[word] = {word: 1.0}
-            if _may_err(word):
-                share = 1 - 1 / len(word[0])
-                kept |= {(other,): share for other in self._known(sorted(_with_one_error(word[0])))}
-        return kept
+    def find(self, ways: Sequence[Tokens], wrong: str = "", most: int = COMMON) -> list[int]:
+        """`most` images that have one of these in a row, or the word `wrong` (five letters or more) with an error."""
+        wrong = wrong if _may_err((wrong,)) else ""
+        if wrong and len(every := self.find([(wrong,)], most=most)) == most:
+            return every
+        key = ("", *chain(*((*way, "") for way in ways))), wrong, most
+        if key not in self._found:
+            self._found[key] = sorted(self._search(ways, wrong, most))[:most]
+        return self._found[key]
 
-    @cached_property
-    def _similar(self) -> dict[Tokens, dict[Tokens, float]]:
-        return {}
+    def _search(self, ways: Sequence[Tokens], wrong: str, most: int) -> set[int]:
+        indexed, texts = _outside(self.dataset, self.dataset.version)
+        plain = [way for way in ways if all(map(str.isascii, way))]
+        found: set[int] = set()
+        if indexed and plain:
+            rows = self._scan([PLACE], most, full_text_query=_query(plain, wrong), fast_search=True)
+            found.update(rows[PLACE])  # of those outside the index Lance forgives no errors
+        if indexed and len(plain) < len(ways):  # letters that Lance's tokens keep apart, or together, otherwise
+            patterns = "|".join(pattern_of(way, bool(wrong) and len(way) == 1) for way in ways if way not in plain)
+            rows = self._scan([PLACE, COLUMN], most, filter=f"regexp_like({COLUMN}, '{patterns}')")
+            texts = {**texts, **dict(zip(rows[PLACE], map(_spaced, rows[COLUMN]), strict=True))}
+        alike = _with_one_error((wrong,))
+        for place, text in texts.items():
+            if any(_has(text, way) for way in ways) or (alike and not alike.isdisjoint(text.split())):
+                found.add(place)
+        return found
 
-    def _split(self, token: str) -> list[Tokens]:
-        """Pairs of tokens of the store that together are this one, where a reader lost a space."""
-        cuts = [(token[:i], token[i:]) for i in range(3, len(token) - 2)]
-        known = set(self._known(sorted({part for pair in cuts for part in pair})))
-        return [pair for pair in cuts if known.issuperset(pair)]
-
-    def _known(self, tokens: Sequence[str]) -> list[str]:
-        out = []
-        for start in range(0, len(tokens), 500):
-            few = tuple(tokens[start : start + 500])
-            marks = ", ".join("?" * len(few))
-            found = self.index.ask(f"SELECT token FROM tokens WHERE token IN ({marks})", few)
-            out += [token for (token,) in found if type(token) is str and token.isalnum()]
-        return out
-
-    def _match(self, expression: str, most: int) -> list[int]:
-        statement = "SELECT rowid FROM writing WHERE writing MATCH ? LIMIT ?"
-        return [id for (id,) in self.index.ask(statement, (expression, most))]
+    def _scan(self, columns: list[str], most: int, **how: Any) -> dict[str, list[Any]]:
+        with reading(self.dataset.uri):
+            table = self.dataset.scanner(columns, limit=most, disable_scoring_autoprojection=True, **how).to_table()
+            return {name: table[name].to_numpy().tolist() for name in columns}
 
 
-def _in_a_row(tokens: Sequence[str]) -> str:
-    return '"' + " ".join(tokens) + '"'
+@lru_cache(maxsize=2)
+def _outside(dataset: lance.LanceDataset, version: int) -> tuple[bool, dict[int, str]]:
+    """Whether there is an index, and the texts outside it by place."""
+    with reading(dataset.uri):
+        indexed, rest = _fragments_outside(dataset)
+        table = dataset.scanner(columns=[PLACE, COLUMN], fragments=rest, filter=SOME).to_table() if rest else None
+        rows = table.to_pydict() if table else {PLACE: [], COLUMN: []}
+    return indexed, dict(zip(rows[PLACE], map(_spaced, rows[COLUMN]), strict=True))
+
+
+def _fragments_outside(dataset: lance.LanceDataset) -> tuple[bool, list[lance.LanceFragment]]:
+    segments = [segment for one in dataset.describe_indices() if one.name == INDEX for segment in one.segments]
+    inside = {number for segment in segments for number in segment.fragment_ids}
+    return bool(segments), [each for each in dataset.get_fragments() if each.fragment_id not in inside]
+
+
+def index_words(dataset: lance.LanceDataset, outside: int = OUTSIDE) -> bool:
+    """Make the full-text index, or extend it, where more than `outside` images with words are not in it.
+
+    The dataset is at the new version then. -> whether it did. Raises StoreDamagedError, OutputError.
+    """
+    with reading(dataset.uri):
+        indexed, rest = _fragments_outside(dataset)
+        how: dict[str, Any] = {"columns": [PLACE], "fragments": rest, "filter": SOME, "limit": outside + 1}
+        if not rest or dataset.scanner(**how).to_table().num_rows <= outside:
+            return False
+    with writing(dataset.uri):
+        try:
+            if indexed:
+                dataset.optimize.optimize_indices(index_names=[INDEX])
+            else:
+                dataset.create_scalar_index(COLUMN, "INVERTED", name=INDEX, replace=False, **TOKENS)
+        except OSError as cause:  # where it is a conflict, another process does it
+            if "conflict" not in str(cause):
+                raise
+    return True
+
+
+def _query(ways: Sequence[Tokens], wrong: str) -> FullTextQuery:
+    """Images with one of these in a row, or the word `wrong` with a wrong letter."""
+    from lance.query import BooleanQuery, MatchQuery, Occur, PhraseQuery
+
+    out = [PhraseQuery(" ".join(way), COLUMN) if len(way) > 1 else MatchQuery(way[0], COLUMN) for way in ways]
+    if wrong:
+        out.append(MatchQuery(wrong, COLUMN, fuzziness=1, max_expansions=EXPANSIONS))
+        out.append(MatchQuery(" ".join(_exchanged(wrong)), COLUMN))  # two errors to Lance
+    return out[0] if len(out) == 1 else BooleanQuery([(Occur.SHOULD, each) for each in out])
+
+
+def _spaced(words: str | None) -> str:
+    return f" {' '.join(tokens_of(words[:MOST_TEXT]))} " if words else ""
+
+
+def _has(text: str, way: Tokens) -> bool:
+    return f" {' '.join(way)} " in text
+
+
+def _share(text: str, have: set[str], word: Tokens) -> float:
+    if _has(text, word):
+        return 1.0
+    return 0.0 if _with_one_error(word).isdisjoint(have) else 1 - 1 / len(word[0])
+
+
+def _halves(token: str) -> list[Tokens]:
+    """Pairs of words that together are this one, where a reader lost a space."""
+    return [(token[:i], token[i:]) for i in range(3, len(token) - 2)]
+
+
+def _exchanged(token: str) -> list[str]:
+    return [token[:i] + token[i + 1] + token[i] + token[i + 2 :] for i in range(len(token) - 1)]
 
 
 def _around(tokens: Sequence[str], alike: Container[str], reach: int) -> list[str]:
@@ -205,18 +272,20 @@ def _around(tokens: Sequence[str], alike: Container[str], reach: int) -> list[st
     return out
 
 
-def _with_one_error(token: str) -> set[str]:
-    """Texts that become the token by one letter: put in, left out, replaced, or two exchanged."""
+@lru_cache(maxsize=256)
+def _with_one_error(word: Tokens) -> frozenset[str]:
+    """Texts that become the word by one letter: put in, left out, replaced, or two exchanged. None of short words."""
+    if not _may_err(word):
+        return frozenset()
+    token = word[0]
     letters = sorted({*ALPHABET, *token})
-    out = set()
+    out = set(_exchanged(token))
     for i in range(len(token) + 1):
         left, right = token[:i], token[i:]
         out |= {left + letter + right for letter in letters}
         if right:
             out |= {left + letter + right[1:] for letter in letters} | {left + right[1:]}
-        if len(right) > 1:
-            out.add(left + right[1] + right[0] + right[2:])
-    return out - {token, ""}
+    return frozenset(out - {token})
 
 
 def align(wanted: str, texts: Sequence[Sequence[str]]) -> list[tuple[int, tuple[int, int]]]:
@@ -300,14 +369,10 @@ def find_words(words: Words, quoted: Sequence[Tokens], others: Iterable[Tokens])
     every = set(others)
     for word in every:
         take(word)
-    alike = {token for word in every if _may_err(word) for token in _with_one_error(word[0])}
+    alike = {token for word in every for token in _with_one_error(word)}
     chosen |= {number for token, number in tokens if token in alike}
     return tuple(words[number] for number in sorted(chosen))
 
 
 def _may_err(word: Tokens) -> bool:
-    return len(word) == 1 and len(word[0]) >= SHORTEST and not any(c.isdigit() for c in word[0])
-
-
-def index_words(dataset: object) -> None:
-    pass
+    return len(word) == 1 and SHORTEST <= len(word[0]) <= LONGEST and not any(c.isdigit() for c in word[0])
