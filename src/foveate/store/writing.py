@@ -177,7 +177,7 @@ class WrittenTexts:
             found.update(rows[PLACE])  # of those outside the index Lance forgives no errors
         if indexed and len(plain) < len(ways):  # letters that Lance's tokens keep apart, or together, otherwise
             patterns = "|".join(pattern_of(way, bool(wrong) and len(way) == 1) for way in ways if way not in plain)
-            rows = self._scan([PLACE, COLUMN], most, filter=f"regexp_like({COLUMN}, '{patterns}')")
+            rows = self._scan([PLACE, COLUMN], most, filter=f"regexp_like({COLUMN}, '(?s){patterns}')")
             texts = {**texts, **dict(zip(rows[PLACE], map(_spaced, rows[COLUMN]), strict=True))}
         alike = _with_one_error((wrong,))
         for place, text in texts.items():
