@@ -18,9 +18,9 @@ from foveate.cli.main import app
 from foveate.core.errors import DeviceError, OptionError
 from foveate.encoders import load
 from foveate.encoders.protocol import DenseFeatures
-from foveate.store import ingest
+from foveate.store import work
 from foveate.store.engine import Local, Ray
-from foveate.store.ingest import BATCH
+from foveate.store.work import BATCH
 from tests.store_toys import Toy, pictures
 
 COUNT = 2 * BATCH + 5
@@ -84,7 +84,8 @@ def test_batches_give_the_store_that_single_images_give(tmp_path: Path) -> None:
     assert contents(alone) == contents(together) == contents(by_engine)
     assert max(calls) == BATCH
     before = len(calls)
-    assert together.add(photos).known == COUNT + 1  # nothing is encoded again; the bad one is tried
+    again = together.add(photos)  # nothing is encoded again; the bad one is tried, and the copy compared
+    assert (again.known, again.linked) == (COUNT, 1)
     assert len(calls) == before
 
 
@@ -106,8 +107,8 @@ def test_a_gpu_lost_on_the_way_loses_nothing(tmp_path: Path, error: RuntimeError
         store.add(photos, workers=workers)
     assert "`foveate index` goes on" in caught.value.fix or "long_side" in caught.value.fix
     kept = len(store)
-    assert kept == 3 + 2 * BATCH  # the batches before the third
-    store.verify()
+    assert kept in (3 + BATCH, 3 + 2 * BATCH)[workers == 1 :]  # the batches before the one that failed
+    assert store.verify().ok
     again = store.add(photos, workers=workers)
     assert (again.known, again.added, again.bad) == (kept - 3, COUNT + 3 - kept, ())
     whole = Store(tmp_path / "b.fov", encoder=Toy())
@@ -128,7 +129,7 @@ def test_on_a_cpu_each_thread_encodes_its_own_images(tmp_path: Path) -> None:
 
 def test_large_pictures_do_not_wait_for_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     photos = pictures(tmp_path / "photos", 8)
-    monkeypatch.setattr(ingest, "LARGE", 1)
+    monkeypatch.setattr(work, "LARGE", 1)
     here, by_engine, alone = (Store(tmp_path / f"{i}.fov", encoder=kind()) for i, kind in enumerate(KINDS))
     assert [here.add(photos, workers=2).added, by_engine.add(photos, engine=Local(2)).added] == [8, 8]
     assert set(calls) == {1}
