@@ -14,7 +14,7 @@ from foveate.core.version import __version__
 
 BASE = (
     "numpy", "opencv-python-headless", "pillow", "onnxruntime", "tokenizers", "safetensors", "typer", "rich",
-    "filelock", "cachetools",
+    "cachetools",
 )  # fmt: skip
 EXTRAS = {
     "torch": ("torch", "transformers"),
@@ -25,7 +25,7 @@ EXTRAS = {
     "large": ("tifffile", "imagecodecs"),
     "video": ("av",),
     "specialists": ("ai-edge-litert",),
-    "faiss": ("faiss-cpu",),
+    "store": ("pylance", "pyarrow"),
     "ray": ("ray", "pyarrow"),
 }
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,14 @@ def index(
         typer.Argument(help="Folders of images, image files, and lists: a path a line, in a .txt file or -, stdin."),
     ],
     output: Annotated[
-        Path, typer.Option("-o", "--out", "--output", help="The store: a folder, photos.fov for example.")
+        str,
+        typer.Option(
+            "-o",
+            "--out",
+            "--output",
+            metavar="PATH",
+            help="The store: a folder, photos.fov say, or s3://bucket/photos.fov.",
+        ),
     ],
     encoder: terminal.EncoderName = None,
     workers: terminal.Workers = None,
@@ -29,13 +37,13 @@ def index(
         Path | None, typer.Option(help="From 'foveate basis fit', for the cells of all images [default: each its own].")
     ] = None,
     long_side: terminal.LongSide = None,
-    shard: Annotated[
-        str | None,
-        typer.Option(metavar="I/N", help="Only the I-th of N parts, 0/N to N-1/N; 'foveate store merge' joins them."),
-    ] = None,
-    like: Annotated[
-        Path | None,
-        typer.Option(help="A store that a new one is made like: parts of unlike machines then merge."),
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A column of yours for the new images: album=summer, rating=5, mine=true; again for more. "
+            "'foveate search --where' asks for it.",
+        ),
     ] = None,
     read: Annotated[
         bool,
@@ -58,6 +66,7 @@ def index(
     terminal.use_one_thread()
     from foveate.store import Store
 
+    columns = dict(parse_column(text) for text in column or ())
     cells: Any = "shared" if shared else None
     if basis is not None:
         if shared:
@@ -72,13 +81,13 @@ def index(
     with terminal.counting("reading and indexing" if reads else "indexing") as progress:
         try:
             added = known.add(
-                images, workers=several, part=shard, like=like, engine=elsewhere,
-                read=reader or read or None, device=device,
-                progress=lambda step: progress(step.done, step.total),
+                images, workers=several, engine=elsewhere, read=reader or read or None, device=device, columns=columns,
+                progress=lambda step: progress(step.done, step.total, f"{step.known + step.committed} safe"),
             )  # fmt: skip
         except KeyboardInterrupt:
             done = 0 if known.identity is None else len(known)
-            typer.echo(f"interrupted; {done} images are in the store, and the same command goes on", err=True)
+            kept = f"{terminal.format_count(done, 'image')} {'is' if done == 1 else 'are'} in the store"
+            typer.echo(f"interrupted; {kept}, and the same command goes on", err=True)
             raise
     stats = known.stats()
     if added.bad:
@@ -86,19 +95,39 @@ def index(
         more = f", {len(added.bad) - SHOWN} more with --json" if len(added.bad) > SHOWN else ""
         terminal.print_table(f"left out: {terminal.format_count(len(added.bad), 'file')}{more}", ("file", "why"), rows)
     count = terminal.format_count
-    under = "" if stats["names"] == stats["images"] else f" under {stats['names']} names"
     rate = f" in {added.seconds:.1f} s, {added.added / max(added.seconds, 1e-3):.1f} images a second"
     facts = [
         ("added", count(added.added, "image") + (rate if added.added else "")),
         *([("read", f"{added.read}; {stats['read']} of the store's images, by {stats['reader']}")] if reads else []),
         *([("already there", count(added.known, "file"))] if added.known else []),
         *([("copies", f"{count(added.linked, 'file')} of the same content as others")] if added.linked else []),
-        ("in the store", f"{count(stats['images'], 'image')}{under}, {stats['bytes'] / 1e6:.1f} MB"),
-        ("an image takes", f"{stats['bytes_an_image'] / 1e3:.0f} KB on average, {stats['cells_an_image']} cells"),
+        ("in the store", f"{count(stats['images'], 'image')}, {stats['bytes'] / 1e6:.1f} MB"),
+        ("an image takes", f"{stats['bytes_an_image'] / 1e3:.0f} KB on average"),
     ]
-    terminal.print_table(str(output), ("what", "value"), facts)
+    terminal.print_table(output, ("what", "value"), facts)
     terminal.print_json(
-        store=str(output), added=added.added, newly_read=added.read, linked=added.linked, known=added.known,
+        store=output, added=added.added, newly_read=added.read, linked=added.linked, known=added.known,
         bad=[{"path": path, "why": why} for path, why in added.bad], seconds=round(added.seconds, 3),
         **{name: value for name, value in stats.items() if name != "store"},
     )  # fmt: skip
+
+
+def parse_column(text: str) -> tuple[str, str | float | bool]:
+    """'rating=5' -> ("rating", 5): numbers, true and false as such, all else as text. Raises typer.BadParameter.
+
+    >>> parse_column("album=summer of 69"), parse_column("rating=4.5"), parse_column("mine=true")
+    (('album', 'summer of 69'), ('rating', 4.5), ('mine', True))
+    """
+    name, given, value = text.partition("=")
+    if not given or not name.strip().isidentifier():
+        raise typer.BadParameter(f"--column {text!r} is not NAME=VALUE, with a NAME of letters, digits and _")
+    if value.lower() in ("true", "false"):
+        return name.strip(), value.lower() == "true"
+    for kind in (int, float):
+        try:
+            number = kind(value)
+        except ValueError:
+            continue
+        if math.isfinite(number):
+            return name.strip(), number
+    return name.strip(), value

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from foveate.cli import terminal
-from foveate.cli.store import StorePath, open_store
+from foveate.cli.store import StorePath, Where, open_store, shorten
 
 if TYPE_CHECKING:
     from foveate.store import Store
     from foveate.store.hits import Hit
-
-SHOWN = 60  # characters of what is written there, in the table; the JSON has all
 
 
 def search(
@@ -28,31 +26,37 @@ def search(
         ),
     ],
     count: Annotated[int, typer.Option("--count", "-k", help="Images at most.")] = 12,
+    page: Annotated[int, typer.Option(help="From 1: the next best so many.")] = 1,
+    where: Where = None,
     encoder: terminal.EncoderName = None,
     words: terminal.WordsFile = None,
     out: terminal.Out = Path("foveate-out"),
     no_sheet: Annotated[bool, typer.Option("--no-sheet", help="No pictures.")] = False,
-    exact: Annotated[bool, typer.Option("--exact", help="Scan all images, also after 'foveate store ann'.")] = False,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Compare all images' vectors, where a large store asks an index of them.")
+    ] = False,
 ) -> None:
     """Find images in a store by what is in them, or written there: a table, a contact sheet with heat, JSON."""
+    from foveate.core.checks import check_int
     from foveate.core.errors import ReadingWarning
     from foveate.core.files import make_folder
 
     example = 'foveate index FOLDER -o photos.fov, then foveate search photos.fov "a dog"'
     terminal.refuse_files(path, query, "store", example)
+    offset = (check_int("page", page) - 1) * check_int("count", count)
     known = open_store(path, encoder)
     with terminal.waiting("searching", encoder), terminal.warnings_aside(ReadingWarning) as notes:
-        how = {"exact": exact, **terminal.load_words(words)}
+        how = {"exact": exact, "where": where, **terminal.load_words(words)}
         known.search(query[0], 1, **how)  # reads vectors and the encoder: not part of a search's time
-        answers = [_timed(known, text, count, how) for text in query]
+        answers = [_timed(known, text, count, how | {"offset": offset}) for text in query]
         if not no_sheet:
             make_folder(out)  # only now, when all questions could be asked: a bad one leaves no files behind
         records = [_record(text, hits, seconds, None if no_sheet else out) for text, hits, seconds in answers]
     for note in notes:
         typer.echo(f"note: {note}", err=True)
     for record in records:
-        _show(record)
-    terminal.print_json(store=str(path), images=len(known), notes=notes, queries=records)
+        _show(record, offset)
+    terminal.print_json(store=path, images=len(known), offset=offset, notes=notes, queries=records)
 
 
 def _timed(known: Store, text: str, count: int, how: dict[str, Any]) -> tuple[str, list[Hit], float]:
@@ -68,7 +72,7 @@ def _record(text: str, hits: list[Hit], seconds: float, out: Path | None) -> dic
     if sheet is not None:
         terminal.write_picture(sheet, search_sheet(hits, text))
     found = [
-        {"path": hit.path, "name": hit.name, "score": round(hit.score, 4), "detected": hit.detected}
+        {"id": hit.id, "path": hit.path, "name": hit.name, "score": round(hit.score, 4), "detected": hit.detected}
         | {"words": _words(hit)}
         for hit in hits
     ]
@@ -82,17 +86,17 @@ def _record(text: str, hits: list[Hit], seconds: float, out: Path | None) -> dic
     }
 
 
-def _show(record: dict[str, Any]) -> None:
+def _show(record: dict[str, Any], offset: int) -> None:
     rows = [
         (str(place), terminal.format_confidence(hit["score"], hit["detected"], 3), hit["path"], _written(hit["words"]))
-        for place, hit in enumerate(record["hits"], 1)
+        for place, hit in enumerate(record["hits"], offset + 1)
     ]
     columns = 4 if any(row[3] for row in rows) else 3
     asked = terminal.add_understood(f"“{record['query']}”", record)
     title = f"{asked}  {record['seconds'] * 1e3:.0f} ms"
     terminal.print_table(title, ("", "score", "image", "written there")[:columns], [row[:columns] for row in rows])
     if not rows:
-        typer.echo("nothing: no image has that written")
+        typer.echo("nothing: no image has that written, or none is left by --where, or on this page")
     if record["sheet"]:
         terminal.print_files("sheet", [record["sheet"]])
 
@@ -107,7 +111,4 @@ def _words(hit: Hit) -> list[dict[str, Any]]:
 
 
 def _written(words: list[dict[str, Any]]) -> str:
-    """Words for the table: what a reader, or a hostile store, took for letters may be anything."""
-    text = " ".join(word["text"] for word in words)
-    shown = "".join(character if character.isprintable() else "\ufffd" for character in text)
-    return shown if len(shown) <= SHOWN else shown[: SHOWN - 1] + "…"
+    return shorten(" ".join(word["text"] for word in words))

@@ -1,126 +1,234 @@
-"""`foveate store ...`: what keeps a store whole and quick."""
+"""`foveate store ...`: what is in a store, and what keeps it whole."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foveate.cli.terminal import EncoderName, Program, counting, print_json, print_table, waiting
+from foveate.cli.terminal import Program, counting, format_count, print_json, print_table, waiting
 
 if TYPE_CHECKING:
     from foveate.store import Store
 
 SHOWN = 10  # damaged images in the table; the JSON has all
-StorePath = Annotated[Path, typer.Argument(help="A store: a folder that 'foveate index' made.")]
+WIDEST = 60  # characters of words in the table
+StorePath = Annotated[
+    str, typer.Argument(metavar="STORE", help="A store that 'foveate index' made: a folder, or an address: s3://...")
+]
+Names = Annotated[list[str] | None, typer.Argument(help="Images, by name, path, end of path, or id.")]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SQL",
+        help="Only images for which this holds: \"taken > '2026-01-01' and tag = 'dog' and width > height\".",
+    ),
+]
 store = Program(help="Look after a store of indexed images.")
 
 
-def open_store(path: Path, encoder: str | None = None) -> Store:
-    """A store that has images. Raises StoreError."""
-    from foveate.core.errors import StoreError
+def open_store(path: str, encoder: str | None = None) -> Store:
+    """A store that is there. Raises StoreError."""
     from foveate.store import Store
 
     known = Store(path, encoder=encoder)
-    if known.identity is None:
-        raise StoreError(
-            f"no store at '{path}'",
-            expected="a folder that 'foveate index' made",
-            fix=f"make it: foveate index FOLDER -o {path}",
-        )
+    len(known)  # raises where there is none
     return known
 
 
-@store.command(epilog="Example:  foveate store verify photos.fov")
-def verify(
+@store.command("list", epilog="Example:  foveate store list photos.fov --where \"taken > '2026-01-01'\" --count 20")
+def list_images(
     path: StorePath,
-    repair: Annotated[bool, typer.Option("--repair", help="Put damaged shards aside, keep what is whole.")] = False,
+    where: Where = None,
+    count: Annotated[int, typer.Option("--count", "-k", help="Images at most.")] = 50,
+    page: Annotated[int, typer.Option(help="From 1: the next so many images.")] = 1,
 ) -> None:
+    """List images: names, sizes, when they were taken, tags, words."""
+    from foveate.core.checks import check_int
+
+    known = open_store(path)
+    check_int("count", count)
+    found = known.page((check_int("page", page) - 1) * count, count, where=where)
+    rows = [
+        (
+            printable(image.name), f"{image.width} x {image.height}",
+            f"{image.taken:%Y-%m-%d %H:%M}" if image.taken else "", ", ".join(map(printable, image.tags)), shorten(image.words or ""),
+        )
+        for image in found.images
+    ]  # fmt: skip
+    title = f"{format_count(found.total, 'image')}{' of ' + str(len(known)) if where else ''}"
+    title += f", {len(rows)} of them here" if len(rows) < found.total else ""
+    print_table(title, ("image", "size", "taken", "tags", "words"), rows)
+    images = [
+        {
+            "id": image.id, "name": image.name, "path": image.path, "height": image.height, "width": image.width,
+            "taken": image.taken and image.taken.isoformat(), "tags": list(image.tags), "words": image.words,
+        }
+        for image in found.images
+    ]  # fmt: skip
+    print_json(store=path, total=found.total, images=images)
+
+
+@store.command(epilog="Example:  foveate store remove photos.fov holiday/blurred.jpg")
+def remove(path: StorePath, names: Names = None, where: Where = None) -> None:
+    """Forget images. Their bytes go with 'foveate store compact', a week later; 'restore' takes it back until then."""
+    known = open_store(path)
+    before = known.dataset.version
+    gone = known.remove(_chosen(known, names, where))
+    back = f"; to take it back: foveate store restore {path} {before}" if gone else ""
+    typer.echo(f"{format_count(gone, 'image')} removed, {len(known)} left{back}")
+    print_json(store=path, removed=gone, images=len(known), before=before)
+
+
+@store.command(epilog="Example:  foveate store tag photos.fov rex.jpg --add dog --drop cat")
+def tag(
+    path: StorePath,
+    names: Names = None,
+    add: Annotated[list[str] | None, typer.Option(help="A tag; again for more.")] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="A tag that goes; again for more.")] = None,
+    where: Where = None,
+) -> None:
+    """Tag images: 'foveate search --where "tag = 'dog'"' then asks these alone."""
+    from foveate.core.errors import OptionError
+
+    if not add and not drop:
+        raise OptionError("neither --add nor --drop", expected="a tag", fix=f"foveate store tag {path} NAME --add dog")
+    known = open_store(path)
+    changed = known.tag(_chosen(known, names, where), add or (), drop or ())
+    typer.echo(f"{format_count(changed, 'image')} changed")
+    print_json(store=path, changed=changed)
+
+
+def _chosen(known: Store, names: list[str] | None, where: str | None) -> list[str]:
+    """Names as they are, or ids of the images for which an SQL condition holds."""
+    from foveate.core.errors import OptionError
+
+    if bool(names) == (where is not None):
+        raise OptionError(
+            "names and --where" if names else "no image", expected="names of images, or --where SQL",
+            fix=f"'foveate store list {known.path}' shows names",
+        )  # fmt: skip
+    return names or [image.id for image in known.page(0, len(known), where=where).images]
+
+
+@store.command(epilog="Example:  foveate store verify photos.fov")
+def verify(path: StorePath) -> None:
     """Read every byte of a store and compare it with its checksum. The exit status is 1 if something is wrong."""
     known = open_store(path)
-    with waiting(f"reading {path}", None):
-        found = known.verify(repair=repair)
+    with counting(f"reading {path}", len(known)) as progress:
+        found = known.verify(progress=progress)
+    verdict = "every byte is as it was written"
+    if not found.ok:
+        verdict = (
+            f"{format_count(len(found.damaged), 'image')} of {found.images} damaged; all others are served as before"
+        )
+    damaged = [("damaged", f"{printable(name)}: {why}") for name, _, why in found.damaged[:SHOWN]]
+    more = len(found.damaged) - SHOWN
     rows = [
-        ("images", f"{found.images}, {found.names} names"),
-        ("shards", f"{found.shards}, {found.nbytes / 1e6:.1f} MB"),
-        *(("problem", line) for line in found.problems),
-        *(("put aside", line) for line in found.repaired),
-        *(("lost" if repair else "damaged", line) for line in found.damaged[:SHOWN]),
-        *(("note", line) for line in found.notes),
-        ("verdict", "every byte is as it was written" if found.ok else "damaged: run it with --repair"),
+        ("images", f"{found.images}, {found.nbytes / 1e6:.1f} MB"),
+        *damaged,
+        *([("damaged", f"and {more} more, with --json")] if more > 0 else []),
+        ("verdict", verdict),
     ]
-    print_table(str(path), ("what", "value"), rows)
-    if repair and found.damaged:
-        typer.echo(f"{len(found.damaged)} images are lost: index their folder again, and they are made anew")
-    print_json(
-        store=str(path), ok=found.ok, images=found.images, names=found.names, shards=found.shards, bytes=found.nbytes,
-        problems=list(found.problems), damaged=list(found.damaged), repaired=list(found.repaired),
-        notes=list(found.notes),
-    )  # fmt: skip
+    print_table(path, ("what", "value"), rows)
+    if not found.ok:
+        typer.echo(
+            f"What to do: remove them (foveate store remove {path} NAME) and index their files again, or go back to a "
+            f"version before the damage: foveate store versions {path}"
+        )
+    damage = [{"name": name, "id": id, "why": why} for name, id, why in found.damaged]
+    print_json(store=path, ok=found.ok, images=found.images, bytes=found.nbytes, damaged=damage)
     if not found.ok:
         raise typer.Exit(1)
 
 
-@store.command(epilog="Example:  foveate store compact photos.fov")
-def compact(path: StorePath) -> None:
-    """Join small shards, and drop the bytes of removed images."""
+@store.command(epilog="Example:  foveate store compact photos.fov --keep 0")
+def compact(
+    path: StorePath,
+    keep: Annotated[float, typer.Option(help="Days: versions younger than that can still be restored.", min=0)] = 7,
+) -> None:
+    """Join small pieces, and free the bytes of removed images and old versions."""
     known = open_store(path)
-    with waiting(f"rewriting {path}", None):
-        freed = known.compact()
+    with waiting(f"rewriting {path}"):
+        freed = known.compact(timedelta(days=keep))
     stats = known.stats()
-    typer.echo(f"{freed / 1e6:.1f} MB freed; {stats['images']} images in {stats['shards']} shards")
+    pieces = format_count(stats["fragments"], "piece")
+    typer.echo(f"{freed / 1e6:.1f} MB freed; {format_count(stats['images'], 'image')} in {pieces}")
     print_json(freed=freed, **stats)
 
 
-@store.command(epilog="Example:  foveate store ann photos.fov --recall 0.98")
-def ann(
-    path: StorePath,
-    recall: Annotated[
-        float, typer.Option(help="Share of the exact scan's best 50 images that a search is to find.")
-    ] = 0.95,
-    encoder: EncoderName = None,
+@store.command(epilog="Example:  foveate store versions photos.fov")
+def versions(path: StorePath) -> None:
+    """List the versions of a store: each commit made one."""
+    found = open_store(path).versions()
+    rows = [(str(one.number), f"{one.made:%Y-%m-%d %H:%M:%S}", str(one.images)) for one in found]
+    print_table(path, ("version", "made", "images"), rows)
+    each = [{"version": one.number, "made": one.made.isoformat(), "images": one.images} for one in found]
+    print_json(store=path, versions=each)
+
+
+@store.command(epilog="Example:  foveate store restore photos.fov 12")
+def restore(
+    path: StorePath, version: Annotated[int, typer.Argument(help="A number that 'foveate store versions' lists.")]
 ) -> None:
-    """Put a large store's vectors into lists: searches then ask a few of them (approximate nearest neighbours)."""
-    known = open_store(path, encoder)
-    images = known.stats()["images"]
-    with counting("listing", 2 * images) as progress:
-        made = known.build_ann(recall, progress=progress)
-    rows = [
-        ("images", f"{made.images:,}, {made.vectors:,} vectors"),
-        ("lists", f"{made.lists:,}; {made.probes:,} of them are asked"),
-        ("recall", f"{made.recall:.3f} of the exact scan's best 50, over nouns of the bank; {recall:g} was wanted"),
-        ("bytes", f"{made.nbytes / 1e6:.1f} MB, {made.nbytes / made.images:.0f} an image"),
-        ("seconds", f"{made.seconds:.1f}"),
-    ]
-    print_table(str(path), ("what", "value"), rows)
-    if made.images < images:
-        typer.echo(f"{images - made.images} images of damaged shards are left out: foveate store verify {path}")
-    print_json(
-        store=str(path), images=made.images, vectors=made.vectors, lists=made.lists, probes=made.probes,
-        recall=round(made.recall, 4), bytes=made.nbytes, seconds=round(made.seconds, 3),
-    )  # fmt: skip
+    """Make an earlier version the newest one. Those between stay, so this can be taken back, too."""
+    known = open_store(path)
+    before = known.dataset.version
+    known.restore(version)
+    typer.echo(
+        f"{format_count(len(known), 'image')}, as in version {version}; to take it back: "
+        f"foveate store restore {path} {before}"
+    )
+    print_json(store=path, restored=version, before=before, images=len(known))
+
+
+@store.command(
+    epilog="\b\nExamples:\n  foveate store export photos.fov photos.parquet\n  foveate store export photos.fov textures"
+)
+def export(
+    path: StorePath,
+    output: Annotated[Path, typer.Argument(help="A file NAME.parquet, or a folder for a texture file of each image.")],
+    where: Where = None,
+) -> None:
+    """Write images for other programs: a Parquet file of all columns, or texture files."""
+    known = open_store(path)
+    with counting(f"writing {output}") as progress:
+        count = known.export(output, where=where, progress=progress)
+    typer.echo(f"{format_count(count, 'image')} in {output}")
+    print_json(store=path, output=str(output), images=count)
+
+
+@store.command(epilog="Example:  foveate store upgrade old.fov photos.fov")
+def upgrade(
+    old: Annotated[Path, typer.Argument(help="A store of an earlier release; it stays as it is.")],
+    new: Annotated[str, typer.Argument(help="Where the new one goes.")],
+) -> None:
+    """Copy a store of an earlier release into a new one. No image is looked at again."""
+    from foveate.store.upgrade import upgrade as copy
+
+    with counting(f"copying {old}") as progress:
+        copy(old, new, progress)
+    count = len(open_store(new))
+    typer.echo(f"{format_count(count, 'image')} in {new}; to compare every byte: foveate store verify {new}")
+    print_json(store=new, images=count)
 
 
 @store.command(epilog="Example:  foveate store stats photos.fov")
 def stats(path: StorePath) -> None:
     """Images, bytes, encoder and basis of a store."""
     known = open_store(path).stats()
-    print_table(str(path), ("what", "value"), [(name.replace("_", " "), str(value)) for name, value in known.items()])
+    print_table(path, ("what", "value"), [(name.replace("_", " "), str(value)) for name, value in known.items()])
     print_json(**known)
 
 
-@store.command(epilog="Example:  foveate store merge photos.fov part-0.fov part-1.fov")
-def merge(
-    path: Annotated[Path, typer.Argument(help="The store that takes; made if needed.")],
-    parts: Annotated[list[Path], typer.Argument(help="Stores to take from; they stay as they are.")],
-) -> None:
-    """Join parts of one collection, made by 'foveate index --shard' (or by --like): same encoder, basis and space."""
-    from foveate.store import Store
+def printable(text: str) -> str:
+    """A text out of a store for the table: what a hostile one took for letters may be anything."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
-    known = Store(path)
-    with waiting(f"merging into {path}", None):
-        new = known.merge(*parts)
-    stats = known.stats()
-    typer.echo(f"{new} images taken; {stats['images']} in all")
-    print_json(new=new, **stats)
+
+def shorten(text: str) -> str:
+    """The beginning of a text, for the table."""
+    shown = printable(text)
+    return shown if len(shown) <= WIDEST else shown[: WIDEST - 1] + "…"

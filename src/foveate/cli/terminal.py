@@ -332,18 +332,19 @@ def waiting(what: str, encoder: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def counting(what: str, total: int | None = None) -> Iterator[Callable[..., None]]:
-    """A progress bar on stderr, for people only; gives a function of the number done, and a later total."""
+    """A progress bar on stderr, for people only; gives a function of the number done, a later total, and a note."""
     if not sys.stderr.isatty():
-        yield lambda done, total=None: None
+        yield lambda done, total=None, note="": None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     name = TextColumn("{task.description}", markup=False)  # a question may hold braces and brackets
-    columns = (name, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    note = TextColumn("{task.fields[note]}", markup=False)
+    columns = (name, BarColumn(), MofNCompleteColumn(), note, TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done, total=None: bar.update(task, completed=done, total=total)
+        task = bar.add_task(what, total=total, note="")
+        yield lambda done, total=None, note="": bar.update(task, completed=done, total=total, note=note)
 
 
 @contextmanager

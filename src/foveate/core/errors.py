@@ -196,11 +196,11 @@ class EngineError(FoveateError, RuntimeError):
 
 
 class StoreError(FoveateError, ValueError):
-    """A folder that is no store, a store of another encoder or basis, or one that cannot do what is asked."""
+    """A place that holds no store, a store of another encoder or basis, or one that cannot do what is asked."""
 
 
 class StoreVersionError(StoreError):
-    """A store of a format version that this release cannot read."""
+    """A store of a newer release, or of an earlier one, which `foveate store upgrade` takes over."""
 
 
 class StoreNotFoundError(StoreError, FileNotFoundError):
@@ -213,12 +213,8 @@ class StoreKeyError(StoreError, KeyError):
     __str__ = FoveateError.__str__  # KeyError would print the repr of the arguments
 
 
-class StoreLockedError(FoveateError, BlockingIOError):
-    """Another process is writing to the store."""
-
-
 class StoreDamagedError(StoreError):
-    """A shard of the store is missing, or its bytes are not those that were written."""
+    """A store, or an image in it, whose bytes are not those that were written."""
 
 
 @contextmanager

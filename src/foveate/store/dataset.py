@@ -92,6 +92,11 @@ def reason_of(cause: BaseException) -> str:
     return f"{type(cause).__name__}: {said[:300]}"
 
 
+def is_old(where: str | os.PathLike[str]) -> bool:
+    """Whether a folder is a store of an earlier release, perhaps one that lost its description."""
+    return Path(where, "format.json").is_file() or any(Path(where, "shards").glob("*.safetensors"))
+
+
 def open_dataset(where: str, options: Options | None = None, version: int | str | None = None) -> Any:
     """The dataset at a place; None where there is nothing. Raises StoreDamagedError, StoreVersionError, OutputError."""
     lance, local = lance_module(), "://" not in where
@@ -99,7 +104,7 @@ def open_dataset(where: str, options: Options | None = None, version: int | str 
         if os.path.lexists(where):
             raise damaged(f"the store '{where}'", "it is a file", "a store is a folder; check the path")
         return None
-    if local and (Path(where, "format.json").exists() or Path(where, "shards").exists()):
+    if local and is_old(where):
         raise StoreVersionError(
             f"'{where}' is a store of an earlier release",
             expected="a Lance dataset",

@@ -23,12 +23,12 @@ from foveate.language.negatives import negatives_of
 from foveate.reading.readers import ReadBy
 from foveate.relevance.scoring import score_maps
 from foveate.store import hits, ingest, upkeep
-from foveate.store.dataset import Options, literal, open_dataset, place_of, reading
+from foveate.store.dataset import Options, any_of, literal, open_dataset, place_of, reading
 from foveate.store.engine import Engine
 from foveate.store.hits import Hit
 from foveate.store.ingest import Added, Progress, Value, Wanted
 from foveate.store.reader import ROW, Reader, log
-from foveate.store.schema import Identity
+from foveate.store.schema import ID, Identity
 from foveate.store.sources import PathLike, plain
 from foveate.store.texture import StoredTexture
 from foveate.store.upkeep import ListedPage, Verified, Version
@@ -353,7 +353,12 @@ class Store:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _rows(self, reader: Reader, names: str | Iterable[str]) -> list[int]:
-        return list(dict.fromkeys(self._find(reader, n) for n in ((names,) if isinstance(names, str) else names)))
+        names = [names] if isinstance(names, str) else list(names)
+        ids, known = [name for name in names if HEX.fullmatch(name)], dict[str, int]()
+        for start in range(0, len(ids), 500):
+            found = reader.scan([ID], any_of(ID, ids[start : start + 500]))
+            known |= zip(found[ID].to_pylist(), found[ROW].to_pylist(), strict=True)
+        return list(dict.fromkeys(known[n] if n in known else self._find(reader, n) for n in names))
 
     def _find(self, reader: Reader, name: str) -> int:
         """The row that a name means. Raises StoreKeyError."""

@@ -28,13 +28,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ListedImage:
-    """An image of a store's list: id, name, path of its file, height and width in pixels."""
+    """An image of a store's list: id, name, path of its file, height and width in pixels.
+
+    taken: by the camera's clock. words: what was read in it, None where nobody read it.
+    """
 
     id: str
     name: str
     path: str
     height: int
     width: int
+    taken: datetime | None = None
+    tags: tuple[str, ...] = ()
+    words: str | None = None
 
 
 @dataclass(frozen=True)
@@ -81,16 +87,29 @@ def page(reader: Reader, offset: int, limit: int, part: str, of: str | None, whe
 
     check_int("offset", offset, 0)
     check_int("limit", limit, 0)
-    table = reader.scan([ID, "name", "source", "height", "width"], where)
+    table = reader.scan([ID, "name", "source"], where)
     with reading(reader.where):
         if part:
             table = table.filter(pc.match_substring(table["name"], part, ignore_case=True))
         table = table.take(pc.sort_indices(table, [("name", "ascending"), ("source", "ascending")]))
-        some = table.slice(offset, limit)
-        columns = (some[name].to_pylist() for name in (ID, "name", "source", "height", "width"))
-        images = tuple(ListedImage(*row) for row in zip(*columns, strict=True))
+        rows = table[ROW].slice(offset, limit).to_pylist()
         place = -1 if of is None else pc.index(table[ID], pa.scalar(of)).as_py()
-    return ListedPage(len(table), images, None if place < 0 else place)
+    return ListedPage(len(table), _listed(reader, rows), None if place < 0 else place)
+
+
+def _listed(reader: Reader, rows: Sequence[int]) -> tuple[ListedImage, ...]:
+    """What the list says of these rows, in their order."""
+    if not rows:
+        return ()
+    names = (ID, "name", "source", "height", "width", "taken", TAGS, WORDS)
+    table = reader.scan(names, f"{ROW} IN ({', '.join(map(str, rows))})")
+    with reading(reader.where):
+        columns = (table[name].to_pylist() for name in names)
+        found = {
+            row: ListedImage(*told, taken, tuple(tags or ()), words)
+            for row, (*told, taken, tags, words) in zip(table[ROW].to_pylist(), zip(*columns, strict=True), strict=True)
+        }
+    return tuple(found[row] for row in rows)
 
 
 def frame(reader: Reader) -> pd.DataFrame:

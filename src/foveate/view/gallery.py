@@ -28,9 +28,12 @@ from foveate.view.session import ImageEntry, Target, file_id, shown_name, to_jpe
 OFFSET = 10**9  # the highest
 MOST = 200  # images of a page
 LONGEST = 200  # characters of a part of a name, and of an id
+LONGEST_WHERE = 1000  # of a condition
 MAKERS = 2  # threads that make small pictures: questions do not wait for them
 THUMBNAILS = 64 * 2**20  # bytes of them in memory
 SIDE = 320  # pixels along the long side of a small picture
+
+Condition = Annotated[str, Field(max_length=LONGEST_WHERE)]
 
 
 @dataclass(frozen=True)
@@ -43,12 +46,16 @@ class Listing:
 
 
 class AskedPage(Asked):
-    """A page of the images with `part` in their names; `of`: an id whose place in the list is wanted."""
+    """A page of the images with `part` in their names; `of`: an id whose place in the list is wanted.
+
+    where: an SQL condition on the columns of a store; folders have none.
+    """
 
     offset: Annotated[int, Field(ge=0, le=OFFSET), *WHOLE] = 0
     limit: Annotated[int, Field(ge=0, le=MOST), *WHOLE] = 100
     part: Annotated[str, Field(max_length=LONGEST)] = ""
     of: Annotated[str, Field(max_length=LONGEST)] = ""
+    where: Condition = ""
 
 
 def gallery_routes(list_page: Callable[[AskedPage], Listing], thumbnail: Callable[[str], bytes]) -> list[Operation]:

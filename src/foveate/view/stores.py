@@ -15,28 +15,32 @@ from pydantic import Field
 from foveate.core.errors import FoveateError, OptionError, StoreKeyError
 from foveate.core.image import Picture
 from foveate.encoders.load import match_encoder
-from foveate.store.format import FORMAT_FILE, HEX, list_shards
+from foveate.store.dataset import is_old
 from foveate.store.hits import Hit
-from foveate.store.store import Store
+from foveate.store.store import HEX, Store
 from foveate.store.texture import StoredTexture
 from foveate.store.writing import read_quotes
-from foveate.view.gallery import AskedPage, Listing, gallery_routes
+from foveate.view.gallery import AskedPage, Condition, Listing, gallery_routes
 from foveate.view.service import MESSAGE, WHOLE, Asked, Operation, Text
 from foveate.view.session import USUAL, ImageEntry, Pictures, SessionEncoding, Target, shown_name
 from foveate.view.wire import Message
 
-MOST_HITS = 480  # of a search; chosen by hand
+# Chosen by hand.
+MOST_HITS = 480  # of a page of a search
+MOST_BEFORE = 9600  # hits on the pages before: five times as many are scored
 TAUGHT = "this store has no looks: index with --looks to search it for taught words, or open an image and ask there"
 
 
 class AskedSearch(Asked):
     query: Text
     count: Annotated[int, Field(ge=1, le=MOST_HITS), *WHOLE] = 48
+    offset: Annotated[int, Field(ge=0, le=MOST_BEFORE), *WHOLE] = 0
+    where: Condition = ""
 
 
 def is_store(path: Path) -> bool:
-    """A store that lost its description is one: its shards have it, too."""
-    return (path / FORMAT_FILE).is_file() or bool(list_shards(path))
+    """A Lance dataset, or a store of an earlier release: opening that says how to upgrade it."""
+    return (path / "_versions").is_dir() or is_old(path)
 
 
 def open_store(path: Path, encoding: SessionEncoding = USUAL) -> Target:
@@ -54,8 +58,10 @@ def open_store(path: Path, encoding: SessionEncoding = USUAL) -> Target:
 
     def page(asked: AskedPage) -> Listing:
         with without_path(path, name):
-            found = store.page(asked.offset, asked.limit, part=asked.part, of=asked.of or None)
-        return Listing(found.total, [(image.key, shown_name(image.name)) for image in found.images], found.place)
+            found = store.page(
+                asked.offset, asked.limit, part=asked.part, of=asked.of or None, where=asked.where or None
+            )
+        return Listing(found.total, [(image.id, shown_name(image.name)) for image in found.images], found.place)
 
     def texture(id: str) -> StoredTexture:
         with without_path(path, name):
@@ -74,9 +80,10 @@ def open_store(path: Path, encoding: SessionEncoding = USUAL) -> Target:
         with without_path(path, name):
             identity, taught = store.identity, pictures.encoding.words
             known = taught if identity is not None and identity.looks else None
-            hits = store.search(asked.query, asked.count, words=known)
+            how: dict[str, Any] = {"offset": asked.offset, "where": asked.where or None, "words": known}
+            hits = store.search(asked.query, asked.count, **how)
             unread = identity is not None and not identity.reader
-            header, maps = describe_hits(asked.query, [(store.content_key(hit.path), hit) for hit in hits], unread)
+            header, maps = describe_hits(asked.query, hits, unread)
             note = header["note"] or (TAUGHT if taught and known is None else "")
             return {
                 **header,
@@ -97,13 +104,13 @@ def open_store(path: Path, encoding: SessionEncoding = USUAL) -> Target:
     )
 
 
-def describe_hits(query: str, hits: list[tuple[str, Hit]], unread: bool) -> Message:
-    """For each hit (with its content key) a score and its map in 255 steps."""
+def describe_hits(query: str, hits: list[Hit], unread: bool) -> Message:
+    """For each hit a score and its map in 255 steps."""
     listed, maps, unknown, others = [], dict[str, NDArray[Any]](), dict[str, None](), dict[str, str]()
-    for place, (key, hit) in enumerate(hits):
+    for place, hit in enumerate(hits):
         said = [word.text for word in hit.words]
         listed.append(
-            {"id": key, "name": shown_name(hit.name), "score": hit.score, "detected": hit.detected, "words": said}
+            {"id": hit.id, "name": shown_name(hit.name), "score": hit.score, "detected": hit.detected, "words": said}
         )
         maps[f"map:{place}"] = np.rint(np.clip(hit.map, 0, 1) * 255).astype(np.uint8)
         unknown |= dict.fromkeys(hit.unknown)

@@ -138,8 +138,6 @@ def evaluate_search(
     print_rows(report, COLUMNS)
     for path, why in report["bad"]:
         typer.echo(f"{path}: {why}", err=True)
-    if report["ann"] is None:
-        typer.echo("\nStore.build_ann was not tried: it needs faiss (pip install 'foveate[faiss]').")
     terminal.print_json(**report)
 
 

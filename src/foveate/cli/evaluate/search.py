@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from foveate.cli.evaluate.agreement import circumstances, mean_estimate
 from foveate.cli.evaluate.relevance import question
 from foveate.core.checks import check_int
-from foveate.core.errors import ImageNotFoundError, MissingExtraError, QueryError, ReadingWarning
+from foveate.core.errors import ImageNotFoundError, QueryError, ReadingWarning
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.language.negatives import nouns
@@ -35,8 +35,8 @@ def measure(
     long_side: int | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> dict[str, Any]:
-    """-> report with a row for each length of the short list, for `search` as it is, and after `build_ann`: means over
-    the questions, with intervals. Raises QueryError; StoreError where no image can be read.
+    """-> report with a row for each length of the short list, and for `search` as it is: means over the questions,
+    with intervals. Raises QueryError; StoreError where no image can be read.
     """
     network = resolve_encoder(encoder)
     if not texts:
@@ -47,19 +47,12 @@ def measure(
         added = store.add([source.path for source in sources], progress=lambda step: progress(step.done))
         found = store.search(list(texts), len(store), rerank=len(store), exact=True)
         exact = [{hit.path: hit.score for hit in hits} for hits in found]
-        rows = [_row(store, texts, exact, f"{size} images", rerank=size) for size in LISTS]
+        rows = [_row(store, texts, exact, f"{size} images", size) for size in LISTS]
         rows.append(_row(store, texts, exact, "search as it is"))
-        try:
-            made = store.build_ann()
-        except MissingExtraError:
-            made = None
-        else:
-            rows.append(_row(store, texts, exact, "the same, after build_ann", near=True))
     images = len(exact[0])
     return {
         "title": f"share of the best images that a search finds; {images} images, {len(texts)} questions",
         "rows": rows,
-        "ann": made and {"lists": made.lists, "probes": made.probes, "recall": made.recall},
         "images": images,
         "questions": len(texts),
         "same": added.linked,
@@ -107,13 +100,11 @@ def _row(
     texts: Sequence[str],
     exact: Sequence[Mapping[str, float]],
     title: str,
-    *,
     rerank: int | None = None,
-    near: bool = False,
 ) -> dict[str, Any]:
     """What `Store.search` finds of the best images by the exact scores {path: score} of each question."""
     shares: dict[int, list[float]] = {top: [] for top in TOPS}
-    found = store.search(list(texts), max(TOPS), rerank=rerank, exact=not near)
+    found = store.search(list(texts), max(TOPS), rerank=rerank)
     for scores, hits in zip(exact, found, strict=True):
         place = {path: number for number, path in enumerate(scores)}
         values = np.array(list(scores.values()), np.float32)
@@ -121,4 +112,4 @@ def _row(
             some.append(recall(values, np.array([place[hit.path] for hit in hits[:top]], np.int64), top))
     means = {f"top{top}": mean_estimate(some, range(len(some))) for top, some in shares.items()}
     cells = [title, *(f"{each.mean:.3f} ({each.low:.3f}-{each.high:.3f})" for each in means.values())]
-    return {"cells": cells, "rerank": rerank, "ann": near, **{name: each.record() for name, each in means.items()}}
+    return {"cells": cells, "rerank": rerank, **{name: each.record() for name, each in means.items()}}
