@@ -54,7 +54,8 @@ def list_images(
     rows = [
         (
             printable(image.name), f"{image.width} x {image.height}",
-            f"{image.taken:%Y-%m-%d %H:%M}" if image.taken else "", ", ".join(map(printable, image.tags)), shorten(image.words or ""),
+            f"{image.taken:%Y-%m-%d %H:%M}" if image.taken else "", ", ".join(map(printable, image.tags)),
+            shorten(image.words or ""),
         )
         for image in found.images
     ]  # fmt: skip

@@ -82,7 +82,7 @@ COMMANDS: dict[str, str] = {  # commands, and their options, with what to write 
     "channels --list": "docs/channels.md, which has the list",
     "index --shard": "the same command on every machine, into one store",
     "index --like": "the same command on every machine, into one store",
-    "store ann": "nothing: a large store gets an index by itself",
+    "store ann": "foveate search as ever: a large store has its index by itself",
     "store merge": "foveate index FOLDER -o STORE, as often as you like, also at the same time",
     "store verify --repair": "foveate store remove, and index the images again; or foveate store restore",
     "doctor --encoder": "foveate doctor --words WORD, which asks nano: no other encoder has a list of words",

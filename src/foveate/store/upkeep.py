@@ -104,11 +104,9 @@ def _listed(reader: Reader, rows: Sequence[int]) -> tuple[ListedImage, ...]:
     names = (ID, "name", "source", "height", "width", "taken", TAGS, WORDS)
     table = reader.scan(names, f"{ROW} IN ({', '.join(map(str, rows))})")
     with reading(reader.where):
-        columns = (table[name].to_pylist() for name in names)
-        found = {
-            row: ListedImage(*told, taken, tuple(tags or ()), words)
-            for row, (*told, taken, tags, words) in zip(table[ROW].to_pylist(), zip(*columns, strict=True), strict=True)
-        }
+        columns = {name: table[name].to_pylist() for name in names}
+        columns[TAGS] = [tuple(tags or ()) for tags in columns[TAGS]]
+        found = dict(zip(table[ROW].to_pylist(), map(ListedImage, *columns.values()), strict=True))
     return tuple(found[row] for row in rows)
 
 
@@ -217,8 +215,7 @@ def versions(reader: Reader) -> list[Version]:
     """All versions that can be restored, the newest last."""
     with reading(reader.where):
         listed = reader.dataset.versions()
-        rows = [int(one["metadata"].get("total_rows", 0)) for one in listed]
-        return [Version(one["version"], one["timestamp"], count) for one, count in zip(listed, rows, strict=True)]
+        return [Version(v["version"], v["timestamp"], int(v["metadata"].get("total_rows", 0))) for v in listed]
 
 
 def restore(reader: Reader, version: int) -> None:
