@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import sqlite3
-import struct
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,29 +17,21 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import foveate
-from benchmarks import store_words
 from benchmarks import writing as benchmark
 from foveate import Store, Texture
 from foveate.cli.main import app
 from foveate.core.errors import (
-    FoveateError,
     MissingExtraError,
     QueryError,
     ReadingWarning,
-    StoreDamagedError,
     StoreError,
-    StoreVersionError,
 )
-from foveate.reading.words import Word, Words
-from foveate.store import format as store_format
-from foveate.store import index as index_module
+from foveate.reading.words import Word
 from foveate.store import ingest
 from foveate.store.engine import Local
-from foveate.store.words import pack_words, text_of, tokens_of, unpack_words
-from foveate.store.writing import align
 from foveate.viz import search_sheet
 from foveate.viz.pages import PART
-from tests.store_toys import ALONE, Toy, quick_folder, rewrite
+from tests.store_toys import ALONE, Toy, quick_folder
 
 PAGES = {
     "a.png": "KEDAI TAN WOON YANN TOTAL 9.00 DATE11/4/93",
@@ -101,8 +91,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for number, name in enumerate(PAGES):
             write_page(place / "pages" / name, number)
         Store(place / "ready.fov", encoder=TOY).add(place / "pages", read=Mine())
-        with contextlib.closing(sqlite3.connect(place / "ready.fov" / "index.sqlite")) as connection:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         yield place
 
 
@@ -151,31 +139,6 @@ def test_a_stored_texture_has_the_words(store: Store, folder: Path, tmp_path: Pa
     assert loaded is not None
     assert loaded.texts == texture.words.texts
     assert texture.nbytes > empty.nbytes - texture.words.nbytes
-
-
-def test_a_store_that_is_not_read_is_of_the_version_that_old_releases_know(folder: Path, tmp_path: Path) -> None:
-    Store(tmp_path / "u.fov", encoder=TOY).add(folder / "pages")
-    said = json.loads((tmp_path / "u.fov" / "format.json").read_text())
-    assert said["version"] == 1
-    assert "reader" not in said
-    with contextlib.closing(sqlite3.connect(tmp_path / "u.fov" / "index.sqlite")) as connection:
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-    assert not any(name.startswith(("writing", "tokens")) for name in tables)
-    assert json.loads((folder / "ready.fov" / "format.json").read_text())["version"] == 2
-
-
-def test_an_old_release_says_that_a_store_with_words_is_newer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_format, "VERSION", 1)
-    with pytest.raises(StoreVersionError, match="version 2"):
-        Store(path, encoder=TOY)
-
-
-def test_words_as_bytes_and_back() -> None:
-    words = Words.of([Word("Ü\u2028x", (0, 0, 1, 1), 0.5, 3), Word("b", (1, 2, 3, 4), 1.0, 9)], "mine 2", 90)
-    back = unpack_words(pack_words(words), (10, 10))
-    assert (back.texts, back.reader, back.turned) == (words.texts, "mine 2", 90)
-    with pytest.raises(ValueError, match="none"):
-        unpack_words(pack_words(words), (2, 10))  # a box beyond the image
 
 
 # --- read later -------------------------------------------------------------------------------------------------------
@@ -266,18 +229,6 @@ def test_an_engine_reads_as_threads_do(store: Store, folder: Path, tmp_path: Pat
 # --- a store that is looked after -------------------------------------------------------------------------------------
 
 
-def test_what_is_lost_is_made_again_from_the_shards(path: Path) -> None:
-    for lost in ("index.sqlite", "format.json", "basis.safetensors"):
-        for file in path.glob(f"{lost}*"):
-            file.unlink()
-        store = Store(path, encoder=TOY)
-        assert store.identity is not None
-        assert store.identity.reader == "mine"
-        assert texts(store) == RIGHT
-        assert names(store, '"tan woon yann"') == ["a.png"]
-        assert store.verify().ok
-
-
 def test_removed_images_are_not_found(store: Store) -> None:
     store.remove("a.png")
     assert names(store, '"tan woon"') == []
@@ -287,89 +238,7 @@ def test_removed_images_are_not_found(store: Store) -> None:
     assert store.stats()["read"] == len(PAGES) - 1
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE writing SET text = 'other' WHERE rowid = 1",
-        "DELETE FROM writing WHERE rowid = 2",
-        "INSERT INTO writing (rowid, text) VALUES (77, 'x')",
-        "DELETE FROM writing_data WHERE id > 10",
-        "UPDATE writing_content SET c0 = 'tan woon' WHERE id = 2",
-        "UPDATE writing_content SET c0 = 7",
-        "DROP TABLE tokens",
-        "UPDATE tokens SET token = x'00' WHERE token = 'tan'",
-        "DROP TABLE writing",
-        "CREATE TRIGGER t AFTER INSERT ON tokens BEGIN DELETE FROM images; END",
-    ],
-)
-def test_an_index_that_somebody_changed(statement: str, path: Path) -> None:
-    with contextlib.closing(sqlite3.connect(path / "index.sqlite")) as connection, connection:
-        connection.execute(statement)
-    for query in ('"tan woon"', "tan woon", '"tan woom yann"'):
-        with contextlib.suppress(FoveateError):
-            Store(path, encoder=TOY).search(query)
-    with contextlib.suppress(FoveateError):
-        found = Store(path, encoder=TOY).verify()
-        assert "other" not in statement or any("other words" in problem for problem in found.problems)
-    Store(path, encoder=TOY).verify(repair=True)
-    store = Store(path, encoder=TOY)
-    assert store.verify().ok
-    assert texts(store) == RIGHT
-    if "DROP" in statement or "writing" in statement:
-        assert names(store, '"tan woon yann"') == ["a.png"]
-
-
-def test_merging(store: Store, folder: Path, tmp_path: Path) -> None:
-    unread = Store(tmp_path / "u.fov", encoder=TOY)
-    unread.add(folder / "pages", like=store.path)
-    assert unread.identity is not None
-    assert unread.identity.reader == ""
-    with pytest.raises(StoreError, match="reader"):
-        unread.merge(store.path)
-    assert store.merge(unread.path) == 0  # nothing that it lacks
-    read = Store(tmp_path / "r.fov", encoder=TOY)
-    read.add(folder / "pages" / "b.png", like=store.path, read=Mine())
-    assert read.merge(unread.path) == len(PAGES) - 1
-    assert len([text for text in texts(read).values() if text is not None]) == 1
-    assert read.merge(store.path) == len(PAGES) - 1  # their words
-    assert names(read, '"tan woon"') == ["a.png"]
-    assert read.verify().ok
-
-
 # --- hostile ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda words: b"no safetensors",
-        lambda words: struct.pack("<Q", 2**62) + words[8:],
-        lambda words: words.replace(b"words.boxes", b"words.boxen"),
-        lambda words: words.replace(b"mine 1.0", b"mi\x1be 1.0"),
-        lambda words: words.replace(b'"turned": 0', b'"turned": 7'),
-        lambda words: words[:-40] + b"\xff" * 40,
-        lambda words: b"",
-    ],
-)
-def test_words_that_somebody_made_up(change: Callable[[bytes], bytes], path: Path) -> None:
-    key = rewrite(path, "0.words", change, b" ")
-    store = Store(path, encoder=TOY)
-    with pytest.raises(StoreDamagedError, match="words"):
-        _ = store[key].words
-    assert store[key].embedding.any()
-    for query in ("a dog", '"kedai"', "kedai total"):
-        for hit in store.search(query):
-            with contextlib.suppress(StoreDamagedError):
-                _ = hit.words
-    store.verify()
-
-
-@pytest.mark.parametrize("reader", ["", 7, None, "x\x1b[31m", ["mine"]])
-def test_a_reader_that_is_none(reader: object, path: Path) -> None:
-    said = json.loads((path / "format.json").read_text())
-    (path / "format.json").write_text(json.dumps({**said, "reader": reader}))
-    with pytest.raises(StoreError):
-        Store(path, encoder=TOY)["a.png"]
 
 
 # --- search -----------------------------------------------------------------------------------------------------------
@@ -482,19 +351,6 @@ def test_a_store_that_nobody_read_says_so(folder: Path, tmp_path: Path) -> None:
         assert store.search("kedai")[0].words == ()
 
 
-def test_without_fts5(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "has_search", lambda: False)
-    store = Store(path, encoder=TOY)
-    assert texts(store) == RIGHT  # the index was made again without them
-    with pytest.warns(ReadingWarning, match="FTS5"):
-        store.search('"tan woon"')
-    write_page(folder / "more" / "h.png", 3, seed=1)
-    assert store.add(folder / "more" / "h.png", read=Mine()).read == 1
-    assert store.verify().ok
-    monkeypatch.undo()
-    assert names(Store(path, encoder=TOY), '"tan woon"') == ["a.png"]
-
-
 def test_many_images_have_it(tmp_path: Path) -> None:
     """More than are looked at closely: those that look like the rest of the question are."""
     with quick_folder(tmp_path) as place:
@@ -508,42 +364,6 @@ def test_many_images_have_it(tmp_path: Path) -> None:
         assert len(some) == 5
         assert {hit.name for hit in some} <= {hit.name for hit in every[:15]}
         assert some[0].score == every[0].score
-
-
-def test_tokens() -> None:
-    assert tokens_of("Total: RM34.50 DATE11/4/93") == ["total", "rm", "34", "50", "date", "11", "4", "93"]
-    assert tokens_of("合計 naïve ＡＢ ﬁne") == ["合", "計", "naive", "ab", "fine"]
-    assert tokens_of("\"*^:-()'; 🙂\x00") == []
-    assert text_of(Words.of([Word("A-1", (0, 0, 1, 1))], "mine")) == "a 1"
-
-
-def errors_of(wanted: str, tokens: Sequence[str]) -> int:
-    """What `align` counts, cell by cell."""
-    text, far = "".join(tokens), 10_000
-    edges = set(np.cumsum([0, *map(len, tokens)]).tolist())
-    row = [int(j not in edges) for j in range(len(text) + 1)]
-    for letter in wanted:
-        new = [row[0] + (far if letter.isdigit() else 1)]
-        for j, other in enumerate(text, 1):
-            wrong = 0 if other == letter else far if other.isdigit() and letter.isdigit() else 1
-            lost, extra = (far if c.isdigit() else 1 for c in (letter, other))
-            new.append(min(row[j - 1] + wrong, row[j] + lost, new[-1] + extra))
-        row = new
-    return min(errors + (j not in edges) for j, errors in enumerate(row))
-
-
-def test_align_counts_errors() -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(200):
-        listed = [
-            ["".join(rng.choice(list("ab1"), rng.integers(1, 5))) for _ in range(rng.integers(0, 6))] for _ in "xyz"
-        ]
-        wanted = "".join(rng.choice(list("ab12"), rng.integers(1, 7)))
-        found = align(wanted, listed)
-        assert [errors for errors, _ in found] == [errors_of(wanted, tokens) for tokens in listed]
-        for (errors, (first, end)), tokens in zip(found, listed, strict=True):
-            if errors == 0:
-                assert "".join(tokens[first:end]) == wanted
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------
@@ -599,7 +419,3 @@ def test_the_benchmark_of_pages(folder: Path, tmp_path: Path, monkeypatch: pytes
     rows = {(row["what"], row["weight"]): row for row in report["rows"]}
     assert rows["in quotes", ""]["first"] == rows["without", "0.8"]["first"] == 1.0
     assert rows["without: total", "0.8"]["questions"] == 1
-    monkeypatch.setattr(store_words, "VOCABULARY", 500)
-    times = store_words.measure(1000, 5)
-    assert len(times["rows"]) == 10
-    assert all(row["measured"] for row in times["rows"])

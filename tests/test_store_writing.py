@@ -65,9 +65,15 @@ def texts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 NAMES = [name for name in PAGES if name != "gone"]
 
 
+def ids_of(dataset: Any) -> list[int]:
+    """Row ids, in order."""
+    return list(dataset.scanner(columns=["_rowid"]).to_table()["_rowid"].to_pylist())
+
+
 def quoted(texts: WrittenTexts, query: str, enough: int = 5) -> dict[str, float]:
     found = WrittenTexts(texts.dataset, texts.images).find_quoted(read_quotes(query).quoted, enough)
-    return {NAMES[place]: share for place, share in found.items()}
+    called = dict(zip(ids_of(texts.dataset), NAMES, strict=True))
+    return {called[row]: share for row, share in found.items()}
 
 
 @pytest.mark.parametrize(
@@ -97,21 +103,22 @@ def test_how_well_it_is_written(texts: WrittenTexts) -> None:
 
 
 def test_other_words(texts: WrittenTexts) -> None:
+    ids = ids_of(texts.dataset)
     for query, name in (
         ("lim seng tho", "b"), ("total 34.50", "b"), ("total 9.00", "a"), ("合計", "d"), ("Größe", "d"),
         ("singapore cruise", "c"), ("cafe total", "d"), ("москва", "f"), ("мосвка", "f"),
     ):  # fmt: skip
         words = units_of(query)
         asked = WrittenTexts(texts.dataset, texts.images)
-        best, *_ = places = asked.find_having(words, 3)
+        best, *_ = rows = [ids.index(row) for row in asked.find_having(words, 3)]
         assert NAMES[best] == name
-        shares = asked.shares([words, words[:1], ()], range(len(NAMES)))
+        shares = asked.shares([words, words[:1], ()], ids)
         assert shares.shape == (len(NAMES), 3)
         assert shares[:, 0].argmax() == best
         assert not shares[[NAMES.index("e"), NAMES.index("unread")]].any()
         assert not shares[:, 2].any()
-        assert set(np.flatnonzero(shares[:, 0])) == set(places)
-    share = WrittenTexts(texts.dataset, texts.images).shares([units_of("singapore")], [NAMES.index("c")])
+        assert set(np.flatnonzero(shares[:, 0])) == set(rows)
+    share = WrittenTexts(texts.dataset, texts.images).shares([units_of("singapore")], [ids[NAMES.index("c")]])
     assert share == pytest.approx(1 - 1 / 9)
     assert WrittenTexts(texts.dataset, texts.images).find_having(units_of("nothing 77"), 3) == []
 
@@ -126,18 +133,18 @@ def test_every_text_is_found_whatever_is_indexed(tmp_path: Path) -> None:
     dataset = dataset_of(pages[:200], tmp_path / "d")
     index_words(dataset, 0)
     dataset = dataset_of(pages[200:], tmp_path / "d", "append")
-    rows = [f" {' '.join(tokens_of(page))} " for page in pages]
+    rows, ids = [f" {' '.join(tokens_of(page))} " for page in pages], ids_of(dataset)
     tried = 0
     for page in pages[::3]:
         tokens = tokens_of(page)
         start = int(rng.integers(len(tokens)))
         way = tuple(tokens[start : start + int(rng.integers(1, 4))])
         right = [place for place, row in enumerate(rows) if f" {' '.join(way)} " in row]
-        assert WrittenTexts(dataset, len(pages)).find([way]) == right, way
+        assert WrittenTexts(dataset, len(pages)).find([way]) == [ids[place] for place in right], way
         assert dataset.take(right)["words"].to_pylist() == [text_of(words_of(pages[place])) for place in right]
         tried += len(way) > 1
     assert tried > 30
-    assert WrittenTexts(dataset, len(pages)).find([("tabby",)], "tabby") == list(range(len(pages)))
+    assert WrittenTexts(dataset, len(pages)).find([("tabby",)], "tabby") == ids
 
 
 def test_the_index_is_made_once_there_is_enough(tmp_path: Path) -> None:
@@ -151,7 +158,7 @@ def test_the_index_is_made_once_there_is_enough(tmp_path: Path) -> None:
         dataset = dataset_of([f"b x{number}"], tmp_path / "d", "append")
         assert index_words(dataset, 0)
         assert not index_words(dataset, 0)
-    assert WrittenTexts(dataset, 12).find([("b",)]) == [0, 3, 7, 8, 9, 10, 11]
+    assert WrittenTexts(dataset, 12).find([("b",)]) == [ids_of(dataset)[place] for place in (0, 3, 7, 8, 9, 10, 11)]
     (index,) = dataset.describe_indices()
     assert len(index.segments) < 3
     empty = dataset_of([None, ""], tmp_path / "e")
@@ -167,7 +174,7 @@ def test_several_make_the_index_at_once(tmp_path: Path) -> None:
         list(pool.map(lambda _: index_words(lance.dataset(tmp_path / "d"), 0), range(4)))
     dataset = lance.dataset(tmp_path / "d")
     assert not index_words(dataset, 0)
-    assert WrittenTexts(dataset, 100).find([("a",)]) == list(range(100))
+    assert WrittenTexts(dataset, 100).find([("a",)]) == ids_of(dataset)
 
 
 def test_a_broken_index_is_a_damaged_store(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ MOST_TEXT = 2**17  # characters of one image that are compared
 OUTSIDE = 1000  # images with words that may stay outside the index: looking through them takes 20 ms
 EXPANSIONS = 1000  # words of the index that are one letter away
 LITTLE = 1e-4  # what words count that more images have than are looked at
-INDEX, COLUMN, PLACE, SOME = "written", "words", "_rowoffset", "words <> ''"
+INDEX, COLUMN, ROW, SOME = "written", "words", "_rowid", "words <> ''"
 TOKENS: dict[str, Any] = {"with_position": True, "stem": False, "remove_stop_words": False, "max_token_length": None}
 GAP = "\0" * 20
 FAR = 10_000  # errors: more than any text has
@@ -75,7 +75,7 @@ def read_quotes(text: str) -> Quotes:
 class WrittenTexts:
     """The texts of a store, asked about one question: it remembers what it found.
 
-    `dataset` stays at one version; images are given by their place in it, as `dataset.take` has them. `images`: how
+    `dataset` stays at one version; images are given by their row ids there. `images`: how
     many the store has, about. Methods raise StoreDamagedError, OutputError.
     """
 
@@ -91,11 +91,11 @@ class WrittenTexts:
         if len(both) >= enough:
             return dict.fromkeys(sorted(both), 1.0)
         shares = [
-            {**(self._alike(tokens) if len(places) < MOST else {}), **dict.fromkeys(places, 1.0)}
-            for tokens, places in zip(quoted, exact, strict=True)
+            {**(self._alike(tokens) if len(rows) < MOST else {}), **dict.fromkeys(rows, 1.0)}
+            for tokens, rows in zip(quoted, exact, strict=True)
         ]
         every = set(shares[0]).intersection(*shares[1:])
-        return {place: math.prod(share[place] for share in shares) ** (1 / len(shares)) for place in sorted(every)}
+        return {row: math.prod(share[row] for share in shares) ** (1 / len(shares)) for row in sorted(every)}
 
     def _alike(self, tokens: Tokens) -> dict[int, float]:
         """Images that have a text like this, with its share."""
@@ -105,16 +105,16 @@ class WrittenTexts:
         ways += [([(token,), *_halves(token)], token) for token in tokens if (token,) not in alone]
         found: dict[int, float] = defaultdict(float)
         for several, wrong in ways:
-            places = self.find(several, wrong)
-            for place in places if len(places) < COMMON else ():
-                found[place] += self.weigh(places)
+            rows = self.find(several, wrong)
+            for row in rows if len(rows) < COMMON else ():
+                found[row] += self.weigh(rows)
         wanted = "".join(tokens)
         alike = {one for several, wrong in ways for one in chain(_with_one_error((wrong,)), *several)}
         closer = -(-CLOSER * USUAL // max(USUAL, len(wanted)))  # a long text is told apart by its words alone
-        texts = self.texts(sorted(found, key=lambda place: (-found[place], place))[:closer])
+        texts = self.texts(sorted(found, key=lambda row: (-found[row], row))[:closer])
         aligned = align(wanted, [_around(text.split(), alike, len(tokens)) for text in texts.values()])
-        errors = {place: count for place, (count, _) in zip(texts, aligned, strict=True)}
-        return {place: 1 - count / len(wanted) for place, count in errors.items() if count * LETTERS <= len(wanted)}
+        errors = {row: count for row, (count, _) in zip(texts, aligned, strict=True)}
+        return {row: 1 - count / len(wanted) for row, count in errors.items() if count * LETTERS <= len(wanted)}
 
     def find_having(self, words: Sequence[Tokens], most: int) -> list[int]:
         """The images that have the largest shares of these words, rare ones first."""
@@ -122,41 +122,40 @@ class WrittenTexts:
         for word in dict.fromkeys(words):
             best: dict[int, float] = {}
             for wrong in (word[0], "") if _may_err(word) else ("",):
-                places = self.find([word], wrong)
-                worth = self.weigh(places) * (1 - bool(wrong) / len(word[0]))
-                worth *= 1 if len(places) < COMMON else LITTLE
-                best |= dict.fromkeys(places, worth)
-            for place, worth in best.items():
-                found[place] += worth
-        return sorted(found, key=lambda place: (-found[place], place))[:most]
+                rows = self.find([word], wrong)
+                worth = self.weigh(rows) * (1 - bool(wrong) / len(word[0]))
+                worth *= 1 if len(rows) < COMMON else LITTLE
+                best |= dict.fromkeys(rows, worth)
+            for row, worth in best.items():
+                found[row] += worth
+        return sorted(found, key=lambda row: (-found[row], row))[:most]
 
-    def shares(self, phrases: Sequence[Sequence[Tokens]], places: Sequence[int]) -> NDArray[np.float32]:
+    def shares(self, phrases: Sequence[Sequence[Tokens]], rows: Sequence[int]) -> NDArray[np.float32]:
         """How much of each phrase's words images have: float32 [images, phrases] in [0, 1], 0 without words."""
-        out = np.zeros((len(places), len(phrases)), np.float32)
-        texts = self.texts(places if any(phrases) else ())
+        out = np.zeros((len(rows), len(phrases)), np.float32)
+        texts = self.texts(rows if any(phrases) else ())
         every = {word for words in phrases for word in words} if any(texts.values()) else set()
         weights = {word: self.weigh(self.find([word])) for word in every}
-        for row, text in enumerate(texts.values()):
+        for number, text in enumerate(texts.values()):
             have = set(text.split())
             best = {word: _share(text, have, word) for word in every}
             for column, words in enumerate(phrases if have else ()):
                 if words:
                     total = sum(weights[word] for word in words)
-                    out[row, column] = sum(weights[word] * best[word] for word in words) / total
+                    out[number, column] = sum(weights[word] * best[word] for word in words) / total
         return out
 
-    def weigh(self, places: Sequence[int]) -> float:
-        images = len(places)
+    def weigh(self, rows: Sequence[int]) -> float:
+        images = len(rows)
         return math.log(1 + (max(self.images, images) - images + 0.5) / (images + 0.5))
 
-    def texts(self, places: Sequence[int]) -> dict[int, str]:
+    def texts(self, rows: Sequence[int]) -> dict[int, str]:
         """The tokens of different images, each between spaces; "" of those without words."""
-        missing = [place for place in places if place not in self._texts]
+        missing = [row for row in rows if row not in self._texts]
         if missing:
-            with reading(self.dataset.uri):
-                column = self.dataset.take(missing, columns=[COLUMN])[COLUMN].to_pylist()
-            self._texts.update(zip(missing, map(_spaced, column), strict=True))
-        return {place: self._texts[place] for place in places}
+            table = self._scan([ROW, COLUMN], len(missing), filter=f"{ROW} IN ({', '.join(map(str, missing))})")
+            self._texts.update(zip(table[ROW], map(_spaced, table[COLUMN]), strict=True))
+        return {row: self._texts.get(row, "") for row in rows}
 
     def find(self, ways: Sequence[Tokens], wrong: str = "", most: int = COMMON) -> list[int]:
         """`most` images that have one of these in a row, or the word `wrong` (five letters or more) with an error."""
@@ -173,16 +172,16 @@ class WrittenTexts:
         plain = [way for way in ways if all(map(str.isascii, way))]
         found: set[int] = set()
         if indexed and plain:
-            rows = self._scan([PLACE], most, full_text_query=_query(plain, wrong), fast_search=True)
-            found.update(rows[PLACE])  # of those outside the index Lance forgives no errors
+            table = self._scan([ROW], most, full_text_query=_query(plain, wrong), fast_search=True)
+            found.update(table[ROW])  # of those outside the index Lance forgives no errors
         if indexed and len(plain) < len(ways):  # letters that Lance's tokens keep apart, or together, otherwise
             patterns = "|".join(pattern_of(way, bool(wrong) and len(way) == 1) for way in ways if way not in plain)
-            rows = self._scan([PLACE, COLUMN], most, filter=f"regexp_like({COLUMN}, '(?s){patterns}')")
-            texts = {**texts, **dict(zip(rows[PLACE], map(_spaced, rows[COLUMN]), strict=True))}
+            table = self._scan([ROW, COLUMN], most, filter=f"regexp_like({COLUMN}, '(?s){patterns}')")
+            texts = {**texts, **dict(zip(table[ROW], map(_spaced, table[COLUMN]), strict=True))}
         alike = _with_one_error((wrong,))
-        for place, text in texts.items():
+        for row, text in texts.items():
             if any(_has(text, way) for way in ways) or (alike and not alike.isdisjoint(text.split())):
-                found.add(place)
+                found.add(row)
         return found
 
     def _scan(self, columns: list[str], most: int, **how: Any) -> dict[str, list[Any]]:
@@ -193,12 +192,12 @@ class WrittenTexts:
 
 @lru_cache(maxsize=2)
 def _outside(dataset: lance.LanceDataset, version: int) -> tuple[bool, dict[int, str]]:
-    """Whether there is an index, and the texts outside it by place."""
+    """Whether there is an index, and the texts outside it by row id."""
     with reading(dataset.uri):
         indexed, rest = _fragments_outside(dataset)
-        table = dataset.scanner(columns=[PLACE, COLUMN], fragments=rest, filter=SOME).to_table() if rest else None
-        rows = table.to_pydict() if table else {PLACE: [], COLUMN: []}
-    return indexed, dict(zip(rows[PLACE], map(_spaced, rows[COLUMN]), strict=True))
+        scanner = dataset.scanner(columns=[ROW, COLUMN], fragments=rest, filter=SOME)
+        table = scanner.to_table().to_pydict() if rest else {ROW: [], COLUMN: []}
+    return indexed, dict(zip(table[ROW], map(_spaced, table[COLUMN]), strict=True))
 
 
 def _fragments_outside(dataset: lance.LanceDataset) -> tuple[bool, list[lance.LanceFragment]]:
@@ -214,7 +213,7 @@ def index_words(dataset: lance.LanceDataset, outside: int = OUTSIDE) -> bool:
     """
     with reading(dataset.uri):
         indexed, rest = _fragments_outside(dataset)
-        how: dict[str, Any] = {"columns": [PLACE], "fragments": rest, "filter": SOME, "limit": outside + 1}
+        how: dict[str, Any] = {"columns": [ROW], "fragments": rest, "filter": SOME, "limit": outside + 1}
         if not rest or dataset.scanner(**how).to_table().num_rows <= outside:
             return False
     with writing(dataset.uri):
