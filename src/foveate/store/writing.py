@@ -75,8 +75,8 @@ def read_quotes(text: str) -> Quotes:
 class WrittenTexts:
     """The texts of a store, asked about one question: it remembers what it found.
 
-    `dataset` stays at one version; images are given by their row ids there. `images`: how
-    many the store has, about. Methods raise StoreDamagedError, OutputError.
+    `dataset` stays at one version; images are given by their row ids there. `images`: how many the store has, about.
+    Methods raise StoreDamagedError, OutputError.
     """
 
     dataset: lance.LanceDataset
