@@ -280,6 +280,7 @@ RIGHT: dict[str, Any] = {
     "gaze": {"type": "array", "items": {"type": "array", "items": PLACE, "minItems": 3, "maxItems": 3}, "maxItems": 9},
     "name": {"enum": ["red", "saliency", "embedding_3"]},
     "level": {"enum": [0, 2]},
+    "where": {"enum": ["", "width > height"]},
 }
 
 

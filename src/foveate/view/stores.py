@@ -27,7 +27,7 @@ from foveate.view.wire import Message
 
 # Chosen by hand.
 MOST_HITS = 480  # of a page of a search
-MOST_BEFORE = 9600  # hits on the pages before: five times as many are scored
+MOST_BEFORE = 2400  # hits on the pages before: five times as many are scored
 TAUGHT = "this store has no looks: index with --looks to search it for taught words, or open an image and ask there"
 
 
@@ -88,7 +88,7 @@ def open_store(path: Path, encoding: SessionEncoding = USUAL) -> Target:
             return {
                 **header,
                 "note": note,
-                "of": len(store),
+                "of": store.page(0, 0, where=asked.where or None).total,
                 "encoder": identity.encoder.name if identity else None,
             }, maps
 

@@ -10,7 +10,7 @@ import { Tiles } from "./tiles.js";
 const PAGE = 100; // names asked for together
 const KEPT = 40; // pages of names kept
 const TYPED = 200; // milliseconds without a key until something is asked for
-const HITS = 48, MOST_HITS = 480;
+const HITS = 48, MOST_HITS = 480; // of a page of a search, and of all its pages
 const LONGEST = 200; // characters of a part of a name
 const NONE = { total: 0, item: () => undefined };
 
@@ -18,7 +18,12 @@ export function mountGallery(app, root) {
   const find = make("input", { type: "search", autocomplete: "off", spellcheck: false, oninput: () =>
     app.set({ find: find.value, list: 1 }) });
   const said = make("span", { "aria-live": "polite" }), about = make("div", { className: "note" });
-  const showMore = () => look(Math.min(2 * source.total, MOST_HITS), tiles.at);
+  const where = make("input", { // of a store
+    type: "text", autocomplete: "off", spellcheck: false, hidden: true, "aria-label": "Only images where",
+    placeholder: "Only where: tag = 'dog'", title: "taken > '2026-01-01' and width > height, say: SQL on the columns",
+    onchange: () => app.set({ where: where.value.trim(), list: 1 }),
+  });
+  const showMore = () => look(source.found, tiles.at);
   const more = make("button", { type: "button", onclick: showMore }, "Show more");
   const button = (text, label, key, onclick, more) =>
     make("button", { type: "button", title: `${label} (${key})`, "aria-label": label, onclick, ...more }, text);
@@ -32,7 +37,7 @@ export function mountGallery(app, root) {
     wide: () => root.classList.contains("whole"), openAt: open, isOpen: (id) => id === app.state.image,
     colours: () => app.session.colours.heat,
   });
-  root.append(make("header", {}, find, make("p", { className: "note" }, said, more), about), bar, tiles.root);
+  root.append(make("header", {}, find, where, make("p", { className: "note" }, said, more), about), bar, tiles.root);
   let source = null, asked = null, timer = null; // what is listed; AbortController of what is on its way
 
   app.on("session", () => {
@@ -41,6 +46,8 @@ export function mountGallery(app, root) {
     find.placeholder = kind === "store" ? "Search: a dog on a beach" : "Filter by name";
     find.setAttribute("aria-label", kind === "store" ? "Search in all images" : "Filter by name");
     find.value = app.state.find;
+    where.value = app.state.where;
+    where.hidden = kind !== "store";
     root.hidden = false;
     arrange();
     look();
@@ -50,7 +57,11 @@ export function mountGallery(app, root) {
     if (before.find !== app.state.find) {
       if (document.activeElement !== find) find.value = app.state.find;
       clearTimeout(timer);
-      timer = setTimeout(() => look(HITS, app.state.list === 1 ? 0 : undefined), TYPED); // a new list: its top
+      timer = setTimeout(() => look([], app.state.list === 1 ? 0 : undefined), TYPED); // a new list: its top
+    }
+    if (before.where !== app.state.where) {
+      where.value = app.state.where;
+      look([], 0);
     }
     if (before.list !== app.state.list || before.image !== app.state.image) arrange();
   });
@@ -71,14 +82,14 @@ export function mountGallery(app, root) {
 
   // --- what is listed ---------------------------------------------------------------------------------------------
 
-  // The newest text wins: what is on its way for an older one is dropped. at: where the list begins, else at the image
-  // that is open.
-  async function look(hits = HITS, at = undefined) {
+  // The newest text wins: what is on its way for an older one is dropped. found: hits of the pages before. at: where
+  // the list begins, else at the image that is open.
+  async function look(found = [], at = undefined) {
     asked?.abort();
     const { signal } = asked = new AbortController(), text = app.state.find.trim();
     root.setAttribute("aria-busy", "true");
     try {
-      source = await (app.session.kind === "store" && text ? search(text, hits, signal) : names(text, signal));
+      source = await (app.session.kind === "store" && text ? search(text, found, signal) : names(text, signal));
     } catch (problem) {
       if (problem.name === "AbortError") return;
       source = { ...NONE, problem };
@@ -88,14 +99,15 @@ export function mountGallery(app, root) {
     arrange();
   }
 
-  async function search(query, hits, signal) {
-    const { header, arrays } = await postPacked("/api/search", { query, count: hits }, signal);
-    const found = header.hits.map((hit, i) => ({ ...hit, map: arrays[`map:${i}`] }));
+  async function search(query, before, signal) {
+    const asked = { query, count: HITS, offset: before.length, where: app.state.where };
+    const { header, arrays } = await postPacked("/api/search", asked, signal);
+    const found = [...before, ...header.hits.map((hit, i) => ({ ...hit, map: arrays[`map:${i}`] }))];
     const at = Math.max(0, found.findIndex((hit) => hit.id === app.state.image));
     const seen = found.filter((hit) => hit.detected).length;
-    const full = found.length === hits; // there may be more
-    const more = full && hits < MOST_HITS && hits < header.of;
-    return { ...header, seen, at, total: found.length, item: (i) => found[i], full, more };
+    const full = header.hits.length === HITS; // there may be more
+    const more = full && found.length < Math.min(MOST_HITS, header.of);
+    return { ...header, seen, at, found, total: found.length, item: (i) => found[i], full, more };
   }
 
   async function names(part, signal) {
@@ -103,7 +115,7 @@ export function mountGallery(app, root) {
       throw new Problem(`${inNumber(part.length)} characters came`, `at most ${LONGEST}`, "a part of a name is enough");
     }
     const ask = (page, of) => {
-      const asked = new URLSearchParams({ part, limit: PAGE, offset: page * PAGE, ...of });
+      const asked = new URLSearchParams({ part, where: app.state.where, limit: PAGE, offset: page * PAGE, ...of });
       return getJson(`/api/gallery?${asked}`, signal);
     };
     const first = await ask(0, app.state.image && { of: app.state.image }), pages = new Map([[0, first.images]]);
