@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.arrays import to_single
 from foveate.core.checks import check_int
 from foveate.core.display import Drawable
 from foveate.core.errors import QueryError, ReadingWarning, StoreDamagedError, TextureEncoderError, warn
@@ -29,7 +28,8 @@ from foveate.reading.words import Word
 from foveate.relevance.confidence import DETECTED
 from foveate.relevance.scoring import peak_confidences, score_maps
 from foveate.relevance.value import Relevance
-from foveate.store.reader import Reader, Vectors, log
+from foveate.store.nearest import FIX, Joined, Vectors
+from foveate.store.reader import Reader, log
 from foveate.store.schema import Space, Told
 from foveate.store.texture import StoredTexture
 from foveate.store.words import tokens_of
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from PIL import Image
 
 Floats = NDArray[np.float32]
-CHUNK = 2**16  # images of one product: its scores stay in the processor's cache
-FEW = 8  # where at most one number in so many counts, those are taken out first: the product reads no others
 WRITTEN = 0.8  # what a phrase counts that is written and not seen; docs/store.md has how it was chosen
 LEAST = 0.01  # of a word beside quoted text, that no image shows
 RERANKED, FACTOR = 50, 5  # images that are searched exactly: at least so many, and so many for each that is wanted
@@ -205,12 +203,18 @@ def _short_lists(
     exact: bool,
 ) -> list[NDArray[np.int64]]:
     """For each query the rows of the `size` most promising images, of those that are allowed."""
-    vectors = reader.vectors()
+    vectors = reader.vectors(exact)
     taught, width = None, reader.space.basis.width
     if isinstance(encoder, TaughtEncoder) and any(query.vectors[:, width:].any() for query in queries):
         taught = reader.taught(encoder.taught, vectors, encoder.calibration)
     barred = None if allowed is None else ~np.isin(vectors.rows, allowed, assume_unique=True)
-    places = short_list(vectors, reader.space, queries, encoder.calibration, size, taught, barred)
+    try:
+        places = short_list(vectors, reader.space, queries, encoder.calibration, size, taught, barred)
+    except StoreDamagedError as error:
+        if exact:
+            raise
+        log.warning("%s\n  fix: %s", error.received, FIX)
+        return _short_lists(reader, queries, encoder, size, allowed, exact=True)
     return [vectors.rows[p] for p in places]
 
 
@@ -316,7 +320,7 @@ def join_factors(peaks: Floats, written: Floats, quoted: Sequence[float]) -> flo
 
 
 def short_list(
-    vectors: Vectors,
+    vectors: Vectors | Joined,
     space: Space,
     queries: Sequence[Query],
     calibration: Calibration,
@@ -332,19 +336,7 @@ def short_list(
     stacked = np.concatenate([*(query.vectors for query in queries), *chain(*kinds)])
     stacked, more = np.split(stacked, [space.basis.width], axis=1)
     offset, weights = space.basis.project(stacked)
-    n, k = len(vectors.rows), vectors.count
-    some = np.flatnonzero(weights.any(0))  # of peaks, a phrase asks for a few planes
-    half = vectors.table.dtype == np.float16
-    columns = some if half or len(some) * FEW <= weights.shape[1] else slice(None)
-    best = np.empty((len(stacked), n), np.float32)
-    for start in range(0, n, CHUNK):
-        stop = min(n, start + CHUNK)
-        part = vectors.table.T[columns, start * k : stop * k]  # of peaks plane by plane
-        scores = (weights[:, columns] @ (to_single(part) if half else part)).T.reshape(stop - start, k, -1)
-        highest_of = best[:, start:stop]
-        highest_of[:] = scores[:, 0].T
-        for each in range(1, k):  # max(1) over so few takes ten times as long
-            np.maximum(highest_of, scores[:, each].T, out=highest_of)
+    best = vectors.products(weights)
     best += offset[:, None]
     if taught is not None:
         best += more @ taught.T

@@ -40,6 +40,7 @@ from foveate.store.dataset import (
     writing,
 )
 from foveate.store.engine import Engine, Local, Ray, engine_named
+from foveate.store.nearest import extend
 from foveate.store.reader import Reader
 from foveate.store.schema import (
     ABOUT,
@@ -383,7 +384,7 @@ class _Ingest:
         self._forget()
         if self.commits:
             if len(self.dataset.get_fragments()) > SMALL:
-                join_small(self.dataset)
+                self._join_small()
             if self.reader is not None:
                 index_words(self.dataset)
         self._report()
@@ -523,7 +524,7 @@ class _Ingest:
         if self.dataset.version != self.version + sum(map(bool, (ready.new, ready.read, ready.moved))):
             self._see()  # what others did
         if self.commits % SMALL == 0:
-            join_small(self.dataset)
+            self._join_small()
         self.version = self.dataset.version
         self.committed_at = time.monotonic()
 
@@ -542,6 +543,11 @@ class _Ingest:
             values.append((*(getattr(moved, name) for name in changed), checksum >> 32 << 32 | moved.checksum))
         arrays = [pa.array(column, each.type) for column, each in zip(zip(*values, strict=True), fields, strict=True)]
         update(self.dataset, pa.Table.from_arrays(arrays, schema=pa.schema(fields)))
+
+    def _join_small(self) -> None:
+        join_small(self.dataset)
+        if self.stored.identity.peaks:
+            extend(self.dataset, self.stored.space.basis.width)
 
     def _report(self) -> None:
         if self.progress is not None:

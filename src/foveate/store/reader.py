@@ -12,7 +12,6 @@ import re
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from foveate.encoders.protocol import Calibration
 from foveate.encoders.taught import TaughtWords, as_evidence
 from foveate.relevance.confidence import peak_cells
 from foveate.store.dataset import reading, reason_of
+from foveate.store.nearest import Joined, Vectors, files_of, indexed
 from foveate.store.record import Record, basis_of, parse_record
 from foveate.store.schema import CHECKSUM, ID, MOST_RECORD, RECORD, TOLD, VECTOR, Told, damaged, describe, told_rows
 from foveate.store.texture import StoredTexture, stored_texture
@@ -38,27 +38,19 @@ TIMES = re.compile(r"\b(taken|modified)\s*(<=|>=|<>|!=|=|<|>)\s*'")  # compared 
 TAG = re.compile(r"\btag\s*=\s*('(?:[^']|'')*')")
 
 
-@dataclass(frozen=True, eq=False)
-class Vectors:
-    """The image-level vectors, `count` an image: `rows` int64 [n], their row ids; `table` [n * count, s].
-
-    float32; of peaks float16, a plane after the other, as a question reads a few planes.
-    """
-
-    rows: NDArray[np.int64]
-    table: NDArray[Any]
-    count: int
-
-
 class Reader:
     """A dataset at one version. Safe from many threads."""
 
-    def __init__(self, where: str, dataset: Any, channels: tuple[str, ...], root: str) -> None:
+    def __init__(
+        self, where: str, dataset: Any, channels: tuple[str, ...], root: str, before: Reader | None = None
+    ) -> None:
         self.where, self.dataset, self.channels, self.root = where, dataset, channels, root
         with reading(where):
             self.version, schema = dataset.version, dataset.schema
         self.identity, self.space = describe(schema, f"the store '{where}'")
-        self._vectors: Vectors | None = None
+        self._vectors = dict[bool, Joined]()
+        # by file and deletions, of those that the version before has, too
+        self._parts: dict[tuple[str, str], Vectors] = {} if before is None else before._parts
         self._taught: tuple[TaughtWords, NDArray[np.float32]] | None = None
         self._guard = threading.Lock()
         self._preprocessing = {
@@ -189,24 +181,41 @@ class Reader:
 
     # --- image-level vectors ------------------------------------------------------------------------------------------
 
-    def vectors(self) -> Vectors:
-        """Of all images, read once. Raises StoreDamagedError."""
+    def vectors(self, exact: bool = False) -> Joined:
+        """Of all images, read once; by the index where there is one, unless `exact`. Raises StoreDamagedError."""
         with self._guard:
-            if self._vectors is None:
-                self._vectors = self._read_vectors(self.count(), None)
-            return self._vectors
+            if exact not in self._vectors:
+                self._vectors[exact] = self._join_vectors(exact)
+            return self._vectors[exact]
+
+    def _join_vectors(self, exact: bool) -> Joined:
+        index, known = None, set[str]()
+        if self.identity.peaks and not exact:
+            try:
+                index, known = indexed(self.dataset, self.space.basis.width)
+            except StoreDamagedError as error:
+                log.warning("%s\n  fix: %s", error.received, error.fix)
+        parts = {}
+        with reading(self.where):
+            for name, fragment in files_of(self.dataset).items():
+                if name not in known:
+                    key = name, str(fragment.metadata.deletion_file)
+                    kept = self._parts.get(key)
+                    parts[key] = kept or self._read_vectors(fragment.count_rows(), fragments=[fragment])
+        self._parts = parts
+        return Joined([*([] if index is None else [index]), *parts.values()])
 
     def some_vectors(self, rows: Sequence[int]) -> Vectors:
         """Of a few images, in the order of their rows in the store."""
-        return self._read_vectors(len(rows), f"{ROW} IN ({', '.join(map(str, rows))})")
+        return self._read_vectors(len(rows), filter=f"{ROW} IN ({', '.join(map(str, rows))})")
 
-    def _read_vectors(self, count: int, where: str | None) -> Vectors:
+    def _read_vectors(self, count: int, **which: Any) -> Vectors:
         k, s, peaks = self.identity.vectors, self.space.basis.rank, self.identity.peaks
         kind: Any = np.float16 if peaks else np.float32
         table, rows, place = np.zeros((count, k * s), kind, order="F" if peaks else "C"), np.zeros(count, np.int64), 0
         with reading(self.where):
-            how: dict[str, Any] = {"filter": where, "with_row_id": True, "batch_size": VECTORS}
-            for batch in self.dataset.scanner(columns=[VECTOR], **how).to_batches():
+            scanner = self.dataset.scanner(columns=[VECTOR], with_row_id=True, batch_size=VECTORS, **which)
+            for batch in scanner.to_batches():
                 stop = place + len(batch)
                 flat = batch[VECTOR].flatten().to_numpy(zero_copy_only=False)
                 table[place:stop] = flat.reshape(len(batch), k * s)
@@ -218,7 +227,7 @@ class Reader:
         np.nan_to_num(table, copy=False, nan=0.0, posinf=0.0, neginf=0.0)  # of a damaged row, which verify finds
         return Vectors(rows, table, k)
 
-    def taught(self, words: TaughtWords, vectors: Vectors, calibration: Calibration) -> NDArray[np.float32]:
+    def taught(self, words: TaughtWords, vectors: Joined, calibration: Calibration) -> NDArray[np.float32]:
         """Peaks of taught words in the images of `vectors`, float32 [n, words], 0 of damaged ones."""
         kept = self._taught  # which another thread may replace
         if kept is None or kept[0] != words or len(kept[1]) != len(vectors.rows):

@@ -181,7 +181,9 @@ class Store:
 
     def compact(self, keep: timedelta = WEEK) -> int:
         """Join small fragments, free the bytes of removed images and of versions older than `keep`. -> bytes freed."""
-        return upkeep.compacted(self._open(), keep)
+        freed = upkeep.compacted(self._open(), keep)
+        self._kept = None  # there may be an index now, also of the version that there was
+        return freed
 
     def versions(self) -> list[Version]:
         """The versions of the store, the newest last. Store(path, version=3) reads one."""
@@ -383,6 +385,7 @@ class Store:
         """Of the newest version; None while there is no store. Another one where another store was made there."""
         with self._guard:
             kept, folder = self._kept, _folder(self.path)
+            before = kept
             if kept is not None and self._version is None:
                 with reading(self.path):
                     same = folder == self._folder and kept.dataset.latest_version == kept.version
@@ -390,7 +393,7 @@ class Store:
             if kept is None:
                 dataset = open_dataset(self.path, self._options, self._version)
                 if dataset is not None:
-                    kept = Reader(self.path, dataset, self._channels, self._root)
+                    kept = Reader(self.path, dataset, self._channels, self._root, before)
                     self._wanted.check(self.path, kept.identity, kept.space)
                 self._kept, self._folder = kept, folder
             return kept

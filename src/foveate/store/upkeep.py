@@ -18,6 +18,7 @@ from foveate.core.checks import check_int
 from foveate.core.errors import MissingExtraError, OptionError, OutputError, StoreDamagedError
 from foveate.core.files import make_folder
 from foveate.store.dataset import any_of, compact, reading, update, writing
+from foveate.store.nearest import extend
 from foveate.store.reader import ROW, Reader
 from foveate.store.record import checksum_of_vectors
 from foveate.store.schema import CHECKSUM, ID, RECORD, TAGS, VECTOR, WORDS
@@ -236,6 +237,8 @@ def compacted(reader: Reader, keep: timedelta) -> int:
     """Join small fragments, free the bytes of removed images and of versions older than `keep`. -> bytes freed."""
     before = occupied(reader.where)
     compact(reader.dataset, keep)
+    if reader.identity.peaks:
+        extend(reader.dataset, reader.space.basis.width, 1)
     return max(0, before - occupied(reader.where))
 
 
