@@ -56,7 +56,7 @@ def twin(store: Store, path: str) -> np.ndarray:
 def by_name(store: Store) -> dict[str, np.ndarray]:
     """Each image's vector, as a search reads it."""
     reader = reader_of(store)
-    vectors = reader.vectors()
+    vectors = reader.some_vectors(reader.vectors().rows.tolist())
     assert vectors.count == 1
     names = [told.name for told in reader.told(vectors.rows.tolist())]
     return dict(zip(names, vectors.table, strict=True))
@@ -123,12 +123,13 @@ def test_a_peak_is_a_mean_where_an_image_has_many_cells(quick: Path) -> None:
 
 
 def test_the_short_list_is_that_of_a_twin(store: Store) -> None:
-    vectors, calibration = reader_of(store).vectors(), PLANES.calibration
+    reader, calibration = reader_of(store), PLANES.calibration
+    vectors = reader.some_vectors(reader.vectors().rows.tolist())
     for text in ASKED:
         query = prepare(PLANES, text)
         scores = vectors.table.astype(np.float64) @ query.vectors.astype(np.float64).T
         joined = (1 / (1 + np.exp(-(calibration.slope * scores + calibration.offset)))).prod(1)
-        (places,) = short_list(vectors, reader_of(store).space, [query], calibration, 5)
+        (places,) = short_list(vectors, reader.space, [query], calibration, 5)
         np.testing.assert_allclose(joined[places], np.sort(joined)[::-1][:5], rtol=1e-5)
 
 
@@ -137,7 +138,7 @@ def test_a_question_of_one_plane_is_ranked_as_all_cells_rank_it(quick: Path) -> 
     made = Store(quick / "s.fov", encoder=PLANES)
     made.add(pictures(quick / "photos", 60))
     reader = reader_of(made)
-    vectors = reader.vectors()
+    vectors = reader.some_vectors(reader.vectors().rows.tolist())
     textures = [reader.texture(row) for row in vectors.rows.tolist()]
     for plane in range(0, WIDTH, 5):
         query = Query("", ("",), np.eye(WIDTH, dtype=np.float32)[plane][None])
