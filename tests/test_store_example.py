@@ -16,7 +16,7 @@ from foveate.core.errors import OptionError, TextureEncoderError
 from foveate.core.grid import Grid
 from foveate.core.image import load_image
 from foveate.store.example import Usual, example_of, like, short, usual_of
-from foveate.store.reader import Vectors
+from foveate.store.nearest import Vectors
 from foveate.store.record import plane_peaks
 from foveate.store.schema import Identity, Space, plane_space
 from foveate.texture.basis import Basis

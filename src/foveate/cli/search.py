@@ -14,20 +14,27 @@ from foveate.cli.store import StorePath, Where, open_store, shorten
 if TYPE_CHECKING:
     from foveate.store import Store
     from foveate.store.hits import Hit
+    from foveate.texture.texture import Texture
 
 
 def search(
     path: StorePath,
     query: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             help="Questions or noun phrases, each in quotes. What is in quotes inside of one must be written there, "
-            "in a store that was indexed with --read: 'receipt \"Tan Woon\"'."
+            "in a store that was indexed with --read: 'receipt \"Tan Woon\"'. None with --like."
         ),
-    ],
+    ] = None,
     count: Annotated[int, typer.Option("--count", "-k", help="Images at most.")] = 12,
     page: Annotated[int, typer.Option(help="From 1: the next best so many.")] = 1,
     where: Where = None,
+    like: Annotated[
+        str | None, typer.Option(metavar="IMAGE", help="Find images like this one: a file, or a name in the store.")
+    ] = None,
+    box: Annotated[
+        str | None, typer.Option(metavar="Y0,X0,Y1,X1", help="With --like: like this part of it, in pixels.")
+    ] = None,
     encoder: terminal.EncoderName = None,
     words: terminal.WordsFile = None,
     out: terminal.Out = Path("foveate-out"),
@@ -38,17 +45,23 @@ def search(
 ) -> None:
     """Find images in a store by what is in them, or written there: a table, a contact sheet with heat, JSON."""
     from foveate.core.checks import check_int
-    from foveate.core.errors import ReadingWarning
+    from foveate.core.errors import QueryError, ReadingWarning
     from foveate.core.files import make_folder
 
     example = 'foveate index FOLDER -o photos.fov, then foveate search photos.fov "a dog"'
-    terminal.refuse_files(path, query, "store", example)
+    terminal.refuse_files(path, query or [], "store", example)
     offset = (check_int("page", page) - 1) * check_int("count", count)
+    if (like is None) != bool(query):
+        received = "a question and --like" if like else "no question"
+        raise QueryError(received, expected="a question, or --like IMAGE", fix='foveate search photos.fov "a dog"')
     known = open_store(path, encoder)
+    how: dict[str, Any] = {"exact": exact, "where": where, **terminal.load_words(words)}
+    if box is not None:
+        how["box"] = _parse_box(box)
     with terminal.waiting("searching", encoder), terminal.warnings_aside(ReadingWarning) as notes:
-        how = {"exact": exact, "where": where, **terminal.load_words(words)}
-        known.search(query[0], 1, **how)  # reads vectors and the encoder: not part of a search's time
-        answers = [_timed(known, text, count, how | {"offset": offset}) for text in query]
+        asked: list[Any] = list(query or ()) if like is None else [_texture(known, like, encoder)]
+        known.search(asked[0], 1, **how)  # reads vectors and the encoder: not part of a search's time
+        answers = [_timed(known, each, count, how | {"offset": offset}) for each in asked]
         if not no_sheet:
             make_folder(out)  # only now, when all questions could be asked: a bad one leaves no files behind
         records = [_record(text, hits, seconds, None if no_sheet else out) for text, hits, seconds in answers]
@@ -59,9 +72,30 @@ def search(
     terminal.print_json(store=path, images=len(known), offset=offset, notes=notes, queries=records)
 
 
-def _timed(known: Store, text: str, count: int, how: dict[str, Any]) -> tuple[str, list[Hit], float]:
+def _texture(known: Store, image: str, encoder: str | None) -> Texture:
+    """An image of the store, or a file as the store has its images."""
+    from foveate.encoders.load import match_encoder
+    from foveate.pipeline import encode
+
+    if image in known:
+        return known[image]
+    made = known.identity
+    assert made is not None
+    return encode(image, encoder=match_encoder(made.encoder, encoder), long_side=made.long_side, channels="fast")
+
+
+def _parse_box(text: str) -> list[float]:
+    try:
+        y0, x0, y1, x1 = map(float, text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"--box {text!r} is not Y0,X0,Y1,X1: four numbers with commas between") from None
+    return [y0, x0, y1, x1]
+
+
+def _timed(known: Store, asked: str | Texture, count: int, how: dict[str, Any]) -> tuple[str, list[Hit], float]:
     start = time.perf_counter()
-    hits = known.search(text, count, **how)
+    hits = known.search(asked, count, **how)
+    text = asked if isinstance(asked, str) else f"like {asked.name}"
     return text, hits, time.perf_counter() - start
 
 

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.arrays import to_single
 from foveate.core.errors import TextureEncoderError
 from foveate.core.readonly import Frozen
 from foveate.relevance.boxes import cells_of
 from foveate.relevance.confidence import peak_cells
-from foveate.store.reader import Vectors
+from foveate.store.nearest import Joined, Vectors
 from foveate.store.record import plane_peaks
 from foveate.store.schema import Identity, Space
 from foveate.texture.texture import EncoderStamp, Texture
@@ -94,14 +93,10 @@ def example_of(texture: Texture, usual: Usual, box: Sequence[float] | None = Non
     return Example(texture.encoder, directions, weights, level, own, float(strongest))
 
 
-def short(example: Example, vectors: Vectors, space: Space) -> Floats:
+def short(example: Example, vectors: Vectors | Joined, space: Space) -> Floats:
     """How much of the example images have by their image-level vectors alone: w.p / w.o, float32 [n]."""
     offset, (weights,) = space.basis.project(example.weights[None] @ example.directions)
-    columns, k = np.flatnonzero(weights), vectors.count
-    found = np.empty(len(vectors.table) // k, np.float32)
-    for start in range(0, len(found), CHUNK):
-        part = to_single(vectors.table.T[columns, start * k : (start + CHUNK) * k])
-        found[start : start + CHUNK] = (weights[columns] @ part).reshape(-1, k).max(1)
+    found = vectors.products(weights[None])[0]
     found += offset - example.weights @ example.usual
     return np.asarray(found / max(float(example.weights @ example.own), LEAST), np.float32)
 

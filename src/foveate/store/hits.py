@@ -28,6 +28,7 @@ from foveate.reading.words import Word
 from foveate.relevance.confidence import DETECTED
 from foveate.relevance.scoring import peak_confidences, score_maps
 from foveate.relevance.value import Relevance
+from foveate.store.example import example_of, like, short
 from foveate.store.nearest import FIX, Joined, Vectors
 from foveate.store.reader import Reader, log
 from foveate.store.schema import Space, Told
@@ -71,7 +72,7 @@ class Hit(Drawable):
     _asked: Sought
     _texture: Callable[[], StoredTexture]
     _score: Callable[[Texture, str], Relevance]
-    _map: Callable[[Texture, Query], Floats]
+    _map: Callable[[Texture], Floats]
 
     def __repr__(self) -> str:
         return f"Hit({self.name!r}, {self.score:.3f})"
@@ -104,14 +105,13 @@ class Hit(Drawable):
 
     @cached_property
     def relevance(self) -> Relevance:
-        """Where in the image: `foveate.score` of its texture."""
+        """Where in the image: `foveate.score` of its texture; or how like the example its cells are."""
         return self._score(self.texture, self.query)
 
     @cached_property
     def map(self) -> Floats:
         """Where in the image by the question alone, without its pixels: float32 [h, w] in [0, 1]; zeros for writing."""
-        query = self._asked.query
-        return np.zeros(self.texture.grid.shape, np.float32) if query is None else self._map(self.texture, query)
+        return self._map(self.texture)
 
     def picture(self, **how: Any) -> Image.Image:
         """The picture of its relevance."""
@@ -181,6 +181,51 @@ def search(
         candidates = _candidates(reader, matched, question, visual, k, size, allowed)
         found.append(_rank(reader, matched, question, text, candidates, k, encoder, texture)[offset:])
     return found
+
+
+def search_like(
+    reader: Reader,
+    image: Texture,
+    box: Sequence[float] | None,
+    k: int,
+    *,
+    offset: int,
+    where: str | None,
+    rerank: int | None,
+    exact: bool,
+    texture: Callable[[str], StoredTexture],
+) -> list[Hit]:
+    """See Store.search: images like one, or like a box of it."""
+    k = check_int("k", k, fix="20 is usual") + check_int("offset", offset, 0)
+    size = max(reranked(reader, k) if rerank is None else check_int("rerank", rerank), k)
+    if not reader.count():
+        return []
+    example = example_of(image, reader.usual(), box)
+    vectors = reader.vectors(exact)
+    scores = short(example, vectors, reader.space)
+    if where is not None:
+        admitted = np.isin(vectors.rows, reader.rows_where(where), assume_unique=True)
+        scores, size = np.where(admitted, scores, -np.inf).astype(np.float32), min(size, int(admitted.sum()))
+    scored: list[tuple[float, int, Told]] = []
+    for row, told, found in reader.textures(vectors.rows[highest(scores, size)].tolist()):
+        if isinstance(found, StoreDamagedError):
+            log.warning("%s\n  fix: %s", found.received, found.fix)
+        else:
+            scored.append((-like(example, found)[0], row, told))
+    scored.sort(key=lambda one: one[:2])
+
+    def relevance(found: Texture, text: str) -> Relevance:
+        (worth, map), saliency = like(example, found), found.channel("saliency", warn=False)
+        return Relevance(text, map, map, worth, {text: map}, {}, saliency, None, found.grid, texture=found)
+
+    def seen(found: Texture) -> Floats:
+        return like(example, found)[1]
+
+    text = f"like {image.name}" if box is None else f"like a part of {image.name}"
+    return [
+        Hit(told.id, told.source, told.name, -worth, text, Sought(None), partial(texture, told.id), relevance, seen)
+        for worth, _, told in scored[offset:k]
+    ]
 
 
 def _taught(reader: Reader, encoder: Encoder, words: TaughtWords) -> Encoder:
@@ -280,7 +325,9 @@ def _rank(
     def relevance(texture: Texture, text: str) -> Relevance:
         return score(texture, text, encoder=given, words=words)
 
-    def seen(texture: Texture, query: Query) -> Floats:
+    def seen(texture: Texture) -> Floats:
+        if query is None:
+            return np.zeros(texture.grid.shape, np.float32)
         return score_maps(seen_with(texture), [query], encoder.calibration, negatives)[0]
 
     for place, (row, told, texture) in enumerate(reader.textures(rows)):

@@ -22,6 +22,7 @@ from foveate.encoders.protocol import Calibration
 from foveate.encoders.taught import TaughtWords, as_evidence
 from foveate.relevance.confidence import peak_cells
 from foveate.store.dataset import reading, reason_of
+from foveate.store.example import SAMPLE, Usual, usual_of
 from foveate.store.nearest import Joined, Vectors, files_of, indexed
 from foveate.store.record import Record, basis_of, parse_record
 from foveate.store.schema import CHECKSUM, ID, MOST_RECORD, RECORD, TOLD, VECTOR, Told, damaged, describe, told_rows
@@ -52,6 +53,7 @@ class Reader:
         # by file and deletions, of those that the version before has, too
         self._parts: dict[tuple[str, str], Vectors] = {} if before is None else before._parts
         self._taught: tuple[TaughtWords, NDArray[np.float32]] | None = None
+        self._usual: Usual | None = None
         self._guard = threading.Lock()
         self._preprocessing = {
             "long_side": self.identity.long_side,
@@ -204,6 +206,14 @@ class Reader:
                     parts[key] = kept or self._read_vectors(fragment.count_rows(), fragments=[fragment])
         self._parts = parts
         return Joined([*([] if index is None else [index]), *parts.values()])
+
+    def usual(self) -> Usual:
+        """What is usual in the store, by a sample of it; made once."""
+        if self._usual is None:
+            rows = self.vectors().rows
+            some = rows[:: max(1, len(rows) // SAMPLE)].tolist()
+            self._usual = usual_of(self.some_vectors(some), self.space, self.identity)
+        return self._usual
 
     def some_vectors(self, rows: Sequence[int]) -> Vectors:
         """Of a few images, in the order of their rows in the store."""

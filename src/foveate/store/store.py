@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.channels.build import ChannelSet, select_channels
-from foveate.core.errors import StoreDamagedError, StoreKeyError, StoreNotFoundError
+from foveate.core.errors import OptionError, StoreDamagedError, StoreKeyError, StoreNotFoundError
 from foveate.encoders.protocol import Encoder
 from foveate.encoders.taught import TaughtWords
 from foveate.language.negatives import negatives_of
@@ -35,6 +35,7 @@ from foveate.store.upkeep import ListedPage, Verified, Version
 from foveate.store.work import EncodeBatch
 from foveate.texture.basis import Basis
 from foveate.texture.cache import CacheStatistics, TextureCache
+from foveate.texture.texture import Texture
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,6 +55,7 @@ class SearchOptions(TypedDict, total=False):
     rerank: int | None
     exact: bool
     words: TaughtWords | None
+    box: Sequence[float] | None
 
 
 class Store:
@@ -298,13 +300,13 @@ class Store:
 
     @overload  # a str is a sequence of str too; the first signature wins
     def search(  # type: ignore[overload-overlap]
-        self, query: str, k: int = 20, **how: Unpack[SearchOptions]
+        self, query: str | Texture, k: int = 20, **how: Unpack[SearchOptions]
     ) -> list[Hit]: ...
     @overload
     def search(self, query: Sequence[str], k: int = 20, **how: Unpack[SearchOptions]) -> list[list[Hit]]: ...
     def search(
         self,
-        query: str | Sequence[str],
+        query: str | Texture | Sequence[str],
         k: int = 20,
         *,
         offset: int = 0,
@@ -313,8 +315,11 @@ class Store:
         rerank: int | None = None,
         exact: bool = False,
         words: TaughtWords | None = None,
+        box: Sequence[float] | None = None,
     ) -> list[Hit] | list[list[Hit]]:
         """The k images in which a question finds most; fewer where the store has fewer. Several: a list for each.
+
+        A texture finds the images that are most like it, itself among them: `store["dog.jpg"]`, `foveate.encode(...)`.
 
         Args:
             offset: hits that are passed over: 20 gives the second page of 20.
@@ -323,10 +328,18 @@ class Store:
             rerank: images that are searched exactly; by default 50, 5 k, or the root of how many there are, if more.
             exact: choose those among all images' vectors, also where the store has an approximate index.
             words: taught words, which queries may name, in a store that has their looks; all are scanned for them.
+            box: (y0, x0, y1, x1) in pixels of a texture: images with something like that part of it.
 
         Raises QueryError, OptionError; TextureEncoderError for another encoder than the store's, and for `words` that
         it has no looks for.
         """
+        if isinstance(query, Texture):
+            return hits.search_like(
+                self._open(), query, box, k, offset=offset, where=where, rerank=rerank, exact=exact,
+                texture=self.__getitem__,
+            )  # fmt: skip
+        if box is not None:
+            raise OptionError(f"box={box!r} of a question", expected="a texture, that it is in", fix="leave it out")
         texts = [query] if isinstance(query, str) else list(query)
         found = hits.search(
             self._open(), texts, k, offset=offset, where=where, rerank=rerank, exact=exact,
