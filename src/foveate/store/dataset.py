@@ -112,7 +112,11 @@ def open_dataset(where: str, options: Options | None = None, version: int | str 
         )
     with reading(where):
         try:
-            return lance.dataset(where, version=version, storage_options=dict(options or {}) or None)
+            dataset = lance.dataset(where, version=version, storage_options=dict(options or {}) or None)
+            files = [file for fragment in dataset.get_fragments() for file in fragment.metadata.files]
+            if dataset.base_paths() or any("/" in file.path or "\\" in file.path for file in files):
+                raise damaged(f"the store '{where}'", "it names files outside of itself")
+            return dataset
         except ValueError as cause:
             if not ABSENT.search(str(cause)) or (local and Path(where, "_versions").is_dir()):
                 raise

@@ -25,7 +25,19 @@ from foveate.store.dataset import reading, reason_of
 from foveate.store.example import SAMPLE, Usual, usual_of
 from foveate.store.nearest import Joined, Vectors, files_of, indexed
 from foveate.store.record import Record, basis_of, parse_record
-from foveate.store.schema import CHECKSUM, ID, MOST_RECORD, RECORD, TOLD, VECTOR, Told, damaged, describe, told_rows
+from foveate.store.schema import (
+    CHECKSUM,
+    ID,
+    MOST_RECORD,
+    RECORD,
+    TOLD,
+    VECTOR,
+    Told,
+    damaged,
+    describe,
+    told_rows,
+    unchecked_rows,
+)
 from foveate.store.texture import StoredTexture, stored_texture
 
 if TYPE_CHECKING:
@@ -98,6 +110,18 @@ class Reader:
     def told(self, rows: Sequence[int]) -> list[Told]:
         """What these rows are told by, in their order. Raises StoreDamagedError, also for rows that are not there."""
         return [told for told, _, _ in self._described(rows)]
+
+    def intact(self, table: pa.Table) -> pa.BooleanArray:
+        """Which rows, with TOLD and CHECKSUM, say what was written; others are logged."""
+        import pyarrow as pa
+
+        with reading(self.where):
+            rows, sums = unchecked_rows(table), table[CHECKSUM].to_pylist()
+            good = [told.checksum == (one or 0) & 0xFFFFFFFF for told, one in zip(rows, sums, strict=True)]
+        if not all(good):
+            error = damaged(f"{good.count(False)} rows of the store '{self.where}'", "they differ from their checksums")
+            log.warning("%s; they are left out\n  fix: %s", error.received, error.fix)
+        return pa.array(good, pa.bool_())
 
     def _described(self, rows: Sequence[int]) -> list[tuple[Told, int, int]]:
         """Columns, checksum and the record's size, of rows in their order."""

@@ -246,6 +246,8 @@ def arrow_schema(identity: Identity, space: Space) -> pa.Schema:
 
 def describe(schema: pa.Schema, where: str) -> tuple[Identity, Space]:
     """Identity and space of a dataset. Raises StoreError where it is no store, StoreVersionError, StoreDamagedError."""
+    import pyarrow as pa
+
     about = schema.metadata or {}
     if ABOUT not in about:
         raise StoreError(
@@ -261,8 +263,9 @@ def describe(schema: pa.Schema, where: str) -> tuple[Identity, Space]:
             space = parse_space(base64.b64decode(about[SPACE][: MOST_SPACE + 1], validate=True))
         wanted = arrow_schema(identity, space)
         types = {field.name: field.type for field in schema}
-        wrong = [f.name for f in wanted if f.name not in (RECORD, TAGS) and types.get(f.name) != f.type]
-        if not space.fits(identity) or wrong or not {RECORD, TAGS} <= types.keys():
+        wrong = [f.name for f in wanted if f.name != TAGS and types.get(f.name) != f.type]
+        lists = pa.types.is_list(types[TAGS]) and types[TAGS].value_type == pa.string()
+        if not space.fits(identity) or wrong or not lists:
             raise ValueError(f"its columns or its basis are others: {', '.join(wrong) or identity.space}")
     except Exception as cause:
         raise damaged(where, cause) from cause
@@ -300,12 +303,17 @@ def checksum_of(told: Told, record: bytes) -> int:
     return zlib.crc32(record) << 32 | told.checksum
 
 
-def told_rows(table: pa.Table) -> list[Told]:
-    """Rows of a table with the columns TOLD. Raises ValueError."""
+def unchecked_rows(table: pa.Table) -> list[Told]:
+    """Rows of a table with the columns TOLD, whatever they say."""
     import pyarrow as pa
 
     columns = [table["modified"].cast(pa.int64()) if name == "modified" else table[name] for name in TOLD]
-    rows = [Told(*row) for row in zip(*(column.to_pylist() for column in columns), strict=True)]
+    return [Told(*row) for row in zip(*(column.to_pylist() for column in columns), strict=True)]
+
+
+def told_rows(table: pa.Table) -> list[Told]:
+    """The same, of rows that can be. Raises ValueError."""
+    rows = unchecked_rows(table)
     for row in rows:
         for value in (row.id, row.name, row.source, row.encoder):
             text(value)

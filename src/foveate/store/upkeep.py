@@ -21,7 +21,7 @@ from foveate.store.dataset import any_of, compact, reading, update, writing
 from foveate.store.nearest import extend
 from foveate.store.reader import ROW, Reader
 from foveate.store.record import checksum_of_vectors
-from foveate.store.schema import CHECKSUM, ID, RECORD, TAGS, VECTOR, WORDS
+from foveate.store.schema import CHECKSUM, ID, RECORD, TAGS, TOLD, VECTOR, WORDS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,16 +99,17 @@ def page(reader: Reader, offset: int, limit: int, part: str, of: str | None, whe
 
 
 def _listed(reader: Reader, rows: Sequence[int]) -> tuple[ListedImage, ...]:
-    """What the list says of these rows, in their order."""
+    """What the list says of these rows, in their order; damaged ones are left out."""
     if not rows:
         return ()
     names = (ID, "name", "source", "height", "width", "taken", TAGS, WORDS)
-    table = reader.scan(names, f"{ROW} IN ({', '.join(map(str, rows))})")
+    table = reader.scan([*TOLD, TAGS, CHECKSUM], f"{ROW} IN ({', '.join(map(str, rows))})")
     with reading(reader.where):
+        table = table.filter(reader.intact(table))
         columns = {name: table[name].to_pylist() for name in names}
         columns[TAGS] = [tuple(tags or ()) for tags in columns[TAGS]]
         found = dict(zip(table[ROW].to_pylist(), map(ListedImage, *columns.values()), strict=True))
-    return tuple(found[row] for row in rows)
+    return tuple(found[row] for row in rows if row in found)
 
 
 def frame(reader: Reader) -> pd.DataFrame:
@@ -123,8 +124,9 @@ def frame(reader: Reader) -> pd.DataFrame:
         ) from cause
     names = [name for name in reader.dataset.schema.names if name not in (VECTOR, RECORD, CHECKSUM)]
     with reading(reader.where):
-        table: pd.DataFrame = reader.scan(names).drop_columns([ROW]).to_pandas()
-    return table.sort_values(["name", "source"], kind="stable").set_index("name")
+        table = reader.scan([*names, CHECKSUM])
+        found: pd.DataFrame = table.filter(reader.intact(table)).drop_columns([ROW, CHECKSUM]).to_pandas()
+    return found.sort_values(["name", "source"], kind="stable").set_index("name")
 
 
 def statistics(reader: Reader) -> dict[str, Any]:
