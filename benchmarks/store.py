@@ -23,6 +23,11 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from foveate.store.ann import import_faiss
+from foveate.store.disk import Disk
+from foveate.store.format import Draft, Name, Space, sha256
+from foveate.store.index import INDEX_FILE
+from foveate.store.recovery import Wanted, writing
 from PIL import Image as Pillow
 
 from benchmarks import store_ann, store_words
@@ -47,14 +52,9 @@ from foveate.language.query import Query, prepare
 from foveate.pipeline import score
 from foveate.relevance.scoring import score_maps
 from foveate.store import Store
-from foveate.store.ann import import_faiss
-from foveate.store.disk import Disk
-from foveate.store.format import Draft, Name, Space, sha256
 from foveate.store.hits import short_list
-from foveate.store.index import INDEX_FILE
 from foveate.store.ingest import SHARD_IMAGES, EncodeBatch
 from foveate.store.reader import Vectors
-from foveate.store.recovery import Wanted, writing
 from foveate.store.texture import StoredTexture
 
 SIDE = 512  # 64 x 64 cells

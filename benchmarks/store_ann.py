@@ -12,12 +12,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-
-from benchmarks.common import time_calls, time_row
-from foveate.core.errors import OptionError
-from foveate.encoders.load import load_encoder
-from foveate.language.query import Query
 from foveate.store.ann import (
     NOUNS,
     OVER,
@@ -33,6 +27,12 @@ from foveate.store.ann import (
     train,
 )
 from foveate.store.format import Space
+from numpy.typing import NDArray
+
+from benchmarks.common import time_calls, time_row
+from foveate.core.errors import OptionError
+from foveate.encoders.load import load_encoder
+from foveate.language.query import Query
 from foveate.store.hits import short_list
 from foveate.store.ingest import VECTORS
 from foveate.store.reader import Vectors

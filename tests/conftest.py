@@ -54,7 +54,7 @@ EXTRAS = (
     "transformers",
     "peft",
     "av",
-    "faiss",
+    "lance",
     "ray",
     "rapidocr",
     "pypdfium2",

@@ -32,6 +32,8 @@ TAUGHT = "this store has no looks: index with --looks to search it for taught wo
 
 
 class AskedSearch(Asked):
+    """A page of the hits of a question among the images for which a condition holds."""
+
     query: Text
     count: Annotated[int, Field(ge=1, le=MOST_HITS), *WHOLE] = 48
     offset: Annotated[int, Field(ge=0, le=MOST_BEFORE), *WHOLE] = 0
