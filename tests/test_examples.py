@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 from unittest.mock import MagicMock
@@ -22,6 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::Deprec
 
 def test_every_example_is_in_the_list() -> None:
     names = {"any_vlm", "video", "receipt", "pictures", "readme", "grids", "tiny_vlm", "gradio_app", "serve_cluster"}
+    names |= {"store_duckdb", "store_ray"}
     assert {path.stem for path in EXAMPLES.glob("[!_]*.py")} == names
     assert all(f"[{name}.py]({name}.py)" in (EXAMPLES / "README.md").read_text() for name in names)
 
@@ -43,6 +46,25 @@ def test_a_receipt_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert "when was this bought? -> 09/11/2026, " in said
     assert 'the line that says "Broccoli" -> Broccoli, ' in said
     assert len(list(tmp_path.glob("*.png"))) == 4
+
+
+def test_a_store_is_asked_in_sql(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("duckdb")
+    monkeypatch.setattr(sys, "argv", ["store_duckdb.py"])
+    runpy.run_path(str(EXAMPLES / "store_duckdb.py"), run_name="__main__")
+    said = capsys.readouterr().out
+    for thing, name in (("a bus", "yellow_bus.jpg"), ("broccoli", "child_with_broccoli.jpg")):
+        assert re.search(rf"{thing} +│ +1 │ {name}", said)
+
+
+@pytest.mark.ray
+def test_all_images_of_a_store_are_looked_at_by_ray() -> None:
+    ran = subprocess.run(
+        [sys.executable, EXAMPLES / "store_ray.py"], capture_output=True, text=True, timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert "a bus: in 1 of 3 images" in ran.stdout
 
 
 def test_the_page_of_gradio(monkeypatch: pytest.MonkeyPatch) -> None:
