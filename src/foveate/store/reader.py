@@ -196,7 +196,7 @@ class Reader:
     def texture_of(self, told: Told, record: Record) -> StoredTexture:
         """A record as a texture. Raises StoreDamagedError."""
         basis = basis_of(record, self.identity, self.space, f"'{printable(told.name)}'")
-        places = (told.source, os.path.join(self.root, told.name))
+        places: tuple[str, ...] = (told.source, os.path.join(self.root, told.name))
         if "\\x" in told.source:
             places = (*places, file_name(told.source))
         stamp, made = self.identity.encoder, self._preprocessing
