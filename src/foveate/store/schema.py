@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "foveate-store", 5  # 1 to 4 were folders of shards: upgrade.py
 PREPROCESSING = 1  # image.py's rules and the numbers of record.py; changes whenever a record's bytes would
-ABOUT, SPACE = b"foveate", b"foveate.space"  # keys of the metadata
+ABOUT, SPACE = b"foveate", b"foveate" + b".space"  # keys of the metadata
 ID, WORDS, TAGS, VECTOR, RECORD, CHECKSUM = "id", "words", "tags", "vector", "record", "checksum"
 TOLD = ("id", "name", "source", "file_bytes", "modified", "width", "height", "taken", "encoder", "words")  # checksummed
 COLUMNS = (*TOLD, TAGS, VECTOR, RECORD, CHECKSUM)  # in their order; the user's come after them
