@@ -272,6 +272,20 @@ def test_pages_and_conditions_are_those_of_the_store(made: Path) -> None:
         check_refusal(asked.post("/api/search", json={"query": "a bus", "where": where}))
 
 
+def test_images_like_one_of_the_store(made: Path) -> None:
+    asked, store = client_of(made), Store(made)
+    for name in store:
+        header, maps = message(asked.post(f"/api/gallery/{store.content_key(name)}/like", json={"count": 2}))
+        hits = store.search(store[name], 2)
+        assert [(hit["name"], hit["score"]) for hit in header["hits"]] == [(hit.name, hit.score) for hit in hits]
+        assert (header["like"], header["of"], header["hits"][0]["name"]) == (name, 3, name)
+        for place, hit in enumerate(hits):
+            np.testing.assert_array_equal(maps[f"map:{place}"], np.rint(255 * hit.map))
+            np.testing.assert_array_equal(hit.map, hit.relevance.map)
+            assert (hit.relevance.confidence, hit.unknown, hit.words) == (pytest.approx(hit.score), (), ())
+    check_refusal(asked.post(f"/api/gallery/{'0' * 64}/like", json={}))
+
+
 def test_the_store_says_its_pages(made: Path) -> None:
     store = Store(made)
     page = store.page(1, 1)

@@ -74,7 +74,7 @@ def list_images(
 
 @store.command(epilog="Example:  foveate store remove photos.fov holiday/blurred.jpg")
 def remove(path: StorePath, names: Names = None, where: Where = None) -> None:
-    """Forget images. Their bytes go with 'foveate store compact', a week later; 'restore' takes it back until then."""
+    """Forget images. 'foveate store restore' takes it back, until images are added or the store is compacted."""
     known = open_store(path)
     before = known.dataset.version
     gone = known.remove(_chosen(known, names, where))
@@ -206,14 +206,22 @@ def upgrade(
     old: Annotated[Path, typer.Argument(help="A store of an earlier release; it stays as it is.")],
     new: Annotated[str, typer.Argument(help="Where the new one goes.")],
 ) -> None:
-    """Copy a store of an earlier release into a new one. No image is looked at again."""
+    """Copy a store of an earlier release into a new one, without its images. The exit status is 1 if some are damaged.
+
+    Interrupted, the same command goes on.
+    """
     from foveate.store.upgrade import upgrade as copy
 
     with counting(f"copying {old}") as progress:
-        copy(old, new, progress)
-    count = len(open_store(new))
-    typer.echo(f"{format_count(count, 'image')} in {new}; to compare every byte: foveate store verify {new}")
-    print_json(store=new, images=count)
+        found = copy(old, new, progress=progress)
+    if found.damaged:
+        rows = [(printable(name), why) for name, why in found.damaged[:SHOWN]]
+        print_table(f"left out: {len(found.damaged)}, to be indexed again", ("what", "why"), rows)
+    typer.echo(f"{format_count(found.images, 'image')} in {new}; to compare every byte: foveate store verify {new}")
+    left = [{"name": name, "why": why} for name, why in found.damaged]
+    print_json(store=new, images=found.images, damaged=left)
+    if found.damaged:
+        raise typer.Exit(1)
 
 
 @store.command(epilog="Example:  foveate store stats photos.fov")

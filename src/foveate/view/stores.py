@@ -21,7 +21,7 @@ from foveate.store.store import HEX, Store
 from foveate.store.texture import StoredTexture
 from foveate.store.writing import read_quotes
 from foveate.view.gallery import AskedPage, Condition, Listing, gallery_routes
-from foveate.view.service import MESSAGE, WHOLE, Asked, Operation, Text
+from foveate.view.service import MESSAGE, WHOLE, Asked, AskedImage, Operation, Text
 from foveate.view.session import USUAL, ImageEntry, Pictures, SessionEncoding, Target, shown_name
 from foveate.view.wire import Message
 
@@ -35,6 +35,14 @@ class AskedSearch(Asked):
     """A page of the hits of a question among the images for which a condition holds."""
 
     query: Text
+    count: Annotated[int, Field(ge=1, le=MOST_HITS), *WHOLE] = 48
+    offset: Annotated[int, Field(ge=0, le=MOST_BEFORE), *WHOLE] = 0
+    where: Condition = ""
+
+
+class AskedLike(AskedImage):
+    """A page of the images that are like one of the store."""
+
     count: Annotated[int, Field(ge=1, le=MOST_HITS), *WHOLE] = 48
     offset: Annotated[int, Field(ge=0, le=MOST_BEFORE), *WHOLE] = 0
     where: Condition = ""
@@ -94,6 +102,12 @@ def open_store(path: Path, encoding: SessionEncoding = USUAL) -> Target:
                 "encoder": identity.encoder.name if identity else None,
             }, maps
 
+    def like(asked: AskedLike) -> Message:
+        with without_path(path, name):
+            one, where = texture(asked.id), asked.where or None
+            header, maps = describe_hits("", store.search(one, asked.count, offset=asked.offset, where=where), False)
+            return {**header, "like": shown_name(one.name), "of": store.page(0, 0, where=where).total}, maps
+
     return Target(
         {"kind": "store", "name": name, "first": None},
         find,
@@ -102,6 +116,7 @@ def open_store(path: Path, encoding: SessionEncoding = USUAL) -> Target:
             Operation(
                 "POST", "/api/search", "Images of a store", partial(search, pictures=pictures), AskedSearch, MESSAGE
             ),
+            Operation("POST", "/api/gallery/{id}/like", "Images like one of a store", like, AskedLike, MESSAGE),
         ],
     )
 

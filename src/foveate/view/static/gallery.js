@@ -16,7 +16,7 @@ const NONE = { total: 0, item: () => undefined };
 
 export function mountGallery(app, root) {
   const find = make("input", { type: "search", autocomplete: "off", spellcheck: false, oninput: () =>
-    app.set({ find: find.value, list: 1 }) });
+    app.set({ find: find.value, like: null, list: 1 }) });
   const said = make("span", { "aria-live": "polite" }), about = make("div", { className: "note" });
   const where = make("input", { // of a store
     type: "text", autocomplete: "off", spellcheck: false, hidden: true, "aria-label": "Only images where",
@@ -32,7 +32,8 @@ export function mountGallery(app, root) {
   const all = button("All images", "All images", "L", () => app.set({ list: 1 }), { className: "all" });
   const place = make("span", { className: "number" });
   const steps = { className: "steps", "aria-label": "One image after the other" };
-  const bar = make("nav", steps, previous, place, next, all);
+  const likes = button("Like this", "Images like this one", "S", () => same(), { className: "all" }); // of a store
+  const bar = make("nav", steps, previous, place, next, likes, all);
   const tiles = new Tiles({
     wide: () => root.classList.contains("whole"), openAt: open, isOpen: (id) => id === app.state.image,
     colours: () => app.session.colours.heat,
@@ -47,7 +48,7 @@ export function mountGallery(app, root) {
     find.setAttribute("aria-label", kind === "store" ? "Search in all images" : "Filter by name");
     find.value = app.state.find;
     where.value = app.state.where;
-    where.hidden = kind !== "store";
+    where.hidden = likes.hidden = kind !== "store";
     root.hidden = false;
     arrange();
     look();
@@ -59,7 +60,7 @@ export function mountGallery(app, root) {
       clearTimeout(timer);
       timer = setTimeout(() => look([], app.state.list === 1 ? 0 : undefined), TYPED); // a new list: its top
     }
-    if (before.where !== app.state.where) {
+    if (before.where !== app.state.where || before.like !== app.state.like) {
       where.value = app.state.where;
       look([], 0);
     }
@@ -74,7 +75,9 @@ export function mountGallery(app, root) {
   addEventListener("keydown", (event) => {
     if (root.hidden || typing(event)) return;
     if (event.key === "/" && tiles.wide()) { event.preventDefault(); find.select(); }
-    const act = { n: () => step(1), p: () => step(-1), l: () => app.set({ list: 1 - app.state.list }) }[event.key];
+    const act = {
+      n: () => step(1), p: () => step(-1), s: likes.hidden ? null : same, l: () => app.set({ list: 1 - app.state.list }),
+    }[event.key];
     if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     act();
@@ -89,7 +92,8 @@ export function mountGallery(app, root) {
     const { signal } = asked = new AbortController(), text = app.state.find.trim();
     root.setAttribute("aria-busy", "true");
     try {
-      source = await (app.session.kind === "store" && text ? search(text, found, signal) : names(text, signal));
+      const sought = app.session.kind === "store" && (text || app.state.like);
+      source = await (sought ? search(text, found, signal) : names(text, signal));
     } catch (problem) {
       if (problem.name === "AbortError") return;
       source = { ...NONE, problem };
@@ -100,8 +104,10 @@ export function mountGallery(app, root) {
   }
 
   async function search(query, before, signal) {
-    const asked = { query, count: HITS, offset: before.length, where: app.state.where };
-    const { header, arrays } = await postPacked("/api/search", asked, signal);
+    const { like, where } = app.state, page = { count: HITS, offset: before.length, where };
+    const { header, arrays } = await (like
+      ? postPacked(`/api/gallery/${like}/like`, page, signal)
+      : postPacked("/api/search", { query, ...page }, signal));
     const found = [...before, ...header.hits.map((hit, i) => ({ ...hit, map: arrays[`map:${i}`] }))];
     const at = Math.max(0, found.findIndex((hit) => hit.id === app.state.image));
     const seen = found.filter((hit) => hit.detected).length;
@@ -154,6 +160,8 @@ export function mountGallery(app, root) {
     if (i >= 0 && i < (source?.total ?? 0)) open(i);
   }
 
+  const same = () => app.state.image && app.set({ like: app.state.image, list: 1, find: "" });
+
   const isHere = () => source?.item(tiles.at)?.id === app.state.image;
 
   // --- how it looks -----------------------------------------------------------------------------------------------
@@ -197,10 +205,11 @@ export function mountGallery(app, root) {
 
 function describe(source, { kind, name }) {
   if (!source) return "Looking …";
-  const { total, query, seen, full, of, part, problem } = source;
+  const { total, query, like, seen, full, of, part, problem } = source;
   const one = kind === "store" ? "image" : "file"; // files were not read yet
   const files = `${inNumber(total)} ${one}${total === 1 ? "" : "s"}`;
   if (problem && !total) return "";
+  if (like) return `Like ${like}: ${seenIn(seen, total, full ? of : total)}`;
   if (query && !total) return `Nothing found for “${query}”`;
   if (query) return `“${query}” found in ${seenIn(seen, total, full ? of : total)}`;
   if (part) return total ? `${files} with “${part}” in the name` : `No name has “${part}” in it`;

@@ -17,7 +17,7 @@ const KEYS = [
   ["A cell (the picture has the focus)",
     [["← ↑ ↓ →", "the next cell"], ["Enter", "pin it"], ["Esc", "let go"]]],
   ["A clip", [["Space", "play, pause"], [",  .", "a frame back, on"]]],
-  ["A folder or a store", [["N  P", "the next image, the one before"], ["L", "all images"],
+  ["A folder or a store", [["N  P", "the next image, the one before"], ["L", "all images"], ["S", "images like this one"],
     ["/", "with all images: search"]]],
   ["Page", [["O", "open an image"], ["T", "dark, light, as the system"], ["?", "this sheet"]]],
 ];

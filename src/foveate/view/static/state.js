@@ -39,6 +39,7 @@ const FIELDS = {
   frame: field("frame", 0, whole(0, 99999999)), // of a clip
   list: field("list", 1, whole(0, 1), STEP), // of a folder or store: 1 shows all its images, 0 the one that is open
   find: field("find", "", { read: spelt }), // what is looked for in the list: names of a folder, things of a store
+  like: field("like", null, id, STEP), // an image of a store: those like it are listed, not those that `find` finds
   where: field("where", "", { read: (text) => cut(text, LONGEST) }, STEP), // an SQL condition on the columns of a store
   questions: field("q", Object.freeze([""]), texts(MOST_QUESTIONS, SPELT)), // as typed
   active: field("a", 0, whole(0, MOST_QUESTIONS - 1)), // which of them the controls are about
