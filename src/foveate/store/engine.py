@@ -10,7 +10,9 @@ import contextlib
 import logging
 import math
 import os
+import pickle
 import socket
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,6 +23,7 @@ from numpy.typing import NDArray
 from foveate.core.checks import check_choice, check_int, check_number, keyword
 from foveate.core.errors import EngineError, FoveateError, MissingExtraError, OptionError
 from foveate.core.threads import map_in_order
+from foveate.core.version import __version__
 
 Batch = dict[str, NDArray[Any]]
 Work = Callable[[Batch], Batch]
@@ -83,28 +86,45 @@ class Ray:
         with self._joined() as ray, _settings(ray):
             import pyarrow
 
-            _check_picklable(ray, work)
             workers = self.workers or self._fitting(ray.cluster_resources())
             most = max(BLOCK, count // (batch * BLOCKS))
             rows = batch * min(most, max(1, math.ceil(count / batch / (2 * AHEAD * workers))))
-            ledger = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Ledger).remote()
             tables = [
                 pyarrow.table({name: pyarrow.array(values[start : start + rows]) for name, values in columns.items()})
                 for start in range(0, count, rows)
             ]
-            done = ray.data.from_arrow(tables).map_batches(
-                _Worker,
-                fn_constructor_args=(work, _release(), ledger),
-                batch_size=batch,
-                batch_format="numpy",
-                compute=ray.data.ActorPoolStrategy(size=min(workers, len(tables)), max_tasks_in_flight_per_actor=AHEAD),
-                num_cpus=self.cpus,
-                num_gpus=self.gpus or None,
-            )
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "`ray_remote_args` is deprecated")  # Ray has no other way yet
+                done = ray.data.from_arrow(tables).map_batches(
+                    _Worker,
+                    fn_constructor_args=(_sent(ray, work), __version__),
+                    batch_size=batch,
+                    batch_format="numpy",
+                    compute=ray.data.ActorPoolStrategy(
+                        size=min(workers, len(tables)), max_tasks_in_flight_per_actor=AHEAD
+                    ),
+                    num_cpus=self.cpus,
+                    num_gpus=self.gpus or None,
+                    max_task_retries=ATTEMPTS - 1,  # or Ray tries for ever
+                )
+            place = 0
             try:
-                yield from done.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=1)
+                for few in done.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=1):
+                    for content in few["made"]:
+                        made = pickle.loads(content)
+                        if isinstance(made, FoveateError):
+                            raise made
+                        place += len(made["number"])
+                        yield made
+            except FoveateError:
+                raise
             except Exception as cause:  # of Ray, and what Ray Data's own parts raise
-                raise _explained(ray, ledger, cause) from cause
+                raise EngineError(
+                    f"Ray's workers failed, and would again; {place} of {count} rows are done ({_line(cause)})",
+                    expected=f"work that does not end its process {ATTEMPTS} times",
+                    fix="what was done before is kept. If memory ran out, use fewer workers a machine; else one of the "
+                    "next files is the cause: go through them without an engine. Ray's own account is in /tmp/ray",
+                ) from cause
 
     @property
     def _address(self) -> str:
@@ -185,65 +205,26 @@ def column(values: Sequence[Any]) -> NDArray[Any]:
 
 
 class _Worker:
-    def __init__(self, work: Work, release: str, ledger: Any) -> None:
-        self.work, self.release, self.ledger = work, release, ledger
+    """What it makes travels as one pickle a batch: Ray loses the types of errors, and text that is not Unicode."""
+
+    def __init__(self, work: bytes, release: str) -> None:
+        self.work, self.release = pickle.loads(work), release
 
     def __call__(self, batch: Batch) -> Batch:
-        import ray
-
-        first = int(batch["number"][0])
+        made: Batch | FoveateError
         try:
-            if self.release != _release():
+            if self.release != __version__:
                 raise EngineError(
-                    f"a worker with foveate {_release()}, asked by foveate {self.release}",
+                    f"a worker with foveate {__version__}, asked by foveate {self.release}",
                     expected="the same release everywhere: another one may give other numbers",
                     fix=f"pip install foveate=={self.release} on every machine of the cluster",
                 )
-            if ray.get(self.ledger.begin.remote(first)) > ATTEMPTS:
-                raise _killed(batch)
             made = self.work(batch)
-            ray.get(self.ledger.end.remote(first))
-            return made
-        except Exception as error:  # Ray loses its type, and fails on text that is not Unicode
-            known = isinstance(error, FoveateError)
-            ray.get(self.ledger.fail.remote(error if known else _line(error)))
-            raise RuntimeError("the driver has the reason") from None
-
-
-def _killed(batch: Batch) -> EngineError:
-    ends = [batch["path"][place].decode("utf-8", "backslashreplace") for place in (0, -1) if "path" in batch]
-    named = f", '{ends[0]}' to '{ends[1]}'" if ends else ""
-    return EngineError(
-        f"workers died {ATTEMPTS} times at rows {batch['number'][0]} to {batch['number'][-1]}{named}",
-        expected="work that does not end its process",
-        fix="what was done before is kept. If memory ran out, use fewer workers a machine; else one of these "
-        "files is the cause: go through them without an engine, and leave it out",
-    )
-
-
-class _Ledger:
-    """How often each batch was begun (Ray would restart one whose worker dies without end), and why the work failed."""
-
-    def __init__(self) -> None:
-        self.begun: dict[int, int] = {}
-        self.failure: FoveateError | str | None = None
-
-    def begin(self, first: int) -> int:
-        self.begun[first] = self.begun.get(first, 0) + 1
-        return self.begun[first]
-
-    def end(self, first: int) -> None:  # it is done again with its block if a later batch kills the worker
-        self.begun[first] = 0
-
-    def fail(self, why: FoveateError | str | None = None) -> FoveateError | str | None:
-        self.failure = self.failure or why
-        return self.failure
-
-
-def _release() -> str:
-    from foveate.core.version import __version__
-
-    return __version__
+        except FoveateError as error:
+            made = error
+        except Exception as error:
+            made = EngineError(f"a worker failed ({_line(error)})", expected="work without an error", fix="report this")
+        return {"made": column([pickle.dumps(made)])}
 
 
 def _imported() -> Any:
@@ -254,7 +235,7 @@ def _imported() -> Any:
         raise MissingExtraError(
             f"the engine 'ray' needs Ray Data ({cause})",
             expected="the extra [ray]",
-            fix="pip install 'foveate[ray]'; or leave the engine out, and use --shard I/N on several machines",
+            fix="pip install 'foveate[ray]'; or leave the engine out: several machines may index into one store",
         ) from cause
     return ray
 
@@ -274,30 +255,16 @@ def _settings(ray: Any) -> Iterator[None]:
         log.setLevel(before[2])
 
 
-def _check_picklable(ray: Any, work: Work) -> None:
+def _sent(ray: Any, work: Work) -> bytes:
     try:
-        ray.cloudpickle.dumps(work)
+        content: bytes = ray.cloudpickle.dumps(work)
+        return content
     except Exception as cause:
         raise OptionError(
             f"an encoder that cannot be sent to a worker ({_line(cause)})",
             expected="the name of an encoder, which each worker loads itself, or an object that can be pickled",
             fix='pass a name: "nano", or "clip:openai/clip-vit-base-patch16"',
         ) from cause
-
-
-def _explained(ray: Any, ledger: Any, error: Exception) -> FoveateError:
-    """The error that a worker met, or what happened to the workers."""
-    try:
-        why = ray.get(ledger.fail.remote(), timeout=10)
-    except Exception:  # the ledger is gone, too
-        why = None
-    if isinstance(why, FoveateError):
-        return why
-    return EngineError(
-        f"Ray's workers failed ({why or _line(error)})",
-        expected="work that ends without an error",
-        fix="what was done before is kept, and the same call goes on there; Ray's own account is in /tmp/ray",
-    )
 
 
 def _line(error: BaseException) -> str:
