@@ -1,249 +1,284 @@
-"""Times of the store, and the bytes that a question reads, each beside the project's target.
+"""Times, memory and bytes of a store, each beside the project's target.
 
-    python -m benchmarks store                        # 512 textures
-    python -m benchmarks store --textures 100000      # 13 GB below TMPDIR: what grows with a store
-    python -m benchmarks store --words                # 100,000 images with words: search by what is written
+    python -m benchmarks store                          # 100,000 images, 1.5 GB below TMPDIR
+    python -m benchmarks store --images 1000000         # 8 GB
+    python -m benchmarks store --data photos            # index these photographs instead of three, again and again
+    python -m benchmarks store --words                  # 100,000 images with words: search by what is written
 
-One photograph is stored many times with its cells moved round; searching is over random vectors. Bytes of a question:
-files (asked of the system, rchar of /proc/self/io), arrays (of the product with a texture), and crops (the same
-question with nano on each of 273 crops, as uint8).
+The images of the store are made: records of the bundled photographs, again and again. 5,000 have the whole record, in
+between all others, which have 4 x 4 of its cells. Vectors are those of the photographs, each plane times .6 to 1.1, of
+the others half of that; the 5,000 have 40 planes more, so that what a question finds has a whole record. Rows are
+written by Lance, in large batches. Indexing is of photographs.
 """
 
 from __future__ import annotations
 
-import io
 import os
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Iterator
 from dataclasses import replace
-from importlib.util import find_spec
-from itertools import islice
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import lance
 import numpy as np
+import pyarrow as pa
 import typer
-from foveate.store.ann import import_faiss
-from foveate.store.disk import Disk
-from foveate.store.format import Draft, Name, Space, sha256
-from foveate.store.index import INDEX_FILE
-from foveate.store.recovery import Wanted, writing
 from PIL import Image as Pillow
 
-from benchmarks import store_ann, store_words
-from benchmarks.common import (
-    KEPT,
-    PHOTO,
-    Image,
-    Repeats,
-    crop_square,
-    make_row,
-    ratio_row,
-    time_calls,
-    time_in_turn,
-    time_once,
-    time_row,
-)
+from benchmarks import store_words
+from benchmarks.common import PHOTOS, make_row, ratio_row, time_calls, time_once, time_row
 from foveate.core.checks import check_int
+from foveate.core.grid import Grid
+from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder
-from foveate.encoders.protocol import Calibration
-from foveate.language.negatives import nouns
-from foveate.language.query import Query, prepare
-from foveate.pipeline import score
-from foveate.relevance.scoring import score_maps
-from foveate.store import Store
-from foveate.store.hits import short_list
-from foveate.store.ingest import SHARD_IMAGES, EncodeBatch
-from foveate.store.reader import Vectors
-from foveate.store.texture import StoredTexture
+from foveate.encoders.protocol import Encoder
+from foveate.store import EncodeBatch, Store, nearest
+from foveate.store.reader import Reader
+from foveate.store.record import Record, thumbnail
+from foveate.store.schema import Told, table_of
+from foveate.store.sources import find_sources
+from foveate.store.upkeep import occupied
 
-SIDE = 512  # 64 x 64 cells
-TEXTURES, RERANKED, QUESTIONS = 512, 50, 16
-SHORT = 50  # images of a short list
-CROP = 224  # pixels along the side of a patch, as those documents have it
-CLAIMED = {"crops": "177 MB, said of CLIP in float32", "kept": "0.017 MB", "arrays": "0.017 MB"}
-READ_BYTES = Path("/proc/self/io")
+WHOLE, MORE = 5000, 40  # images with a whole record, and planes that they have more
+BATCH = 2048
+QUESTIONS = {"a word": "a dog", "a kind": "an animal", "two phrases": "a dog on a beach"}
+INDEXED = 60  # photographs
+Row = tuple[Told, bytes, np.ndarray]
+# What a process that searches takes: above one that has imported everything and asked nothing of a store
+SEARCHES = """
+import sys, foveate
+from foveate.encoders.load import load_encoder
+from foveate.language.query import prepare
+def peak():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
+import lance, pyarrow
+for text in sys.argv[2:]:
+    prepare(load_encoder("nano"), text)
+before = peak()
+store = foveate.Store(sys.argv[1])
+for text in sys.argv[2:]:
+    store.search(text, 20)
+print((peak() - before) * 1024)
+"""
+ADDS = "import sys, foveate; foveate.Store(sys.argv[1]).add(sys.argv[2:])"
 
 
 def measure(
-    image: Image = PHOTO,
-    repeats: Repeats = 1000,
-    images: Annotated[int, typer.Option(help="Images of the synthetic search.")] = 100_000,
-    textures: Annotated[int, typer.Option(help="Textures in the store, 127 KB each below TMPDIR.")] = TEXTURES,
-    ann: Annotated[
-        bool, typer.Option("--ann", help="Only approximate nearest neighbours, beside the exact scan.")
-    ] = False,
+    images: Annotated[int, typer.Option(help="Images of the made store.")] = 100_000,
+    repeats: Annotated[int, typer.Option(help="Measurements of each row.")] = 20,
+    data: Annotated[Path | None, typer.Option(help="Photographs to index; by default the bundled ones.")] = None,
     words: Annotated[bool, typer.Option("--words", help="Only search by what is written.")] = False,
 ) -> dict[str, Any]:
-    """Times of the store: reading, searching, indexing; and the bytes that a question reads."""
-    if ann or words:
-        return (store_ann if ann else store_words).measure(images, repeats)
-    for name, value, least in (("--repeats", repeats, 10), ("--images", images, 1), ("--textures", textures, 1)):
-        check_int(name, value, least)
-    rng, encoder, few = np.random.default_rng(0), load_encoder("nano"), max(3, repeats // 20)
+    """Times of the store: opening, searching, reading, indexing; its memory and its bytes."""
+    if words:
+        return store_words.measure(images, repeats)
+    check_int("--repeats", repeats, 3)
+    check_int("--images", images, 1)
     with tempfile.TemporaryDirectory() as folder:
-        photograph = Path(folder) / "photo.jpg"
-        Pillow.fromarray(crop_square(image, SIDE)).save(photograph, quality=90)
-        at = Path(folder) / "bench.fov"
-        store = Store(at, cache=0)
-        store.add(photograph)
-        filled = time_once(lambda: fill(store, photograph, textures))
-        large = _of_the_whole(at, photograph)  # first, while nothing is in memory
-        reads = read_rows(at, photograph, SIDE)
-        store = Store(at, cache=0)
-        names = store.keys()
-
-        def one() -> Any:
-            return store[names[int(rng.integers(len(names)))]]
-
-        read = time_calls(one, repeats)
-        warm = Store(store.path)
-        score(warm[names[0]], "a dog")
-        mapped = time_calls(lambda: score(warm[names[0]], "a dog"), repeats)
-        found = time_calls(lambda: warm[names[0]], repeats)
-        reranked = time_calls(lambda: store.search("a dog", 1, rerank=RERANKED), few)
-        throughput = _throughput(store, names)
-        reader = store._reader()
-        assert reader is not None
-        each = reader.identity.vectors
-        table = rng.standard_normal((images * each, reader.space.basis.rank), np.float32) * np.float32(0.1)
-        vectors = Vectors(np.arange(images), table, each, 0)
-        asked = [prepare(encoder, "a dog")]
-        listed, rivals = _short_lists(vectors, reader.space, asked, encoder.calibration, few)
-        work, content = EncodeBatch(encoder, reader.identity, reader.space), photograph.read_bytes()
-        rgb = np.asarray(Pillow.open(io.BytesIO(content)).convert("RGB"))
-        whole, alone = time_in_turn(lambda: work.record(content), lambda: encoder.encode_image(rgb), few)
-        size = store.stats()["bytes_an_image"]
-        maintained = _maintenance(store, names)
-    rows = [
-        time_row("one texture of a warm store", read, "µs", "<= 100 µs, 99 %: 1000 µs", 99),
-        time_row("a texture that is in the cache", found, "µs", "", 99),
-        time_row("cache hit to relevance map", mapped, "µs", "<= 100 µs", 99),
-        time_row(f"short list of {images:,} images", listed, "ms", "<= 30 ms", 99),
-        *rivals,
-        time_row(f"a search: its short list, {RERANKED} images read and scored", reranked, "ms", "<= 30 + 20 ms", 99),
-        time_row("a record: decoding, encoder and everything else", whole, "ms", "", 99),
-        time_row("  of which the encoder", alone, "ms", "", 99),
-        ratio_row("  beside the bare encoder", whole, alone, "<= 1.25 x"),
-        make_row("bytes an image", size, f"{size / 1e3:.1f} KB", "about 70 KB"),
-        *throughput,
-        _once("writing so many records", filled),
-        *large,
-        *maintained,
-        *reads,
-    ]
-    title = f"benchmarks store: 64 x 64 cells, {textures:,} textures, medians of {repeats} ({few} where slow)"
-    return {
-        "title": title,
-        "rows": rows,
-        "image": str(image),
-        "images": images,
-        "textures": textures,
-    }
+        photographs = photographs_of(data, Path(folder))
+        rows = index_rows(photographs, Path(folder), max(3, repeats // 5))
+        path = Path(folder) / "made.fov"
+        made = make(path, images)
+        rows += [_once("writing the made store", made), *search_rows(path, repeats), *reading_rows(path, repeats)]
+        rows += adding_rows(path, photographs)
+    title = f"benchmarks store: {images:,} made images, medians of {repeats}"
+    return {"title": title, "rows": rows, "images": images}
 
 
-def _short_lists(
-    vectors: Vectors, space: Space, asked: list[Query], calibration: Calibration, repeats: int
-) -> tuple[np.ndarray, list[dict[str, Any]]]:
-    """Seconds of a short list, and rows of what else finds the highest images, each called in turn with it.
-
-    One product with all vectors and `argpartition`; FAISS's exact index of inner products, which gives vectors: as many
-    as make sure of 50 images. All with the threads that they take by themselves.
-    """
-    (weights,) = space.basis.project(asked[0].vectors)[1]
-
-    def ours() -> Any:
-        return short_list(vectors, space, asked, calibration, SHORT)[0]
-
-    def product() -> Any:
-        best = (vectors.table @ weights).reshape(-1, vectors.count).max(1)
-        first = np.argpartition(-best, min(SHORT, len(best)) - 1)[:SHORT]
-        return first[np.argsort(-best[first], kind="stable")]
-
-    same = len(set(product().tolist()) & set(ours().tolist()))
-    if same < 0.9 * min(SHORT, len(vectors.ids)):  # sums in another order may change who is last
-        raise AssertionError(f"one product and the short list have {same} images in common")
-    listed, other = time_in_turn(ours, product, repeats)
-    rows = [ratio_row("  one product and argpartition beside it", other, listed)]
-    if find_spec("faiss") is not None:
-        index = import_faiss().IndexFlatIP(vectors.table.shape[1])
-        index.add(np.asarray(vectors.table, np.float32))
-
-        def flat() -> Any:
-            found = index.search(weights[None], min(SHORT * vectors.count, len(vectors.table)))[1][0] // vectors.count
-            return list(dict.fromkeys(found.tolist()))[:SHORT]
-
-        again, other = time_in_turn(ours, flat, repeats)
-        rows.append(ratio_row("  FAISS, IndexFlatIP, beside it", other, again))
-    return listed, rows
+# --- made stores ------------------------------------------------------------------------------------------------------
 
 
-def fill(store: Store, photograph: Path, textures: int = TEXTURES) -> None:
-    """So many records more, of the one photograph; their image-level vectors are random."""
-    reader = store._reader()
-    assert reader is not None
-    work, rng = EncodeBatch("nano", reader.identity, reader.space), np.random.default_rng(1)
-    record = work.record(photograph.read_bytes())
-    with writing(store.path, Wanted(), Disk()) as writer:
-        for start in range(0, textures, SHARD_IMAGES):
-            draft = Draft()
-            for number in range(start, min(textures, start + SHARD_IMAGES)):
-                moved = {**record.tensors, "embedding": np.roll(record.tensors["embedding"], number, 1)}
-                vectors = (0.1 * rng.standard_normal(record.vectors.shape, np.float32)).astype(np.float16)
-                key = sha256(str(number).encode())
-                draft.records.append(replace(record, key=key, tensors=moved, vectors=vectors))
-                draft.names.append(Name(f"/nowhere/{number}", f"{number}", key, 0, 0))
-            writer.commit(draft)
-
-
-def _throughput(store: Store, names: list[str]) -> list[dict[str, Any]]:
-    """Maps of up to TEXTURES images, read from files: of one question, and of several at once."""
-    asked = [str(noun) for noun in nouns()[:: len(nouns()) // QUESTIONS][:QUESTIONS]]
-    count = min(len(names), TEXTURES) - 1
-
-    def streamed(query: str | list[str]) -> float:
-        maps = store.score_all(query)
-        next(maps)  # before the first, the names of all images are listed
-        return time_once(lambda: all(True for _ in islice(maps, count)))
-
-    one, several = np.array([(streamed(asked[0]), streamed(asked)) for _ in range(6)])[1:].T
-    return [
-        _rate("maps by score_all, one question", one, count),
-        _rate(f"maps by score_all, {QUESTIONS} questions at once", several, count),
-    ]
-
-
-def _of_the_whole(path: Path, photograph: Path) -> list[dict[str, Any]]:
-    """Opening, listing and searching all of a store, each for the first time, and the memory of the process then."""
-    opened = time_calls(lambda: Store(path), 5)
+def make(path: Path, images: int) -> float:
+    """A store of so many images, as the head of this file says, without an index. -> seconds."""
     store = Store(path, cache=0)
-    listed = time_once(store.keys)
-    called = name_of(path, photograph)
-    exact, ending = time_in_turn(lambda: store.content_key(called), lambda: store.content_key(photograph.name), 10)
-    first = time_once(lambda: store.search("a dog", 20))
-    later = time_calls(lambda: store.search("a cat", 20), 10)
-    index = sum(file.stat().st_size for file in path.glob(f"{INDEX_FILE}*"))
+    store.add(sorted(PHOTOS.glob("*.jpg"))[:1])
+    reader = store._open()
+    bases = list(_bases(reader))
+    schema = reader.dataset.schema
+    source = pa.RecordBatchReader.from_batches(schema, _batches(bases, images, schema))
+    return time_once(lambda: lance.write_dataset(source, path, mode="append", max_rows_per_file=8192))
+
+
+def _bases(reader: Reader) -> Iterator[tuple[Told, bytes, bytes, np.ndarray]]:
+    """Of each bundled photograph: what it is told by, its whole record, one of 4 x 4 of its cells, its vectors."""
+    work = EncodeBatch("nano", reader.identity, reader.space)
+    (told,) = reader.told(reader.vectors().rows.tolist())
+    for file in sorted(PHOTOS.glob("*.jpg")):
+        record = work.record(file.read_bytes())
+        assert isinstance(record.vectors, np.ndarray)
+        yield told, record.content, part_of(record).content, record.vectors.astype(np.float32)
+
+
+def part_of(record: Record) -> Record:
+    """A record of few bytes: 4 x 4 cells, as many planes as it needs, a small thumbnail."""
+    tensors = {name: t[:4, :4] if t.shape[:2] == record.grid.shape else t for name, t in record.tensors.items()}
+    few = np.flatnonzero(np.unpackbits(tensors["basis.columns"]))[: len(tensors["basis.rows"])]
+    columns = np.zeros(8 * len(tensors["basis.columns"]), np.uint8)
+    columns[few] = 1
+    tensors["basis.columns"] = np.packbits(columns)
+    tensors["basis.mean"] = tensors["basis.mean"][: len(few)]
+    tensors["basis.rows"] = tensors["basis.rows"][:, : len(few)]
+    tensors["thumbnail"] = np.frombuffer(thumbnail(np.full((8, 8, 3), 128, np.uint8)), np.uint8)
+    return replace(record, grid=Grid(4, 4, 64, 64), tensors=tensors)
+
+
+def _batches(
+    bases: list[tuple[Told, bytes, bytes, np.ndarray]], images: int, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    rng, every = np.random.default_rng(0), max(1, images // WHOLE)
+    for start in range(0, images, BATCH):
+        rows = list[Row]()
+        for number in range(start, min(images, start + BATCH)):
+            told, whole, small, vectors = bases[number // every % len(bases)]
+            vectors = vectors * rng.uniform(0.6, 1.1, vectors.shape).astype(np.float32)
+            if number % every == 0:
+                vectors[:, rng.integers(0, vectors.shape[1], MORE)] = rng.uniform(0.5, 1, MORE)
+            else:
+                vectors *= np.float32(0.5)
+            told = replace(told, id=f"{number:064x}", name=f"{number}", source=f"/nowhere/{number}")
+            rows.append((told, small if number % every else whole, vectors.astype(np.float16)))
+        yield from table_of(rows, schema).to_batches()
+
+
+# --- a large store ----------------------------------------------------------------------------------------------------
+
+
+def search_rows(path: Path, repeats: int) -> list[dict[str, Any]]:
+    """Opening the store, its index, questions by it and by the table, memory."""
+    store = Store(path, cache=0)
+    reader, width = store._open(), store._open().space.basis.width
+    built = time_once(lambda: nearest.extend(reader.dataset, width, 1))
+    size, images = occupied(f"{path}/{nearest.FOLDER}"), len(store)
+    opened = time_calls(lambda: Store(path), repeats)
+    store = Store(path, cache=0)
+    first = time_once(lambda: store.search("a fork", 20))
+    rows = [
+        _once("making the index, where there is one", built),
+        _size("  bytes of the index", size, f"{size / images:,.0f} an image" if size else "none below 65,537"),
+        time_row(f"opening a store of {images:,}", opened, "ms", "<= 50 ms", 99),
+        _once("first question of a process", first),
+    ]
+    wanted = "<= 120 ms" if images <= 200_000 else "<= 250 ms"
+    exact, different = list[np.ndarray](), 0
+    for what, text in QUESTIONS.items():
+        found = store.search(text, 20)
+        times = time_calls(partial(store.search, text, 20), repeats)
+        rows.append(time_row(f"a question, {what}: {text}", times, "ms", wanted, 99))
+        few = time_calls(partial(store.search, text, 20, rerank=50), repeats)
+        rows.append(time_row("  with 50 exact scores", few, "ms", "", 99))
+        flat = store.search(text, 20, exact=True)
+        different += [hit.id for hit in flat] != [hit.id for hit in found]
+        exact.append(time_calls(partial(store.search, text, 20, exact=True), max(3, repeats // 5)))
+    memory = int(_run(SEARCHES, path, *QUESTIONS.values()))
+    rows += [
+        time_row(f"  by the table instead ({QUESTIONS['a kind']})", exact[1], "ms", "", 99),
+        make_row("questions with other hits by the table", different, f"{different} of {len(QUESTIONS)}", "0"),
+        _size("memory of a search, above asking nothing", memory, "<= 300 MB"),
+    ]
+    return rows
+
+
+def reading_rows(path: Path, repeats: int) -> list[dict[str, Any]]:
+    """Textures by name and by batch."""
+    store = Store(path, cache=0)
+    rng, reader = np.random.default_rng(0), store._open()
+    whole = [int(row) for row in reader.vectors().rows[1 :: max(1, len(store) // WHOLE)]]  # after the photograph
+    names = [told.name for told in reader.told(whole[:BATCH])]
+
+    def batch() -> None:
+        for _ in reader.textures(rng.choice(whole, min(316, len(whole)), replace=False).tolist()):
+            pass
+
+    one = time_calls(lambda: store[names[int(rng.integers(len(names)))]], repeats)
+    many = time_calls(batch, repeats)
     return [
-        time_row("opening the store", opened, "ms", "", 99),
-        _once("names of all its images", listed),
-        time_row("an image's key by its name", exact, "µs", "", 99),
-        time_row("an image's key by the end of its path", ending, "µs", "", 99),
-        _once("first search: reads the vectors of all images", first),
-        time_row("later searches", later, "ms", "", 99),
-        _size("memory of the process then", _memory()),
-        _size("index", index),
+        time_row("a texture by its name", one, "ms", "", 99),
+        time_row("316 textures in a batch", many, "ms", "", 99),
     ]
 
 
-def _maintenance(store: Store, names: list[str]) -> list[dict[str, Any]]:
-    """Reading every byte of a store, and rewriting it after one image in ten was removed."""
-    size, verified = store.stats()["bytes"], time_once(store.verify)
-    store.remove(names[::10])
-    return [
-        _size("shards", size),
-        _once("verify: every byte", verified),
-        _once("compact: all shards written again", time_once(store.compact)),
+def adding_rows(path: Path, photographs: list[Path]) -> list[dict[str, Any]]:
+    """Questions while another process indexes photographs into the same store."""
+    store, times = Store(path, cache=0), list[float]()
+    before, versions = len(store), set[int]()
+    adding = subprocess.Popen([sys.executable, "-c", ADDS, str(path), *map(str, photographs)])
+    while adding.poll() is None:
+        times.append(time_once(lambda: store.search("a dog", 20)))
+        versions.add(store._open().version)
+        time.sleep(0.05)
+    if adding.returncode or len(store) != before + len(photographs):
+        raise AssertionError(f"{len(store) - before} of {len(photographs)} images were added")
+    what = f"a question while {len(photographs)} images are added ({len(versions)} versions)"
+    return [time_row(what, np.array(times), "ms", "", 99)]
+
+
+# --- indexing ---------------------------------------------------------------------------------------------------------
+
+
+def photographs_of(data: Path | None, folder: Path) -> list[Path]:
+    """INDEXED different photographs: those of a folder, or the bundled ones with a pixel changed."""
+    if data is not None:
+        return [Path(source.path) for source in find_sources(data).files][:INDEXED]
+    files, out = sorted(PHOTOS.glob("*.jpg")), list[Path]()
+    (folder / "photographs").mkdir()
+    for number in range(INDEXED):
+        picture = Pillow.open(files[number % len(files)]).convert("RGB")
+        picture.putpixel((0, 0), (number, number, number))
+        out.append(folder / "photographs" / f"{number}.jpg")
+        picture.save(out[-1], quality=90)
+    return out
+
+
+def index_rows(photographs: list[Path], folder: Path, repeats: int) -> list[dict[str, Any]]:
+    """Indexing beside the encoder alone, in seconds of a core; and bytes on disk beside those of the records."""
+    encoder = load_encoder("nano")
+    pictures = [load_image(file).rgb for file in photographs]
+    Store(folder / "first.fov").add(photographs[:1])
+    stores = [Store(folder / f"indexed{number}.fov") for number in range(repeats)]
+    both = [
+        (_processor(partial(one.add, photographs)), _processor(partial(_encode, encoder, pictures))) for one in stores
     ]
+    whole, alone = np.array(both).T
+    store = stores[0]
+    after = occupied(store.path)
+    records = sum(len(record.content) for record in _records(store._open()))
+    store.compact(timedelta(0))
+    compacted = occupied(store.path)
+    return [
+        ratio_row(f"indexing {len(photographs)} photographs, of a core, beside the encoder", whole, alone, "<= 1.15 x"),
+        time_row("  an image", whole / len(photographs), "ms"),
+        make_row("bytes on disk beside the records'", after / records, f"{after / records:.3f} x", "<= 1.05 x", "x"),
+        make_row("  after compacting", compacted / records, f"{compacted / records:.3f} x", "<= 1.05 x", "x"),
+    ]
+
+
+def _records(reader: Reader) -> Iterator[Record]:
+    for _, _, record in reader.records(reader.vectors().rows.tolist()):
+        assert isinstance(record, Record)
+        yield record
+
+
+def _encode(encoder: Encoder, pictures: list[np.ndarray]) -> None:
+    for rgb in pictures:
+        encoder.encode_image(rgb)
+
+
+def _processor(function: Any) -> float:
+    start = time.process_time()
+    function()
+    return time.process_time() - start
+
+
+def _run(code: str, *arguments: Any) -> str:
+    """What a process of its own prints."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ).stdout
 
 
 def _once(what: str, seconds: float) -> dict[str, Any]:
@@ -251,100 +286,5 @@ def _once(what: str, seconds: float) -> dict[str, Any]:
     return make_row(what, seconds, f"{shown} (once)", "", "s")
 
 
-def _rate(what: str, seconds: np.ndarray, count: int) -> dict[str, Any]:
-    rate = count / float(np.median(seconds))
-    return make_row(what, round(rate, 1), f"{rate:,.0f} images/s", "", "1/s")
-
-
-def _size(what: str, count: int | None, claimed: str = "") -> dict[str, Any]:
-    return make_row(what, count, _megabytes(count), claimed, "bytes")
-
-
-# --- what a question reads -------------------------------------------------------------------------------------------
-
-
-def count_file_bytes(function: Callable[[], Any]) -> int | None:
-    """Bytes that a call reads from files, cached by the system or not; None where the system does not count them."""
-    if not READ_BYTES.exists():
-        return None
-
-    def now() -> int:
-        return int(READ_BYTES.read_text().split()[1])
-
-    itself = -now() + now()
-    before = now()
-    function()
-    return now() - before - itself
-
-
-def _array_bytes(texture: StoredTexture, vectors: np.ndarray) -> dict[str, int]:
-    """Of the arrays in a question's product with a texture."""
-    return {
-        "embedding": texture.coordinates().nbytes,
-        "basis": 4 * texture.basis.rows.size + texture.basis.mean.nbytes,  # rows are multiplied as float32
-        "question": vectors.nbytes,
-        "map": texture.scores(vectors).nbytes,
-    }
-
-
-def _crop_bytes(image: Path, side: int) -> dict[str, int]:
-    """Of a question to nano about KEPT crops: the image, what the encoder takes, their vectors."""
-    encoder = load_encoder("nano")
-    crop = crop_square(image, CROP)
-    features = encoder.encode_image(crop, long_side=CROP).full(encoder.width)
-    vector = features.reshape(-1, features.shape[-1]).mean(0)
-    return {
-        "image": side * side * 3,
-        "crops": KEPT * crop.nbytes,
-        "vectors": KEPT * vector.nbytes,
-    }
-
-
-def read_rows(path: Path, photograph: Path, side: int) -> list[dict[str, Any]]:
-    """Rows of `python -m benchmarks store`. `path`: of a store that holds the photograph, `side` pixels square."""
-    encoder = load_encoder("nano")
-    first, later = prepare(encoder, "a dog"), prepare(encoder, "a cat")
-    name = name_of(path, photograph)
-
-    def alone() -> Callable[[], Any]:
-        store = Store(path, cache=0)
-        len(store)  # the index is open
-        return lambda: score_maps(store[name], [first], encoder.calibration)
-
-    warm = Store(path)
-    len(warm)
-    asked = count_file_bytes(lambda: score(warm[name], "a dog"))
-    arrays, crops = _array_bytes(warm[name], later.vectors), _crop_bytes(photograph, side)
-    kept = KEPT * warm[name].rank * 4
-    return [
-        _size("files: first question, what it says by itself (search, score_all)", count_file_bytes(alone())),
-        _size("files: first question, foveate.score, with the image's pixels", asked),
-        _size(
-            "files: each later question about an image in the cache",
-            count_file_bytes(lambda: score(warm[name], "a cat")),
-        ),
-        _size(f"arrays of each later question ({_list(arrays)})", sum(arrays.values()), CLAIMED["arrays"]),
-        _size(f"  of which embeddings of the {KEPT} cells that are kept", kept, CLAIMED["kept"]),
-        _size(f"each question by encoding {KEPT} crops ({_list(crops)})", sum(crops.values()), CLAIMED["crops"]),
-    ]
-
-
-def name_of(path: Path, photograph: Path) -> str:
-    """What a store calls the photograph. (By the end of its path it would look at every name.)"""
-    return next(name for name in Store(path) if name.endswith(photograph.name))
-
-
-def _memory() -> int | None:
-    """Bytes of memory that the process has now; None where the system does not say."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return None
-
-
-def _megabytes(count: int | None) -> str:
-    return "not counted here" if count is None else f"{count / 1e6:.3f} MB" if count < 1e7 else f"{count / 1e6:,.0f} MB"
-
-
-def _list(parts: dict[str, int]) -> str:
-    return ", ".join(f"{name} {count / 1e3:,.0f} KB" for name, count in parts.items())
+def _size(what: str, count: int, target: str = "") -> dict[str, Any]:
+    return make_row(what, count, f"{count / 1e6:,.0f} MB", target, "bytes")
