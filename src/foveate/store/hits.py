@@ -43,11 +43,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 WRITTEN = 0.8  # what a phrase counts that is written and not seen; docs/store.md has how it was chosen
 LEAST = 0.01  # of a word beside quoted text, that no image shows
-RERANKED, FACTOR, MOST = (
-    50,
-    5,
-    316,
-)  # images that are searched exactly: at least so many, and so many for each that is wanted
+RERANKED, FACTOR = 50, 5  # images that are searched exactly: at least so many, and so many for each that is wanted
 
 
 @dataclass(frozen=True, eq=False)
