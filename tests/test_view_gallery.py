@@ -283,7 +283,7 @@ def test_images_like_one_of_the_store(made: Path) -> None:
             np.testing.assert_array_equal(maps[f"map:{place}"], np.rint(255 * hit.map))
             np.testing.assert_array_equal(hit.map, hit.relevance.map)
             assert (hit.relevance.confidence, hit.unknown, hit.words) == (pytest.approx(hit.score), (), ())
-    check_refusal(asked.post(f"/api/gallery/{'0' * 64}/like", json={}))
+    check_refusal(asked.post(f"/api/gallery/{'0' * 64}/like", json={}), 404)
 
 
 def test_the_store_says_its_pages(made: Path) -> None:

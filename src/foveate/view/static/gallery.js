@@ -32,7 +32,7 @@ export function mountGallery(app, root) {
   const all = button("All images", "All images", "L", () => app.set({ list: 1 }), { className: "all" });
   const place = make("span", { className: "number" });
   const steps = { className: "steps", "aria-label": "One image after the other" };
-  const likes = button("Like this", "Images like this one", "S", () => same(), { className: "all" }); // of a store
+  const likes = button("Like this", "Images like this one", "S", () => same(), { className: "all likes" }); // of a store
   const bar = make("nav", steps, previous, place, next, likes, all);
   const tiles = new Tiles({
     wide: () => root.classList.contains("whole"), openAt: open, isOpen: (id) => id === app.state.image,
@@ -76,7 +76,7 @@ export function mountGallery(app, root) {
     if (root.hidden || typing(event)) return;
     if (event.key === "/" && tiles.wide()) { event.preventDefault(); find.select(); }
     const act = {
-      n: () => step(1), p: () => step(-1), s: likes.hidden ? null : same, l: () => app.set({ list: 1 - app.state.list }),
+      n: () => step(1), p: () => step(-1), l: () => app.set({ list: 1 - app.state.list }), s: !likes.hidden && same,
     }[event.key];
     if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
