@@ -89,7 +89,8 @@ def use(path: Path, right: Known) -> int:
 
     def verify() -> None:
         if opened.verify().ok:
-            look(), table(), search(), read()
+            for job in (look, table, search, read):
+                job()
 
     def change() -> None:
         opened.tag(opened.keys()[:1], ["y"])

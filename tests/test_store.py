@@ -342,7 +342,7 @@ def test_columns_of_ones_own_and_when_a_photograph_was_taken(quick: Path) -> Non
     assert store.page(where="modified > '2024-01-01'").total == 6
     for wrong in ({"id": "x"}, {"rating": "five"}, {"a b": 1}, {"vector": 2.0}, {"tag": "x"}):
         with pytest.raises(OptionError, match="column"):
-            store.add(folder, columns=wrong)  # type: ignore[arg-type]
+            store.add(folder, columns=wrong)
 
 
 def test_pages_of_hits_and_conditions(toys: Store) -> None:

@@ -12,6 +12,7 @@ import pytest
 import foveate
 from foveate import Store
 from foveate.core.errors import OutputError, StoreDamagedError, StoreNotFoundError
+from foveate.store import dataset as dataset_module
 from foveate.store import upgrade as module
 from foveate.store.upgrade import Upgraded, upgrade
 from tests.store_toys import Planes, Toy
@@ -60,13 +61,13 @@ def test_photographs_with_words_give_what_they_gave(quick: Path) -> None:
 
 
 def test_it_goes_on_where_it_was_killed(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    inserts, real = [], module.insert
+    inserts, real = list[int](), dataset_module.insert
 
     def failing(dataset: object, table: object) -> int:
         inserts.append(1)
         if len(inserts) == 2:
             raise KeyboardInterrupt
-        return real(dataset, table)  # type: ignore[arg-type]
+        return real(dataset, table)
 
     monkeypatch.setattr(module, "COMMIT_IMAGES", 1)
     monkeypatch.setattr(module, "insert", failing)

@@ -72,7 +72,7 @@ COMMIT_IMAGES, COMMIT_BYTES, COMMIT_SECONDS = 256, 64 * 2**20, 3.0
 SOME = 500  # ids in a condition
 SMALL = 64  # fragments after which they are joined
 MOST_WORKERS = 64
-RUN = 32  # files that follow one another, where several processes go through them in different orders
+RUN = 8  # files that follow one another, where several processes go through them in different orders
 OWN_RANK, VECTORS = 24, 6
 Value = str | float | bool
 
