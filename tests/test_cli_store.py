@@ -1,0 +1,153 @@
+"""The commands about stores say what `Store` says, and what to do where something is wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from foveate import Store
+from foveate.cli.index import parse_column
+from foveate.cli.main import app
+from foveate.core.errors import FoveateError
+from foveate.store import ingest
+from tests.conftest import PHOTOS
+
+
+def call(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def said(*words: object, status: int = 0) -> dict[str, Any]:
+    """What a command says as JSON."""
+    result = call(*words, "--json")
+    assert result.exit_code == status, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three photographs, and a bad file."""
+    folder = tmp_path_factory.mktemp("cli")
+    shutil.copytree(PHOTOS, folder / "photos")
+    (folder / "photos" / "bad.jpg").write_text("no image")
+    done = said("index", folder / "photos", "-o", folder / "p.fov", "--column", "album=summer", "--column", "rating=5")
+    assert (done["added"], done["images"]) == (3, 3)
+    assert [Path(bad["path"]).name for bad in done["bad"]] == ["bad.jpg"]
+    return folder / "p.fov"
+
+
+@pytest.fixture
+def store(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "photos.fov"))
+
+
+def test_columns_conditions_and_pages(made: Path) -> None:
+    wide = "album = 'summer' and rating > 4 and width > height"
+    listed = said("store", "list", made, "--where", wide)
+    assert [image["name"] for image in listed["images"]] == ["cake_and_coffee.jpg", "yellow_bus.jpg"]
+    pages = [said("store", "list", made, "-k", 1, "--page", page) for page in (1, 2, 3, 4)]
+    assert [image["name"] for page in pages for image in page["images"]] == Store(made).keys()
+    hits = Store(made).search("a bus", where=wide)
+    found = said("search", made, "a bus", "--where", wide, "--no-sheet")["queries"][0]["hits"]
+    assert [(hit["id"], hit["score"]) for hit in found] == [(hit.id, round(hit.score, 4)) for hit in hits]
+    second = said("search", made, "a bus", "-k", 1, "--page", 2, "--no-sheet")["queries"][0]["hits"]
+    assert second[0]["name"] == Store(made).search("a bus")[1].name
+    refused = call("search", made, "a bus", "--where", "albun = 'summer'")
+    assert isinstance(refused.exception, FoveateError)
+    assert "album" in refused.exception.expected
+
+
+def test_like_an_image_or_a_part(made: Path, tmp_path: Path) -> None:
+    photo = shutil.copy(PHOTOS / "yellow_bus.jpg", tmp_path / "mine.jpg")
+    for image in (photo, "yellow_bus.jpg"):
+        (query,) = said("search", made, "--like", image, "-o", tmp_path)["queries"]
+        assert (query["hits"][0]["name"], query["hits"][0]["score"] > 0.9) == ("yellow_bus.jpg", True)
+        assert Path(query["sheet"]).is_file()
+    (part,) = said("search", made, "--like", photo, "--box", "100,100,300,500", "--no-sheet")["queries"]
+    assert part["hits"][0]["name"] == "yellow_bus.jpg"
+    assert call("search", made, "--like", photo, "--box", "1,2,3").exit_code == 2
+    for words in (("a bus", "--like", photo), (), ("a bus", "--box", "1,2,3,4")):
+        assert isinstance(call("search", made, *words, "--no-sheet").exception, FoveateError)
+
+
+def test_tags_versions_and_what_was_removed(store: Path) -> None:
+    assert said("store", "tag", store, "yellow_bus.jpg", "--add", "city", "--add", "bus")["changed"] == 1
+    assert said("store", "list", store, "--where", "tag = 'city'")["images"][0]["tags"] == ["city", "bus"]
+    assert said("store", "tag", store, "--where", "tag = 'city'", "--drop", "city")["changed"] == 1
+    gone = said("store", "remove", store, "--where", "tag = 'bus'")
+    assert (gone["removed"], gone["images"]) == (1, 2)
+    listed = said("store", "versions", store)["versions"]
+    assert (listed[-1]["images"], listed[-2]["images"], listed[-2]["version"]) == (2, 3, gone["before"])
+    assert said("store", "restore", store, gone["before"])["images"] == len(Store(store)) == 3
+    assert isinstance(call("store", "restore", store, 99).exception, FoveateError)
+    for words in (("remove", store), ("remove", store, "a", "--where", "true"), ("tag", store, "yellow_bus.jpg")):
+        assert isinstance(call("store", *words).exception, FoveateError)
+    said("store", "compact", store, "--keep", 0)
+    assert len(said("store", "versions", store)["versions"]) == 1
+
+
+def test_verify_names_each_damaged_image(store: Path) -> None:
+    assert said("store", "verify", store)["damaged"] == []
+    (data,) = (file for file in (store / "data").iterdir() if file.stat().st_size > 200_000)
+    content = bytearray(data.read_bytes())
+    content[len(content) // 2] ^= 1
+    data.write_bytes(content)
+    found = said("store", "verify", store, status=1)
+    assert len(found["damaged"]) == 1
+    name = found["damaged"][0]["name"]
+    told = call("store", "verify", store)
+    assert f"foveate store remove {store} NAME" in told.stdout
+    assert name in told.stdout
+    assert len(said("search", store, "a bus", "--no-sheet")["queries"][0]["hits"]) == 2
+
+
+def test_copies_for_other_programs(made: Path, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    assert said("store", "export", made, tmp_path / "p.parquet", "--where", "width > height")["images"] == 2
+    table = pq.read_table(tmp_path / "p.parquet")
+    assert sorted(table["name"].to_pylist()) == ["cake_and_coffee.jpg", "yellow_bus.jpg"]
+    assert set(table["album"].to_pylist()) == {"summer"}
+    assert said("store", "export", made, tmp_path / "textures")["images"] == len(
+        list((tmp_path / "textures").iterdir())
+    )
+
+
+def test_an_old_store_is_taken_over(tmp_path: Path) -> None:
+    old = Path(__file__).parent / "data" / "old_store" / "store"
+    refused = call("search", old, "a bus")
+    assert f"foveate store upgrade {old} NEW" in str(refused.exception)
+    found = said("store", "upgrade", old, tmp_path / "new.fov")
+    assert found["images"] == len(Store(tmp_path / "new.fov")) > 0
+
+
+def test_an_interrupt_says_what_is_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingest, "COMMIT_IMAGES", 1)
+    add = Store.add
+
+    def interrupted(self: Store, paths: Any, **how: Any) -> Any:
+        def progress(step: Any) -> None:
+            if step.committed >= 2:
+                raise KeyboardInterrupt
+
+        return add(self, paths, **{**how, "workers": 1, "progress": progress})
+
+    monkeypatch.setattr(Store, "add", interrupted)
+    told = call("index", PHOTOS, "-o", tmp_path / "p.fov")
+    assert "interrupted; 2 images are in the store, and the same command goes on" in told.stderr
+    monkeypatch.setattr(Store, "add", add)
+    assert said("index", PHOTOS, "-o", tmp_path / "p.fov")["added"] == 1
+
+
+def test_a_column_is_a_name_and_a_value() -> None:
+    given = ("a=1", "a=1.5", "a=true", "a=False", "a=x=y", "a=", "a=inf")
+    values = [parse_column(text)[1] for text in given]
+    assert values == [1, 1.5, True, False, "x=y", "", "inf"]
+    assert [type(value) for value in values] == [int, float, bool, bool, str, str, str]
+    for text in ("a", "=1", "a b=1"):
+        assert call("index", PHOTOS, "-o", "none.fov", "--column", text).exit_code == 2
