@@ -66,7 +66,7 @@ class Vectors:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class IndexBlock:
     """A block of the index. `first`: its first row there. files: name and rows of each data file, in order."""
 
     id: str
@@ -85,7 +85,7 @@ class Indexed:
     rows: NDArray[np.int64]
     places: NDArray[np.int64]
     index: Any
-    blocks: Sequence[Block]
+    blocks: Sequence[IndexBlock]
 
     def products(self, weights: Floats) -> Floats:
         """As those of Vectors. Raises StoreDamagedError."""
@@ -140,7 +140,7 @@ def files_of(dataset: Any) -> dict[str, Any]:
 
 def indexed(dataset: Any, width: int) -> tuple[Indexed | None, set[str]]:
     """What the index has of a version, and of which files; None where there is no index. Raises StoreDamagedError."""
-    index, used, files, blocks = _opened(dataset), set[str](), files_of(dataset), list[Block]()
+    index, used, files, blocks = _opened(dataset), set[str](), files_of(dataset), list[IndexBlock]()
     if index is None or dataset.has_stable_row_ids:
         return None, used
     rows, places, place = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
@@ -165,7 +165,7 @@ def _opened(dataset: Any) -> Any:
     return open_dataset(f"{dataset.uri}/{FOLDER}", dataset._storage_options)
 
 
-def _blocks(index: Any, width: int) -> list[Block]:
+def _blocks(index: Any, width: int) -> list[IndexBlock]:
     try:
         with reading(index.uri):
             firsts = range(0, number(index.count_rows(), MOST_ROWS), width + 1)
@@ -175,7 +175,7 @@ def _blocks(index: Any, width: int) -> list[Block]:
             said = [{text(n): number(c, BLOCK) for n, c in json.loads(head["places"]).items()} for head in heads]
     except Exception as cause:
         raise damaged(f"the index '{index.uri}'", cause, FIX) from cause
-    return [Block(head["block"], first, files) for head, first, files in zip(heads, firsts, said, strict=True)]
+    return [IndexBlock(head["block"], first, files) for head, first, files in zip(heads, firsts, said, strict=True)]
 
 
 def _live(dataset: Any, fragment: Any) -> NDArray[np.int64]:
@@ -193,7 +193,7 @@ def extend(dataset: Any, width: int, least: int = LEAST) -> None:
     """
     if dataset.count_rows() <= LIMIT or dataset.has_stable_row_ids:
         return
-    where, files, blocks = f"{dataset.uri}/{FOLDER}", files_of(dataset), list[Block]()
+    where, files, blocks = f"{dataset.uri}/{FOLDER}", files_of(dataset), list[IndexBlock]()
     index: Any = None
     with suppress(StoreDamagedError):  # then it is made again
         index = _opened(dataset)
