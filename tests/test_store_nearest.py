@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import lance
@@ -15,7 +16,7 @@ from foveate.encoders.load import load_encoder
 from foveate.language.query import prepare
 from foveate.store import Store, dataset, nearest
 from foveate.store.hits import short_list
-from foveate.store.nearest import FOLDER, Indexed, Joined, Vectors
+from foveate.store.nearest import FOLDER, Indexed, Vectors
 from foveate.store.schema import VECTOR, table_of
 from tests.conftest import PHOTOS
 
@@ -49,11 +50,8 @@ def grow(store: Store, numbers: range) -> None:
     rows = []
     for number in numbers:
         peaks = np.where(rng.random((1, 1290)) < 0.1, rng.random((1, 1290)), 0).astype(np.float16)
-        rows.append(
-            (told.__class__(**{**told.__dict__, "id": f"{number:064x}", "name": f"{number}"}), record.content, peaks)
-        )
-    table = table_of(rows, reader.dataset.schema)
-    lance.write_dataset(table, store.path, mode="append", max_rows_per_file=40)
+        rows.append((replace(told, id=f"{number:064x}", name=str(number)), record.content, peaks))
+    lance.write_dataset(table_of(rows, reader.dataset.schema), store.path, mode="append", max_rows_per_file=40)
 
 
 def weights_of() -> np.ndarray:
@@ -89,21 +87,22 @@ def test_it_finds_what_the_table_finds_while_the_store_changes(store: Store) -> 
     check(store, 211)  # the new ones are in a table
     store.tag([f"{400:064x}", f"{5:064x}"], ["seen"])
     check(store, 210)  # a row with other tags is written again
-    nearest.extend(store.dataset, 1290, 60)  # 50 are too few
-    assert sum(len(part.rows) for part in store._open().vectors().parts if isinstance(part, Indexed)) == 210
+    nearest.extend(store.dataset, 1290, 100)  # too few wait
+    check(Store(store.path), 210)
+    nearest.extend(store.dataset, 1290, 60)  # with those of a block of which one of two files is gone they are 90
+    check(Store(store.path), 261)
     store.compact()
     check(store, 261)
     store.restore(2)
-    check(store, len(store) if len(store) > 50 else 0)
+    assert store.search("broccoli", 1)[0].score > 0.5
 
 
 def test_a_condition_and_exact(store: Store) -> None:
-    names = [f"'{number}'" for number in range(40, 60)]
+    names = [str(number) for number in range(40, 60)]
     for how in ({}, {"exact": True}):
-        rows = store._open().rows_where(f"name IN ({', '.join(names)})")
-        assert len(rows) == 20
-        assert store.search("broccoli", 3, where="name LIKE '%broccoli.jpg'", **how)[0].score > 0.5
-        assert store.search("broccoli", 1, **how)[0].name.endswith("broccoli.jpg")
+        some = store.search("broccoli", 30, where=f"name IN {tuple(names)}", **how)
+        assert sorted(hit.name for hit in some) == names
+        assert store.search("broccoli", 1, where="name LIKE '%jpg'", **how)[0].score > 0.5
 
 
 def test_a_damaged_index_is_named_and_made_again(store: Store, caplog: pytest.LogCaptureFixture) -> None:
@@ -118,11 +117,10 @@ def test_a_damaged_index_is_named_and_made_again(store: Store, caplog: pytest.Lo
 
 
 def test_places_that_are_none_are_damage(store: Store) -> None:
-    columns = {"block": ["x"] * 1291, "plane": [-1, *range(1290)]}
     files = {name: f.physical_rows for name, f in nearest.files_of(store.dataset).items()}
     bad = [str(files).replace("'", '"').encode(), *[np.array([999], np.uint16).tobytes()] * 1290]
-    table = pa.table({**columns, "places": bad, "peaks": [b"", *[b"\0\0"] * 1290]})
-    lance.write_dataset(table, f"{store.path}/{FOLDER}", mode="overwrite")
+    columns = {"block": ["x"] * 1291, "plane": [-1, *range(1290)], "places": bad, "peaks": [b"", *[b"\0\0"] * 1290]}
+    lance.write_dataset(pa.table(columns), f"{store.path}/{FOLDER}", mode="overwrite")
     with pytest.raises(StoreDamagedError):
         Store(store.path)._open().vectors().products(weights_of())
 
@@ -133,4 +131,3 @@ def test_vectors_of_files_that_stay_are_not_read_again(store: Store) -> None:
     after = store._open().vectors(exact=True).parts
     assert after[: len(before)] == before
     assert len(after) == len(before) + 1
-    assert isinstance(store._open().vectors(), Joined)
