@@ -14,7 +14,7 @@ from foveate import Store
 from foveate.core.errors import OutputError, StoreDamagedError, StoreNotFoundError
 from foveate.store import dataset as dataset_module
 from foveate.store import upgrade as module
-from foveate.store.upgrade import Upgraded, upgrade
+from foveate.store.upgrade import Upgraded, copy_store
 from tests.store_toys import Planes, Toy
 
 HERE = Path(__file__).parent
@@ -26,7 +26,7 @@ PHOTOS = HERE / "data" / "old_store"
 def test_toys_of_each_format_give_what_they_gave(golden: str, quick: Path) -> None:
     encoder, said = TOYS[golden], json.loads((HERE / "golden" / golden / "expected.json").read_text())
     progress: list[tuple[int, int]] = []
-    done = upgrade(HERE / "golden" / golden / "store", quick / "new.fov", lambda *at: progress.append(at))
+    done = copy_store(HERE / "golden" / golden / "store", quick / "new.fov", lambda *at: progress.append(at))
     assert (done, progress[-1]) == (Upgraded(len(said["names"]), ()), (len(said["names"]),) * 2)
     store = Store(quick / "new.fov", encoder=encoder)
     assert store.keys() == said["names"]
@@ -40,7 +40,7 @@ def test_toys_of_each_format_give_what_they_gave(golden: str, quick: Path) -> No
 def test_photographs_with_words_give_what_they_gave(quick: Path) -> None:
     """One was read later, one has a copy, a name and an image were removed: of six shards three images are left."""
     said = json.loads((PHOTOS / "expected.json").read_text())
-    assert upgrade(PHOTOS / "store", quick / "new.fov") == Upgraded(3, ())
+    assert copy_store(PHOTOS / "store", quick / "new.fov") == Upgraded(3, ())
     store = Store(quick / "new.fov")
     assert len(store) == 3
     text = foveate.load_encoder("nano").encode_text(["cake"])
@@ -72,15 +72,15 @@ def test_it_goes_on_where_it_was_killed(quick: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "COMMIT_IMAGES", 1)
     monkeypatch.setattr(module, "insert", failing)
     with pytest.raises(KeyboardInterrupt):
-        upgrade(PHOTOS / "store", quick / "new.fov")
+        copy_store(PHOTOS / "store", quick / "new.fov")
     assert not (quick / "new.fov").exists()  # a part is no store
-    assert upgrade(PHOTOS / "store", quick / "new.fov").images == 3
+    assert copy_store(PHOTOS / "store", quick / "new.fov").images == 3
     assert len(inserts) == 2 + 2
     assert Store(quick / "new.fov").verify().ok
     with pytest.raises(OutputError, match="is there already"):
-        upgrade(PHOTOS / "store", quick / "new.fov")
+        copy_store(PHOTOS / "store", quick / "new.fov")
     with pytest.raises(StoreNotFoundError):
-        upgrade(quick / "new.fov", quick / "newer.fov")
+        copy_store(quick / "new.fov", quick / "newer.fov")
 
 
 @pytest.mark.parametrize("damage", ["record", "vectors", "cut", "head", "all"])
@@ -96,9 +96,9 @@ def test_damage_is_listed_and_left_out(quick: Path, damage: str) -> None:
         file.write_bytes(content)
     if damage == "all":
         with pytest.raises(StoreDamagedError, match="no shard can be read"):
-            upgrade(old, quick / "new.fov")
+            copy_store(old, quick / "new.fov")
         return
-    done = upgrade(old, quick / "new.fov")
+    done = copy_store(old, quick / "new.fov")
     assert len(done.damaged) == 1
     store = Store(quick / "new.fov")
     assert len(store) == done.images == len(store.search("cake", 9))

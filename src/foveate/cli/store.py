@@ -210,10 +210,10 @@ def upgrade(
 
     Interrupted, the same command goes on.
     """
-    from foveate.store.upgrade import upgrade as copy
+    from foveate.store.upgrade import copy_store
 
     with counting(f"copying {old}") as progress:
-        found = copy(old, new, progress=progress)
+        found = copy_store(old, new, progress=progress)
     if found.damaged:
         rows = [(printable(name), why) for name, why in found.damaged[:SHOWN]]
         print_table(f"left out: {len(found.damaged)}, to be indexed again", ("what", "why"), rows)

@@ -88,7 +88,7 @@ class Shard:
         return kept
 
 
-def upgrade(
+def copy_store(
     old: str | os.PathLike[str],
     new: str | os.PathLike[str],
     progress: Callable[[int, int], None] = lambda done, total: None,
