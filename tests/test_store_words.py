@@ -415,7 +415,7 @@ def test_the_benchmark_of_pages(folder: Path, tmp_path: Path, monkeypatch: pytes
     (tmp_path / "queries.json").write_text(json.dumps(asked * 2))
     nano = Store(tmp_path / "s.fov")
     nano.add(folder / "pages", read=Mine())
-    report = benchmark.measure(nano.path, tmp_path)
+    report = benchmark.measure(Path(nano.path), tmp_path)
     rows = {(row["what"], row["weight"]): row for row in report["rows"]}
     assert rows["in quotes", ""]["first"] == rows["without", "0.8"]["first"] == 1.0
     assert rows["without: total", "0.8"]["questions"] == 1

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import math
 import os
-import pickle
 import socket
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -111,7 +110,7 @@ class Ray:
             try:
                 for few in done.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=1):
                     for content in few["made"]:
-                        made = pickle.loads(content)
+                        made = ray.cloudpickle.loads(content)
                         if isinstance(made, FoveateError):
                             raise made
                         place += len(made["number"])
@@ -205,10 +204,11 @@ def column(values: Sequence[Any]) -> NDArray[Any]:
 
 
 class _Worker:
-    """What it makes travels as one pickle a batch: Ray loses the types of errors, and text that is not Unicode."""
+    """What it makes travels as Ray's own bytes, one a batch: as columns it loses the types of errors, and odd names."""
 
     def __init__(self, work: bytes, release: str) -> None:
-        self.work, self.release = pickle.loads(work), release
+        self.ray = _imported()
+        self.work, self.release = self.ray.cloudpickle.loads(work), release
 
     def __call__(self, batch: Batch) -> Batch:
         made: Batch | FoveateError
@@ -224,7 +224,7 @@ class _Worker:
             made = error
         except Exception as error:
             made = EngineError(f"a worker failed ({_line(error)})", expected="work without an error", fix="report this")
-        return {"made": column([pickle.dumps(made)])}
+        return {"made": column([self.ray.cloudpickle.dumps(made)])}
 
 
 def _imported() -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 from foveate.core.checks import check_int
 from foveate.core.errors import MissingExtraError, OptionError, OutputError, StoreDamagedError
 from foveate.core.files import make_folder
-from foveate.store.dataset import any_of, compact, reading, update, writing
+from foveate.store.dataset import any_of, compact, mark, reading, update, writing
 from foveate.store.nearest import extend
 from foveate.store.reader import ROW, Reader
 from foveate.store.record import checksum_of_vectors
@@ -181,6 +181,7 @@ def set_tags(reader: Reader, rows: Sequence[int], add: Iterable[str], drop: Iter
 
 def remove(reader: Reader, ids: Sequence[str]) -> int:
     """Forget images by id. -> how many. Raises OutputError."""
+    mark(reader.dataset)
     for start in range(0, len(ids), 500):
         with writing(reader.where):
             reader.dataset.delete(any_of(ID, ids[start : start + 500]))
