@@ -402,7 +402,8 @@ class _Ingest:
         query_metric_of(encoder)
         if engine is None:
             work = EncodeBatch(encoder, identity, space, self.reader, has=self._has)
-            engine, size = Local(workers), 1 if gpu_of(encoder) is None else BATCH
+            gpu = gpu_of(encoder) is not None  # one batch is decoded while another is on it
+            engine, size = (Local(min(workers, 2)), BATCH) if gpu else (Local(workers), 1)
         else:  # a name can be sent anywhere
             work, size = EncodeBatch(self.wanted.encoder or encoder.name, identity, space, self.reader, device), BATCH
         columns: dict[str, Sequence[Any]] = {
