@@ -18,6 +18,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +184,7 @@ def run(base: Path, times: int, seed: int) -> Iterator[tuple[str, int, str]]:
         rng = random.Random(f"{seed} {number}")
         path = Path(shutil.copytree(one, base / "m.fov"))
         what = mutate(path, other, rng)
-        status, why = in_a_child(lambda: use(path, right))
+        status, why = in_a_child(partial(use, path, right))
         yield f"{number}: {what}", status, why
         shutil.rmtree(path)
 

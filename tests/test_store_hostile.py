@@ -1,4 +1,4 @@
-"""A store is data from a stranger: what was changed is refused, what it shows was stored, and it names no other place."""
+"""A store is data from a stranger: what was changed is refused, what it shows was stored, no other place is named."""
 
 from __future__ import annotations
 

@@ -113,7 +113,12 @@ _add(
     "Find images by what is in them, or written there.",
     'foveate search photos.fov "a dog on a beach" -k 12',
 )
-app.add_typer(store, name="store", rich_help_panel=MANY, short_help="Look after such a store: list, tag, verify, versions, export.")
+app.add_typer(
+    store,
+    name="store",
+    rich_help_panel=MANY,
+    short_help="Look after such a store: tags, versions, checks.",
+)
 app.add_typer(basis, name="basis", rich_help_panel=MANY, short_help="One basis for many images: fit it, check it.")
 app.add_typer(
     evaluate, name="evaluate", rich_help_panel=MEASURING, short_help="Measure it on your own data, beside baselines."
