@@ -123,21 +123,22 @@ def open_dataset(where: str, options: Options | None = None, version: int | str 
             return None
 
 
-def create(where: str, schema: pa.Schema, options: Options | None = None) -> Any:
-    """An empty dataset; the one that another process just made where there is one. Raises OutputError."""
+def create(where: str, schema: pa.Schema, options: Options | None = None) -> tuple[Any, bool]:
+    """An empty dataset, True; the one that another process just made where there is one. Raises OutputError."""
     lance = lance_module()
     with writing(where):
         try:
             if "://" not in where:
                 os.makedirs(where, exist_ok=True)
-            return lance.write_dataset(
+            made = lance.write_dataset(
                 schema.empty_table(), where, mode="create", data_storage_version="2.1",
                 storage_options=dict(options or {}) or None,
             )  # fmt: skip
+            return made, True
         except OSError as cause:
             if "already exists" not in str(cause):
                 raise
-    return open_dataset(where, options)
+    return open_dataset(where, options), False
 
 
 def insert(dataset: Any, table: pa.Table) -> int:

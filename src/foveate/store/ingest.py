@@ -225,7 +225,7 @@ def add(
     if dataset is None:
         identity, space = new_identity(wanted, found.files, min(workers, MOST_WORKERS))
         identity = replace(identity, reader="" if chosen is None else called(chosen))
-        dataset, new = create(where, arrow_schema(identity, space), options), True
+        dataset, new = create(where, arrow_schema(identity, space), options)
     stored = Reader(where, dataset, (), where)
     wanted.check(where, stored.identity, stored.space)
     reader = _reader_of(stored, chosen, read)

@@ -22,25 +22,12 @@ from numpy.typing import NDArray
 
 from foveate.core.errors import FoveateError, OutputError, StoreNotFoundError
 from foveate.core.grid import Grid
+from foveate.store import schema
 from foveate.store.dataset import Options, create, insert, open_dataset, place_of, reading
 from foveate.store.ingest import COMMIT_BYTES, COMMIT_IMAGES
 from foveate.store.reader import Reader
 from foveate.store.record import Record, basis_tensors, parse_record
-from foveate.store.schema import (
-    MOST_PLANES,
-    MOST_SPACE,
-    Identity,
-    Row,
-    Space,
-    Told,
-    arrow_schema,
-    check_basis,
-    damaged,
-    number,
-    plane_space,
-    table_of,
-    text,
-)
+from foveate.store.schema import Identity, Row, Space, Told, arrow_schema, damaged, number, table_of, text
 from foveate.store.sources import plain
 from foveate.store.work import described
 from foveate.store.writing import index_words
@@ -110,7 +97,7 @@ def copy_store(
     identity, space = described_by(shards)
     dataset = open_dataset(part, options)
     if dataset is None:
-        dataset = create(part, arrow_schema(identity, space), options)
+        dataset, _ = create(part, arrow_schema(identity, space), options)
     reader = Reader(part, dataset, (), part)
     if reader.identity != identity:
         raise OutputError(f"'{part}' is another store", expected=NOTHING, fix="choose another name")
@@ -184,10 +171,12 @@ def described_by(shards: list[Shard]) -> tuple[Identity, Space]:
         stamp = EncoderStamp(text(encoder["name"]), text(encoder["revision"]), number(encoder["width"], 2**14, 1))
         peaks = version >= WITH_PEAKS
         if peaks:
-            space = plane_space(number(stamp.width, MOST_PLANES, 1))
+            space = schema.plane_space(number(stamp.width, schema.MOST_PLANES, 1))
         else:
-            mean, rows, steps = (shards[-1].tensor(f"space.{name}", MOST_SPACE) for name in ("mean", "rows", "steps"))
-            space = Space(check_basis(Basis(mean, rows), stamp.width), steps)
+            mean, rows, steps = (
+                shards[-1].tensor(f"space.{name}", schema.MOST_SPACE) for name in ("mean", "rows", "steps")
+            )
+            space = Space(schema.check_basis(Basis(mean, rows), stamp.width), steps)
         reader = text(said.get("reader", "")) if version >= WITH_READER else ""
         identity = Identity(
             stamp, said["basis"], number(said["rank"], stamp.width, 1), space.hash, said["preprocessing"]["long_side"],
