@@ -1,4 +1,4 @@
-"""A store is data from a stranger: what was changed is refused, what it shows was stored, no other place is named."""
+"""A store is data from a stranger: what was changed is refused, what it shows was stored; it names no other place."""
 
 from __future__ import annotations
 
