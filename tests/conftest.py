@@ -55,6 +55,7 @@ EXTRAS = (
     "peft",
     "av",
     "lance",
+    "moto",
     "ray",
     "rapidocr",
     "pypdfium2",
