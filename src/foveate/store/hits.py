@@ -382,7 +382,7 @@ def short_list(
     kinds = [[kind for kind, _ in query.kinds.get(phrase, ())] for query in queries for phrase in query.phrases]
     stacked = np.concatenate([*(query.vectors for query in queries), *chain(*kinds)])
     stacked, more = np.split(stacked, [space.basis.width], axis=1)
-    offset, weights = space.basis.project(stacked)
+    offset, weights = space.project(stacked)
     best = vectors.products(weights)
     best += offset[:, None]
     if taught is not None:

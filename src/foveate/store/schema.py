@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load
 from safetensors.numpy import save as to_bytes
 
+from foveate.core.arrays import to_single
 from foveate.core.errors import FoveateError, OptionError, StoreDamagedError, StoreError, StoreVersionError
 from foveate.core.image import MAX_PIXELS
 from foveate.texture.basis import Basis, Metric, inward
@@ -161,6 +162,15 @@ class Space:
     @cached_property
     def in_steps(self) -> Basis:
         return Basis(self.basis.mean, (self.basis.rows.astype(np.float32) * self.steps[:, None]).astype(np.float16))
+
+    @cached_property
+    def _rows(self) -> NDArray[np.float32]:
+        return to_single(self.basis.rows)
+
+    def project(self, queries: NDArray[np.floating]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """As that of the basis."""
+        q = np.asarray(queries, np.float32)
+        return q @ self.basis.mean, q @ self._rows.T
 
     def coordinates(self, x: NDArray[np.float32], metric: Metric) -> NDArray[np.float32]:
         """Features [n, D] -> coordinates in the basis, float32 [n, r]."""

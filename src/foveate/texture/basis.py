@@ -82,7 +82,7 @@ class Basis(Frozen):
     def project(self, queries: NDArray[np.floating]) -> tuple[Floats, Floats]:
         """Text vectors [n, D] -> (offset q.mean [n], weights B q [n, r]): score = offset + weights . z."""
         q = np.asarray(queries, np.float32)
-        return q @ self.mean, q @ self.rows.astype(np.float32).T
+        return q @ self.mean, q @ to_single(self.rows).T
 
     def restore(self, z: NDArray[np.floating]) -> Floats:
         """Compressed coordinates [..., r] -> approximate features [..., D]."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from foveate.core.arrays import to_single
 from foveate.core.checks import check_array, check_choice, check_int, check_type
 from foveate.core.display import Drawable
 from foveate.core.errors import ChannelError, OptionError, UnbuiltChannelWarning, warn
@@ -401,7 +402,7 @@ class Texture(Frozen, Drawable):
         """Scores of text vectors [n, D] at every cell: float32 [n, h, w]; approximately q.x for features x."""
         q: Floats = np.asarray(queries, np.float32)
         q = q[None] if q.ndim < 2 else q
-        rows: Floats = self.derive("rows", lambda: self.basis.rows.astype(np.float32))
+        rows: Floats = self.derive("rows", lambda: to_single(self.basis.rows))
         if len(q) == 1:  # the same numbers: `dot` takes less time to find out what is to be done
             found: NDArray[Any] = self.coordinates().dot(rows.dot(q[0]))
             found += self.basis.mean.dot(q[0])
