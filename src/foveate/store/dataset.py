@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from foveate.core.errors import FoveateError, MissingExtraError, OutputError, StoreVersionError
+from foveate.core.errors import FoveateError, MissingExtraError, OutputError, StoreError, StoreVersionError
 from foveate.store.schema import ID, damaged
 
 if TYPE_CHECKING:
@@ -22,11 +23,14 @@ if TYPE_CHECKING:
 
 RETRIES = 40  # of a commit that another writer was in front of
 ROWS = 8192  # of a fragment, after compacting
-KEPT = timedelta(minutes=1)  # for readers of a version whose files were joined
+KEPT = timedelta(minutes=10)  # for readers of a version whose files were joined
+CONFLICT = re.compile("[Ii]ncompatible|[Cc]onflict")
+AGAIN, PAUSE = 5, 0.1  # how often a change is tried again, and seconds between
 BEFORE, MARKS = "before-", 10  # tags of versions that a later `add` changed, and how many are kept
 ABSENT = re.compile(r"was not found|Not found|not found: ")
 PLACES = re.compile(r",? ?/[^ ,]*\.rs:\d+(:\d+)?|(LanceError\(\w+\): )")  # of Lance's sources
 Options = Mapping[str, str]
+T = TypeVar("T")
 
 
 def lance_module() -> Any:
@@ -60,7 +64,7 @@ def reading(where: str) -> Iterator[None]:
         if not isinstance(cause, Exception) and type(cause).__name__ != "PanicException":
             raise
         said = reason_of(cause)
-        if re.search(r"Generic \w+ error|timed out|dispatch failure|Connection|connection", said):
+        if re.search(r"Generic (?!LocalFile)\w+ error|timed out|dispatch failure|Connection|connection", said):
             raise OutputError(
                 f"the store '{where}' cannot be reached ({said})",
                 expected="a place that answers, and leave to read and write there",
@@ -125,16 +129,24 @@ def open_dataset(where: str, options: Options | None = None, version: int | str 
 
 def create(where: str, schema: pa.Schema, options: Options | None = None) -> tuple[Any, bool]:
     """An empty dataset, True; the one that another process just made where there is one. Raises OutputError."""
-    lance = lance_module()
+    lance, local = lance_module(), "://" not in where
+    if local and os.path.isdir(where) and any(os.scandir(where)) and not Path(where, "_versions").is_dir():
+        raise StoreError(
+            f"the folder '{where}' has other things in it",
+            expected="a new or an empty folder for a store",
+            fix=f"choose another one: {where}.fov, say",
+        )
     with writing(where):
         try:
-            if "://" not in where:
+            if local:
                 os.makedirs(where, exist_ok=True)
             made = lance.write_dataset(
                 schema.empty_table(), where, mode="create", data_storage_version="2.1",
                 storage_options=dict(options or {}) or None,
             )  # fmt: skip
-            return made, True
+            if made.version == 1:
+                return made, True
+            made.checkout_version(made.version - 1).restore()  # on object stores two may create: ours came second
         except OSError as cause:
             if "already exists" not in str(cause):
                 raise
@@ -143,16 +155,36 @@ def create(where: str, schema: pa.Schema, options: Options | None = None) -> tup
 
 def insert(dataset: Any, table: pa.Table) -> int:
     """Add rows whose ids are not there yet. -> how many. Raises OutputError."""
-    with writing(dataset.uri):
-        merge = dataset.merge_insert(ID).when_not_matched_insert_all().conflict_retries(RETRIES)
-        return int(merge.execute(table)["num_inserted_rows"])
+
+    def merge() -> int:
+        found = dataset.merge_insert(ID).when_not_matched_insert_all().conflict_retries(RETRIES).execute(table)
+        return int(found["num_inserted_rows"])
+
+    return changing(dataset, merge)
 
 
 def update(dataset: Any, table: pa.Table) -> int:
     """Replace rows, or some of their columns, by id. -> how many. Raises OutputError."""
+
+    def merge() -> int:
+        found = dataset.merge_insert(ID).when_matched_update_all().conflict_retries(RETRIES).execute(table)
+        return int(found["num_updated_rows"])
+
+    return changing(dataset, merge)
+
+
+def changing(dataset: Any, change: Callable[[], T]) -> T:
+    """Change the newest version; once more where another writer was in front. Raises OutputError."""
     with writing(dataset.uri):
-        merge = dataset.merge_insert(ID).when_matched_update_all().conflict_retries(RETRIES)
-        return int(merge.execute(table)["num_updated_rows"])
+        for left in range(AGAIN, -1, -1):
+            dataset.checkout_latest()
+            try:
+                return change()
+            except OSError as cause:
+                if not left or not CONFLICT.search(str(cause)):
+                    raise
+                time.sleep(PAUSE)
+    raise AssertionError
 
 
 def mark(dataset: Any) -> None:

@@ -2,7 +2,7 @@
 
 A kill loses what was not committed; the same call again does what is left. Several processes may add to one store at a
 time: each goes through the files in another order, looks at each commit what the others did, and a row that is there
-already is not added again (Lance refuses it by its id). Memory does not grow with the images.
+already is not added again (Lance refuses it by its id). Ids and paths of all images are in memory, their textures not.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +31,7 @@ from foveate.reading.words import WordReader
 from foveate.store.dataset import (
     Options,
     any_of,
+    changing,
     create,
     insert,
     join_small,
@@ -70,6 +72,7 @@ from foveate.texture.texture import EncoderStamp
 
 COMMIT_IMAGES, COMMIT_BYTES, COMMIT_SECONDS = 256, 64 * 2**20, 3.0
 SOME = 500  # ids in a condition
+MOVES = 3  # times that rows of moved files are looked at
 SMALL = 64  # fragments after which they are joined
 MOST_WORKERS = 64
 RUN = 8  # files that follow one another, where several processes go through them in different orders
@@ -230,31 +233,39 @@ def add(
     wanted.check(where, stored.identity, stored.space)
     reader = _reader_of(stored, chosen, read)
     if columns:
-        _make_columns(dataset, columns, where)
+        _make_columns(dataset, columns)
     job = _Ingest(stored, wanted, reader, found.files, list(found.unreadable), progress, columns, new)
     return job.run(engine, workers, device)
 
 
-def _make_columns(dataset: Any, columns: Mapping[str, Value], where: str) -> None:
+def _make_columns(dataset: Any, columns: Mapping[str, Value]) -> None:
     """The user's columns, where they are missing. Raises OptionError for a name or type that does not fit."""
     import pyarrow as pa
 
-    schema = dataset.schema
     for name, value in columns.items():
-        kind = pa.scalar(value).type
-        taken = (
-            name in (*TOLD, TAGS, VECTOR, RECORD, CHECKSUM, "tag") or name.startswith("_") or not name.isidentifier()
-        )
-        known = schema.field(name).type if name in schema.names else kind
-        if taken or known != kind:
+        known: Any = value
+        if type(known) not in (bool, int, float, str) or (type(known) is int and abs(known) >= 2**63):
             raise OptionError(
-                f"column {name}={value!r}",
-                expected=f"a name of your own, and a value of type {known}",
-                fix="another name: letters, digits and _",
+                f"column {name}={value!r}", expected="a text, a number or true/false", fix=f"{name}='{value}' is a text"
             )
+        if name in (*TOLD, TAGS, VECTOR, RECORD, CHECKSUM, "tag") or name[:1] == "_" or not name.isidentifier():
+            raise OptionError(
+                f"column {name}={value!r}", expected="a name that is free: letters, digits and _", fix=f"my_{name}=..."
+            )
+        kind, schema = pa.scalar(value).type, dataset.schema
         if name not in schema.names:
-            with writing(where):
-                dataset.add_columns(pa.field(name, kind))
+            changing(dataset, partial(_add_column, dataset, pa.field(name, kind)))
+        elif schema.field(name).type != kind:
+            raise OptionError(
+                f"column {name}={value!r}, of type {kind}",
+                expected=f"a value of type {schema.field(name).type}, as the column has",
+                fix="another value, or another column",
+            )
+
+
+def _add_column(dataset: Any, field: Any) -> None:
+    if field.name not in dataset.schema.names:  # which another process may have added
+        dataset.add_columns(field)
 
 
 def called(reader: WordReader) -> str:
@@ -363,6 +374,7 @@ class _Ingest:
         self.sources = dict[str, tuple[int, int, str]]()  # by path: bytes, time of change, id
         self.former = dict[str, set[str]]()  # by path: ids of further rows
         self.replaced = dict[str, str]()  # by id: the path that has another image now
+        self.copies = dict[str, Told]()  # by id: another file with this content
         self._see()
         self.had = bool(self.rows)
         todo = [source for source in sources if not self._unchanged(source)]
@@ -489,19 +501,25 @@ class _Ingest:
         touched = before == now.source and self.sources.get(before) != (now.file_bytes, now.modified, now.id)
         there = os.path.exists(before) and self.replaced.get(now.id) != before
         if not touched and (before == now.source or there):
+            self.copies[now.id] = now
             return
         self.ready.moved.append(now)
         self.sources.pop(before, None)
         self._know(now.id, now.source, now.file_bytes, now.modified, self.rows[now.id][0])
 
     def _forget(self) -> None:
-        """Rows of images whose file has another one now, and that no copy was found of."""
+        """Rows of images whose file has another one now: they tell of a copy, or go where none was found."""
         gone = [id for id, path in self.replaced.items() if self.rows[id][1] == path]
+        copied = [self.copies[id] for id in gone if id in self.copies and self.copies[id].source != self.replaced[id]]
+        self._move(copied)
+        gone = sorted(set(gone) - {told.id for told in copied})
         for start in range(0, len(gone), SOME):
             with writing(self.stored.where):
                 self.dataset.delete(any_of(ID, gone[start : start + SOME]))
 
     def _commit(self) -> None:
+        import pyarrow as pa
+
         ready, self.ready = self.ready, _Ready()
         if not ready:
             return
@@ -512,7 +530,7 @@ class _Ingest:
             table = table_of(ready.new, schema)
             for name, value in self.columns.items():
                 own = self.dataset.schema.field(name)
-                table = table.append_column(own, repeated(value, len(table), own.type))
+                table = table.append_column(own, pa.array([value] * len(table), own.type))
             inserted = insert(self.dataset, table)
             self.added += inserted
             self.linked += len(ready.new) - inserted  # another process was in front
@@ -535,15 +553,22 @@ class _Ingest:
 
         changed = (ID, "name", "source", "file_bytes", "modified")
         now = {told.id: told for told in rows}
-        with reading(self.stored.where):
-            before = self.dataset.to_table(columns=[*TOLD, CHECKSUM], filter=any_of(ID, list(now)))
-            fields = [self.dataset.schema.field(name) for name in (*changed, CHECKSUM)]
-        values: list[tuple[Any, ...]] = []
-        for told, checksum in zip(told_rows(before), before[CHECKSUM].to_pylist(), strict=True):
-            moved = replace(told, **{name: getattr(now[told.id], name) for name in changed})
-            values.append((*(getattr(moved, name) for name in changed), checksum >> 32 << 32 | moved.checksum))
-        arrays = [pa.array(column, each.type) for column, each in zip(zip(*values, strict=True), fields, strict=True)]
-        update(self.dataset, pa.Table.from_arrays(arrays, schema=pa.schema(fields)))
+        for _ in range(MOVES if rows else 0):  # another process may change these rows meanwhile: then once more
+            with reading(self.stored.where):
+                self.dataset.checkout_latest()
+                before = self.dataset.to_table(columns=[*TOLD, CHECKSUM], filter=any_of(ID, list(now)))
+                fields = [self.dataset.schema.field(name) for name in (*changed, CHECKSUM)]
+                found = list(zip(told_rows(before), before[CHECKSUM].to_pylist(), strict=True))
+            values: list[tuple[Any, ...]] = []
+            for told, checksum in found:
+                moved = replace(told, **{name: getattr(now[told.id], name) for name in changed})
+                if moved != told or checksum & 0xFFFFFFFF != moved.checksum:
+                    values.append((*(getattr(moved, name) for name in changed), checksum >> 32 << 32 | moved.checksum))
+            if not values:
+                return
+            columns = zip(zip(*values, strict=True), fields, strict=True)
+            arrays = [pa.array(column, each.type) for column, each in columns]
+            update(self.dataset, pa.Table.from_arrays(arrays, schema=pa.schema(fields)))
 
     def _join_small(self) -> None:
         join_small(self.dataset)
@@ -556,13 +581,6 @@ class _Ingest:
             added = self.added + len(self.ready.new)
             counts = (added, self.linked, self.known, len(self.bad), seconds, self.read, self.committed)
             self.progress(Progress(self.done, self.total, *counts))
-
-
-def repeated(value: Value, count: int, kind: Any) -> Any:
-    """A column of one value."""
-    import pyarrow as pa
-
-    return pa.array([value] * count, kind)
 
 
 def shuffled(sources: Sequence[Source]) -> list[Source]:
