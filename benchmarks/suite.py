@@ -78,7 +78,7 @@ TABLES = (  # what claims.txt needs is not last, as the last may be cut off
     Table("frames", VIDEO, "--clips {data}/davis --repeats 5",
           "--clips {data}/davis --repeats 1 --length 4 --no-overlay"),
     Table("vlm", MODELS, "--batch 1,4 --repeats 5", "--tiny --layers 1 --repeats 1 --new 2 --batch 1 --budgets 25"),
-    Table("store", STORE, "--repeats 200", "--repeats 10 --images 2000 --textures 4"),
+    Table("store", STORE, "--repeats 200", "--repeats 10 --images 2000"),
     Table("index", STORE, "{data}/coco128 --limit 40 --workers 2 --repeats 5", "{data}/coco128 --limit 4 --workers 1"),
     Table("quality", QUALITY, "--limit 64", "--limit 1"),
     Table("quality_masks", QUALITY, "--data {data}/coco128 --limit 24", "--data {data}/coco128 --limit 1", "quality"),

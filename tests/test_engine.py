@@ -278,7 +278,9 @@ def test_parts_of_a_gpu_reach_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     def remote(**_: Any) -> Any:
         return lambda kind: SimpleNamespace(remote=kind)
 
-    fake = SimpleNamespace(data=Data(), remote=remote, cluster_resources=lambda: {"CPU": 16.0, "GPU": 2.0})
+    fake = SimpleNamespace(
+        data=Data(), remote=remote, cloudpickle=pickle, cluster_resources=lambda: {"CPU": 16.0, "GPU": 2.0}
+    )
     monkeypatch.setattr(Ray, "_joined", lambda self: contextlib.nullcontext(fake))
     monkeypatch.setattr(engine, "_settings", contextlib.nullcontext)
     monkeypatch.setattr(engine, "_sent", lambda ray, work: pickle.dumps(work))

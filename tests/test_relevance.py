@@ -198,7 +198,7 @@ def test_rules_keep_the_map_in_range_and_do_what_they_say(p: list[float], w: flo
 
 
 def test_a_question_about_writing_uses_the_text_channel(texture: Texture) -> None:
-    question = "what does the sign say?"
+    question = "what is written here?"  # on no thing: all writing counts
     assert "text" not in foveate.score(texture, question).reasons  # nobody looked for writing in this texture
     mask = np.zeros((160, 120))
     mask[10:20, 50:75] = 1  # cells of 10 pixels: rows 4 to 8, columns 20 to 30

@@ -136,10 +136,10 @@ def test_a_prior_is_mixed_in(texture: Texture) -> None:
 
 def test_a_budget_goes_to_all_that_entered_the_map(texture: Texture) -> None:
     bright, mask = np.zeros(texture.grid.shape, np.float32), np.zeros((160, 120))
-    bright[50:60, 4:8] = mask[125:150, 10:20] = 1  # nothing stands out there, and no sign is in the photograph
+    bright[50:60, 4:8] = mask[125:150, 10:20] = 1  # nothing stands out there
     read = texture.with_channel("text", mask)
     prior = foveate.score(texture, "a zebra", prior=0.9 * bright, prior_weight=0.9)
-    for found in (foveate.score(read, "what does the sign say?"), prior):
+    for found in (foveate.score(read, "what is written here?"), prior):
         assert found.map[bright > 0].min() >= 0.5
         assert foveate.allocate(found, 128).mask[bright > 0].all()
         assert not found.detected  # whether the thing asked for is there is the question's business alone

@@ -145,14 +145,6 @@ def test_index_search_and_store_commands(tmp_path: Path) -> None:
     assert run("store", "verify", store)["ok"] is True
     assert run("store", "stats", store)["rank"] == 24
     assert run("store", "compact", store)["freed"] == 0
-    parts = [tmp_path / f"part{i}.fov" for i in range(2)]
-    for i, part in enumerate(parts):
-        run("index", *PHOTOS.glob("*.jpg"), "-o", part, "--shard", f"{i}/2", "--long-side", "64")
-    assert run("store", "merge", tmp_path / "all.fov", *parts)["images"] == said["images"]
-    shard = next((store / "shards").iterdir())
-    shard.write_bytes(shard.read_bytes()[:-10])
-    assert CliRunner().invoke(app, ["store", "verify", str(store)]).exit_code == 1
-    assert run("store", "verify", store, "--repair")["ok"] is True
     with pytest.raises(FoveateError, match="no store at"):
         run("search", tmp_path / "nowhere", "cake")
     with pytest.raises(FoveateError, match="is a file"):
