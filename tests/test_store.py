@@ -11,8 +11,10 @@ import os
 import pickle
 import shutil
 import sys
+import threading
 import unicodedata
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -32,6 +34,7 @@ from foveate.core.errors import (
     OptionError,
     OutputError,
     QueryError,
+    StoreDamagedError,
     StoreError,
     StoreKeyError,
     StoreNotFoundError,
@@ -106,6 +109,7 @@ def test_it_is_like_a_dictionary(store: Store, photos: Path) -> None:
     assert all(name in store for name in names)
     assert "nothing.jpg" not in store
     assert 7 not in store
+    assert "\ud800" not in store
     texture = store["cake_and_coffee.jpg"]
     assert isinstance(texture, Texture)
     assert store[store.content_key("cake_and_coffee.jpg")].name == texture.name == "cake_and_coffee.jpg"
@@ -288,25 +292,70 @@ def test_remove_tag_versions_restore_and_compact(toys: Store, quick: Path) -> No
         toys.remove(["002.png", "nothing.png"])
     with pytest.raises(OptionError):
         toys.tag("002.png", ["x", " "])
+    with pytest.raises(OptionError):
+        toys.tag("002.png", "\ud800")
     listed = toys.versions()
     assert [one.images for one in listed] == [0, 8, 8, 8, 6]
     assert listed[0].made <= listed[-1].made <= datetime.now(listed[0].made.tzinfo)
     old = Store(toys.path, encoder=Toy(), version=tagged.number)
     assert len(old) == 8
     assert old["001.png"].embedding.tobytes() == before["001.png"]
+    for change in (lambda: old.remove("001.png"), lambda: old.tag("001.png", "x"), old.compact, lambda: old.restore(2)):
+        with pytest.raises(OptionError, match="newest"):
+            change()
+    last = toys.versions()[-1].number
     toys.restore(tagged.number)
     assert {name: other[name].embedding.tobytes() for name in other} == before
+    assert last in [tag["version"] for tag in toys.dataset.tags.list().values()]  # so that this can be taken back
     toys.remove("001.png")
     kept = {name: toys[name].embedding.tobytes() for name in toys}
     assert toys.compact(timedelta(0)) > 0
     fresh = Store(toys.path, encoder=Toy(), cache=0)
     for each in (fresh, other):  # a reader from before, too
         assert {name: each[name].embedding.tobytes() for name in each} == kept
+    for wrong in (timedelta(days=1000000), timedelta(-1), 7):
+        with pytest.raises(OptionError, match="keep"):
+            toys.compact(wrong)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="version"):
         toys.restore(tagged.number)
     toys.add(quick / "photos")
     assert len(toys) == 8
     assert toys.verify().ok
+
+
+def test_changes_while_others_search_and_tag(toys: Store, caplog: pytest.LogCaptureFixture) -> None:
+    names, stop = toys.keys(), threading.Event()
+
+    def search() -> None:
+        while not stop.is_set():
+            toys.search("a dog", 8)
+
+    with ThreadPoolExecutor(8) as pool:
+        searches = [pool.submit(search) for _ in range(3)]
+        tags = [pool.submit(toys.tag, names, f"tag {i}") for i in range(4)]
+        try:
+            assert [tag.result() for tag in tags] == [8] * 4
+            assert [toys.remove(name) for name in names[:4]] == [1] * 4
+        finally:
+            stop.set()
+        assert [each.result() for each in searches] == [None] * 3
+    assert {frozenset(image.tags) for image in toys.page().images} == {frozenset(f"tag {i}" for i in range(4))}
+    assert not caplog.messages
+
+
+def test_damage_is_listed_not_exported_and_can_be_removed(toys: Store, quick: Path) -> None:
+    pytest.importorskip("pyarrow")
+    id, before = toys.content_key("001.png"), set(Path(toys.path, "data").glob("*.lance"))
+    toys.dataset.update({"width": "0"}, where="name = '001.png'")
+    with pytest.raises(StoreDamagedError, match="checksum"):
+        toys.export(quick / "all.parquet")
+    assert [bad[1] for bad in toys.verify().damaged] == [id]
+    (file,) = set(Path(toys.path, "data").glob("*.lance")) - before
+    assert toys.remove("001.png") == 1
+    assert toys.verify().ok
+    next(iter(before)).unlink()
+    assert [bad[1][:8] for bad in toys.verify().damaged] == ["fragment"]
+    assert file.exists()
 
 
 def test_export(toys: Store, quick: Path) -> None:
@@ -439,6 +488,9 @@ def test_another_store_in_the_same_place_is_not_asked_with_the_old_space(toys: S
     shutil.rmtree(toys.path)
     Store(toys.path, encoder=Toy(), rank=4).add(quick / "photos")  # as many versions as before
     assert toys["001.png"].rank == 4
+    shutil.rmtree(toys.path)
+    Store(toys.path, encoder=Toy(), rank=5).add(quick / "photos")
+    assert toys["001.png"].rank == 5  # not the one in the cache
 
 
 def test_a_store_that_does_not_exist_is_no_empty_store(quick: Path) -> None:

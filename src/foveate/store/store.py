@@ -110,7 +110,7 @@ class Store:
         self._options, self._version = options, version
         self._guard = threading.Lock()
         self._kept: Reader | None = None
-        self._folder = 0
+        self._folder = (0, 0)
         self._reader()  # what is wrong is raised now
 
     def __repr__(self) -> str:
@@ -161,30 +161,31 @@ class Store:
     # --- upkeep -------------------------------------------------------------------------------------------------------
 
     def remove(self, names: str | Iterable[str]) -> int:
-        """Forget images, by name, path or id. Versions keep them until `compact`. -> how many.
+        """Forget images, also damaged ones, by name, path or id. Versions keep them until `compact`. -> how many.
 
-        Raises StoreKeyError (then nothing is removed), OutputError.
+        Raises StoreKeyError (then nothing is removed), OptionError where an old version is read, OutputError.
         """
-        reader = self._open()
-        ids = [told.id for told in reader.told(self._rows(reader, names))]
-        return upkeep.remove(reader, ids)
+        reader = self._change()
+        return upkeep.remove(reader, self._ids(reader, names))
 
-    def tag(self, names: str | Iterable[str], add: Sequence[str] = (), drop: Sequence[str] = ()) -> int:
-        """Add tags to images, by name, path or id, or drop them. -> how many have others now.
+    def tag(self, names: str | Iterable[str], add: str | Sequence[str] = (), drop: str | Sequence[str] = ()) -> int:
+        """Add tags to images, by name, path or id, or drop them; a text is one tag. -> how many have others now.
 
         Raises StoreKeyError (then nothing is changed), OptionError, OutputError.
         """
-        reader = self._open()
-        return upkeep.set_tags(reader, self._rows(reader, names), add, drop)
+        reader = self._change()
+        add, drop = ([tags] if isinstance(tags, str) else tags for tags in (add, drop))
+        return upkeep.set_tags(reader, self._ids(reader, names), add, drop)
 
     def verify(self, *, progress: Callable[[int, int], None] = lambda done, total: None) -> Verified:
         """Read every record and compare it, its row and its vectors with their checksums."""
         return upkeep.verify(self._open(), progress)
 
     def compact(self, keep: timedelta = WEEK) -> int:
-        """Join small fragments, free the bytes of removed images and of versions older than `keep`. -> bytes freed."""
-        freed = upkeep.compacted(self._open(), keep)
-        self._kept = None  # there may be an index now, also of the version that there was
+        """Join small fragments, free bytes of removed images, and of versions older than `keep`. -> bytes freed."""
+        freed = upkeep.compacted(self._change(), keep)
+        with self._guard:
+            self._kept = None  # there may be an index now, also of the version that there was
         return freed
 
     def versions(self) -> list[Version]:
@@ -193,7 +194,7 @@ class Store:
 
     def restore(self, version: int) -> None:
         """Make an earlier version the newest one. Raises OptionError, OutputError."""
-        upkeep.restore(self._open(), version)
+        upkeep.restore(self._change(), version)
 
     def export(
         self,
@@ -270,13 +271,13 @@ class Store:
     def __getitem__(self, name: str) -> StoredTexture:
         """A texture by its image's name, path, end of path, or id. Raises StoreKeyError, StoreDamagedError."""
         reader = self._open()
-        row = self._find(reader, name)
-        return self.cache.get((reader.version, row), lambda: reader.texture(row))
+        row, id = self._meant(reader, name)
+        # another store may lie here by now, with as many versions
+        return self.cache.get((reader.version, row, id, reader.identity), lambda: reader.texture(row))
 
     def content_key(self, name: str) -> str:
         """Id of an image: the SHA-256 of its file. Raises StoreKeyError."""
-        reader = self._open()
-        return reader.told([self._find(reader, name)])[0].id
+        return self._meant(self._open(), name)[1]
 
     @property
     def identity(self) -> Identity | None:
@@ -367,18 +368,21 @@ class Store:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _rows(self, reader: Reader, names: str | Iterable[str]) -> list[int]:
+    def _ids(self, reader: Reader, names: str | Iterable[str]) -> list[str]:
+        """The ids that names mean, once each. Raises StoreKeyError."""
         names = [names] if isinstance(names, str) else list(names)
-        ids, known = [name for name in names if HEX.fullmatch(name)], dict[str, int]()
+        ids, known = [name for name in names if isinstance(name, str) and HEX.fullmatch(name)], set[str]()
         for start in range(0, len(ids), 500):
-            found = reader.scan([ID], any_of(ID, ids[start : start + 500]))
-            known |= zip(found[ID].to_pylist(), found[ROW].to_pylist(), strict=True)
-        return list(dict.fromkeys(known[n] if n in known else self._find(reader, n) for n in names))
+            known.update(reader.scan([ID], any_of(ID, ids[start : start + 500]))[ID].to_pylist())
+        return list(dict.fromkeys(name if name in known else self._meant(reader, name)[1] for name in names))
 
     def _find(self, reader: Reader, name: str) -> int:
-        """The row that a name means. Raises StoreKeyError."""
+        return self._meant(reader, name)[0]
+
+    def _meant(self, reader: Reader, name: str) -> tuple[int, str]:
+        """Row and id of the image that a name means. Raises StoreKeyError."""
         for condition in _meanings(name) if isinstance(name, str) else ():
-            found = reader.scan(["source"], condition, limit=2)
+            found = reader.scan([ID, "source"], condition, limit=2)
             if len(found) == 2:
                 one, other = found["source"].to_pylist()
                 raise StoreKeyError(
@@ -387,7 +391,7 @@ class Store:
                     fix="ask by the whole path",
                 )
             if len(found):
-                return int(found[ROW][0].as_py())
+                return found[ROW][0].as_py(), found[ID][0].as_py()
         raise StoreKeyError(
             f"no image {name!r} in the store '{self.path}'",
             expected="a name in store.keys(), the path of an image that was added, or an id",
@@ -411,6 +415,17 @@ class Store:
                 self._kept, self._folder = kept, folder
             return kept
 
+    def _change(self) -> Reader:
+        """One of its own, which a change moves on to other versions while others search."""
+        if self._version is not None:
+            raise OptionError(
+                f"a change of version {self._version} of '{self.path}'", expected="a store at its newest version",
+                fix="open it without version=; store.restore(version) makes an earlier one the newest",
+            )  # fmt: skip
+        before = self._open()
+        dataset = open_dataset(self.path, self._options)
+        return before if dataset is None else Reader(self.path, dataset, self._channels, self._root)
+
     def _open(self) -> Reader:
         reader = self._reader()
         if reader is None:
@@ -422,17 +437,20 @@ class Store:
         return reader
 
 
-def _folder(path: str) -> int:
-    """What tells a folder from another one of its name; 0 where there is none, or elsewhere."""
+def _folder(path: str) -> tuple[int, int]:
+    """What tells a folder from another one of its name, also of its inode; zeros where there is none, or elsewhere."""
     try:
-        return os.stat(path).st_ino
+        return (found := os.stat(path)).st_ino, found.st_ctime_ns
     except OSError:
-        return 0
+        return 0, 0
 
 
 def _meanings(name: str) -> Iterator[str]:
     """SQL conditions that a name may mean, the likeliest first."""
-    name = plain(name)
+    try:
+        name = plain(name)
+    except UnicodeError:
+        return
     yield f"name = {literal(name)}"
     if HEX.fullmatch(name):
         yield f"id = {literal(name)}"

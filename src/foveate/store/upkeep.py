@@ -17,14 +17,16 @@ import numpy as np
 from foveate.core.checks import check_int
 from foveate.core.errors import MissingExtraError, OptionError, OutputError, StoreDamagedError
 from foveate.core.files import make_folder
-from foveate.store.dataset import any_of, compact, mark, reading, update, writing
+from foveate.store.dataset import RETRIES, any_of, compact, mark, reading, writing
 from foveate.store.nearest import extend
 from foveate.store.reader import ROW, Reader
 from foveate.store.record import checksum_of_vectors
-from foveate.store.schema import CHECKSUM, ID, RECORD, TAGS, TOLD, VECTOR, WORDS
+from foveate.store.schema import CHECKSUM, ID, RECORD, TAGS, TOLD, VECTOR, WORDS, checksum_of, unchecked_rows
 
 if TYPE_CHECKING:
     import pandas as pd
+
+FEW = 2000  # rows that are asked for one by one
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,8 @@ def _listed(reader: Reader, rows: Sequence[int]) -> tuple[ListedImage, ...]:
     if not rows:
         return ()
     names = (ID, "name", "source", "height", "width", "taken", TAGS, WORDS)
-    table = reader.scan([*TOLD, TAGS, CHECKSUM], f"{ROW} IN ({', '.join(map(str, rows))})")
+    few = f"{ROW} IN ({', '.join(map(str, rows))})" if len(rows) < FEW else None
+    table = reader.scan([*TOLD, TAGS, CHECKSUM], few)
     with reading(reader.where):
         table = table.filter(reader.intact(table))
         columns = {name: table[name].to_pylist() for name in names}
@@ -133,7 +136,8 @@ def statistics(reader: Reader) -> dict[str, Any]:
     """Counts, bytes, encoder and basis."""
     identity, images = reader.identity, reader.count()
     with reading(reader.where):
-        nbytes = size_of(reader)
+        files = [file for fragment in reader.dataset.get_fragments() for file in fragment.metadata.files]
+        nbytes = sum(file.file_size_bytes or 0 for file in files)
         return {
             "store": reader.where,
             "images": images,
@@ -151,31 +155,37 @@ def statistics(reader: Reader) -> dict[str, Any]:
         }
 
 
-def size_of(reader: Reader) -> int:
-    """Bytes of the data files of this version."""
-    files = [file for fragment in reader.dataset.get_fragments() for file in fragment.metadata.files]
-    return sum(file.file_size_bytes or 0 for file in files)
-
-
-def set_tags(reader: Reader, rows: Sequence[int], add: Iterable[str], drop: Iterable[str]) -> int:
-    """Add and drop tags of images. -> how many have others now. Raises OptionError, OutputError."""
-    import pyarrow as pa
-
+def set_tags(reader: Reader, ids: Sequence[str], add: Iterable[str], drop: Iterable[str]) -> int:
+    """Add and drop tags of images, by id. -> how many have others now. Raises OptionError, OutputError."""
     add, drop = list(add), set(drop)
     for tag in [*add, *drop]:
-        if not isinstance(tag, str) or not tag.strip() or len(tag) > 200:
+        good = isinstance(tag, str) and tag.strip() and len(tag) <= 200
+        if not good or tag.encode("utf-8", "replace").decode() != tag:
             raise OptionError(f"tag {tag!r}", expected="a text of 1 to 200 characters", fix="'holiday', say")
-    table = reader.scan([ID, TAGS], f"{ROW} IN ({', '.join(map(str, rows))})")
-    changed = []
-    for id, tags in zip(table[ID].to_pylist(), table[TAGS].to_pylist(), strict=True):
-        now = [tag for tag in dict.fromkeys([*(tags or ()), *add]) if tag not in drop]
-        if now != (tags or []):
-            changed.append((id, now))
-    if changed:
-        ids, tags = zip(*changed, strict=True)
+    return sum(_tag(reader, any_of(ID, ids[start : start + 500]), add, drop) for start in range(0, len(ids), 500))
+
+
+def _tag(reader: Reader, which: str, add: list[str], drop: set[str], tries: int = RETRIES) -> int:
+    """Of the images as they are at the newest version, again where another writer was in front."""
+    import pyarrow as pa
+
+    with writing(reader.where):
+        reader.dataset.checkout_latest()
+        table, changed = reader.scan([ID, TAGS], which), dict[str, list[str]]()
+        for id, tags in zip(table[ID].to_pylist(), table[TAGS].to_pylist(), strict=True):
+            now = [tag for tag in dict.fromkeys([*(tags or ()), *add]) if tag not in drop]
+            if now != (tags or []):
+                changed[id] = now
         fields = [reader.dataset.schema.field(name) for name in (ID, TAGS)]
-        columns = [pa.array(ids, fields[0].type), pa.array(tags, fields[1].type)]
-        update(reader.dataset, pa.Table.from_arrays(columns, schema=pa.schema(fields)))
+        columns = [pa.array(each, field.type) for each, field in zip((changed, changed.values()), fields, strict=True)]
+        try:
+            if changed:
+                merge = reader.dataset.merge_insert(ID).when_matched_update_all().conflict_retries(0)
+                merge.execute(pa.Table.from_arrays(columns, schema=pa.schema(fields)))
+        except OSError as cause:
+            if not tries or "concurrent" not in str(cause):
+                raise
+            return _tag(reader, which, add, drop, tries - 1)
     return len(changed)
 
 
@@ -190,29 +200,41 @@ def remove(reader: Reader, ids: Sequence[str]) -> int:
 
 def verify(reader: Reader, progress: Callable[[int, int], None] = lambda done, total: None) -> Verified:
     """Compare every record, its columns and its vectors with their checksums. Raises StoreDamagedError."""
-    total, done, nbytes, damaged = reader.count(), 0, 0, list[tuple[str, str, str]]()
-    rows = reader.scan([ID])[ROW].to_pylist()
-    for start in range(0, len(rows), 256):
-        some = rows[start : start + 256]
+    total, done, nbytes, bad = reader.count(), 0, 0, list[tuple[str, str, str]]()
+    ids, parts = dict[int, str](), list[list[int]]()
+    for fragment in reader.dataset.get_fragments():
+        try:
+            table = reader.scan([ID], fragments=[fragment])
+        except StoreDamagedError as error:  # a file that is not there, or short
+            bad.append(("?", f"fragment {fragment.fragment_id}", error.received))
+            continue
+        rows = table[ROW].to_pylist()
+        ids |= zip(rows, table[ID].to_pylist(), strict=True)
+        parts += [rows[start : start + 256] for start in range(0, len(rows), 256)]
+    while parts:
+        some = parts.pop(0)
         try:
             vectors = reader.some_vectors(some)
             places = {row: place for place, row in enumerate(vectors.rows.tolist())}
             kept = vectors.table.reshape(len(vectors.rows), -1)
             found = list(reader.textures(some))
         except StoreDamagedError as error:
-            damaged += [("?", f"row {row}", error.received) for row in some]
+            if len(some) > 1:
+                parts = [[row] for row in some] + parts
+            else:
+                bad.append(("?", str(ids[some[0]]), error.received))
             continue
         for row, told, texture in found:
             done += 1
             if isinstance(texture, StoreDamagedError):
-                damaged.append((told.name, told.id, texture.received))
+                bad.append((told.name, told.id, texture.received))
                 continue
             record = texture._record
             nbytes += sum(tensor.nbytes for tensor in record.tensors.values())
             if checksum_of_vectors(np.asarray(kept[places[row]], np.float16)) != record.vectors:
-                damaged.append((told.name, told.id, "its vectors differ from their checksum"))
+                bad.append((told.name, told.id, "its vectors differ from their checksum"))
             progress(done, total)
-    return Verified(total, nbytes, tuple(damaged))
+    return Verified(total, nbytes, tuple(bad))
 
 
 def versions(reader: Reader) -> list[Version]:
@@ -230,6 +252,7 @@ def restore(reader: Reader, version: int) -> None:
             f"version {version}", expected=f"one of {known[0]} to {known[-1]} that 'foveate store versions' lists",
             fix=f"version={known[-1]} is the newest",
         )  # fmt: skip
+    mark(reader.dataset)
     with reading(reader.where):
         dataset = reader.dataset.checkout_version(version)
     with writing(reader.where):
@@ -238,6 +261,8 @@ def restore(reader: Reader, version: int) -> None:
 
 def compacted(reader: Reader, keep: timedelta) -> int:
     """Join small fragments, free the bytes of removed images and of versions older than `keep`. -> bytes freed."""
+    if not isinstance(keep, timedelta) or not timedelta(0) <= keep <= timedelta(36500):
+        raise OptionError(f"keep={keep!r}", expected="a timedelta of 0 to 36500 days", fix="timedelta(days=7), say")
     before = occupied(reader.where)
     compact(reader.dataset, keep)
     if reader.identity.peaks:
@@ -288,6 +313,10 @@ def _export_parquet(reader: Reader, path: Path, rows: list[int], progress: Calla
                 table = reader.scan(names, f"{ROW} IN ({', '.join(map(str, some))})")
                 with reading(reader.where):
                     blobs = reader.dataset.read_blobs(RECORD, ids=table[ROW].to_pylist(), preserve_order=True)
+                    each = zip(unchecked_rows(table), blobs, table[CHECKSUM].to_pylist(), strict=True)
+                    for told, (_, content), checksum in each:
+                        if checksum_of(told, content or b"") != checksum:
+                            raise ValueError(f"the row of '{told.name}' differs from its checksum")
                 contents = pa.array([content for _, content in blobs], pa.large_binary())
                 writer.write_table(table.drop_columns([ROW]).append_column(schema.field(RECORD), contents).cast(schema))
                 progress(start + len(some), len(rows))
