@@ -33,9 +33,9 @@ from foveate.store.schema import (
     TOLD,
     VECTOR,
     Told,
+    check_told,
     damaged,
     describe,
-    told_rows,
     unchecked_rows,
 )
 from foveate.store.texture import StoredTexture, stored_texture
@@ -44,10 +44,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROW = "_rowid"
-PAGE = 256  # records that are read at a time
+PAGE, TOGETHER = 256, 2**28  # records that are read at a time, of at most so many bytes
 VECTORS = 4096  # rows of vectors that are read at a time
 log = logging.getLogger("foveate")
 TIMES = re.compile(r"\b(taken|modified)\s*(<=|>=|<>|!=|=|<|>)\s*'")  # compared with a text, which Lance refuses
+REFUSED = re.compile("Invalid user input|Error applying filter expression|Not supported: This feature")  # a condition
 TAG = re.compile(r"\btag\s*=\s*('(?:[^']|'')*')")
 
 
@@ -89,12 +90,11 @@ class Reader:
 
     def _asking(self, where: str | None, ask: Any) -> Any:
         """An SQL condition that Lance does not take is the caller's."""
-        text = None if where is None else TAG.sub(r"array_has(tags, \1)", TIMES.sub(r"\1 \2 timestamp '", where))
         with reading(self.where):
             try:
-                return ask(text)
+                return ask(None if where is None else condition_of(where))
             except (OSError, ValueError) as cause:
-                if where is None or "Invalid user input" not in str(cause):
+                if where is None or not REFUSED.search(str(cause)):
                     raise
                 names = ", ".join(f.name for f in self.dataset.schema if f.name not in (VECTOR, RECORD, CHECKSUM))
                 raise QueryError(
@@ -109,7 +109,11 @@ class Reader:
 
     def told(self, rows: Sequence[int]) -> list[Told]:
         """What these rows are told by, in their order. Raises StoreDamagedError, also for rows that are not there."""
-        return [told for told, _, _ in self._described(rows)]
+        found = [told for told, _, _ in self._described(rows)]
+        with reading(self.where):
+            for told in found:
+                check_told(told)
+            return found
 
     def intact(self, table: pa.Table) -> pa.BooleanArray:
         """Which rows, with TOLD and CHECKSUM, say what was written; others are logged."""
@@ -130,7 +134,7 @@ class Reader:
         table = self.scan([*TOLD, CHECKSUM, RECORD], f"{ROW} IN ({', '.join(map(str, rows))})")
         with reading(self.where):
             sizes = [0 if one is None else one["size"] for one in table[RECORD].to_pylist()]
-            each = zip(told_rows(table), table[CHECKSUM].to_pylist(), sizes, strict=True)
+            each = zip(unchecked_rows(table), table[CHECKSUM].to_pylist(), sizes, strict=True)
             found = dict(zip(table[ROW].to_pylist(), each, strict=True))
             missing = [row for row in rows if row not in found]
             if missing:
@@ -144,9 +148,12 @@ class Reader:
         for start in range(0, len(rows), PAGE):
             some = list(rows[start : start + PAGE])
             described = self._described(some)
-            good = [row for row, (_, _, size) in zip(some, described, strict=True) if size <= MOST_RECORD]
-            contents = self._contents(good)
+            good = {row: size for row, (_, _, size) in zip(some, described, strict=True) if size <= MOST_RECORD}
+            large = sum(good.values()) > TOGETHER
+            contents = {} if large else self._contents(list(good))
             for row, (told, checksum, _) in zip(some, described, strict=True):
+                if large and row in good:
+                    contents = self._contents([row])
                 yield row, told, self._checked(told, checksum, contents.get(row))
 
     def _contents(self, rows: list[int]) -> dict[int, bytes | None]:
@@ -163,6 +170,10 @@ class Reader:
             return {row: content for one in rows for row, content in self._contents([one]).items()}
 
     def _checked(self, told: Told, checksum: int | None, content: bytes | None) -> Record | StoreDamagedError:
+        try:
+            check_told(told)
+        except ValueError as cause:
+            return damaged(f"the row of {told.name!r}, {str(told.id)[:16]}, in the store '{self.where}'", cause)
         called = f"'{printable(told.name)}', {told.id[:16]}, in the store '{self.where}'"
         if content is None or checksum is None:
             return damaged(f"the record of {called}", "it cannot be read")
@@ -218,7 +229,8 @@ class Reader:
         index, known = None, set[str]()
         if self.identity.peaks and not exact:
             try:
-                index, known = indexed(self.dataset, self.space.basis.width)
+                with reading(self.where):
+                    index, known = indexed(self.dataset, self.space.basis.width)
             except StoreDamagedError as error:
                 log.warning("%s\n  fix: %s", error.received, error.fix)
         parts = {}
@@ -227,7 +239,7 @@ class Reader:
                 if name not in known:
                     key = name, str(fragment.metadata.deletion_file)
                     kept = self._parts.get(key)
-                    parts[key] = kept or self._read_vectors(fragment.count_rows(), fragments=[fragment])
+                    parts[key] = kept or self._read_vectors(fragments=[fragment])
         self._parts = parts
         return Joined([*([] if index is None else [index]), *parts.values()])
 
@@ -241,25 +253,23 @@ class Reader:
 
     def some_vectors(self, rows: Sequence[int]) -> Vectors:
         """Of a few images, in the order of their rows in the store."""
-        return self._read_vectors(len(rows), filter=f"{ROW} IN ({', '.join(map(str, rows))})")
+        return self._read_vectors(filter=f"{ROW} IN ({', '.join(map(str, rows))})")
 
-    def _read_vectors(self, count: int, **which: Any) -> Vectors:
+    def _read_vectors(self, **which: Any) -> Vectors:
         k, s, peaks = self.identity.vectors, self.space.basis.rank, self.identity.peaks
         kind: Any = np.float16 if peaks else np.float32
-        table, rows, place = np.zeros((count, k * s), kind, order="F" if peaks else "C"), np.zeros(count, np.int64), 0
+        rows, parts = [np.zeros(0, np.int64)], [np.zeros((0, k * s), kind)]
         with reading(self.where):
             scanner = self.dataset.scanner(columns=[VECTOR], with_row_id=True, batch_size=VECTORS, **which)
             for batch in scanner.to_batches():
-                stop = place + len(batch)
-                flat = batch[VECTOR].flatten().to_numpy(zero_copy_only=False)
-                table[place:stop] = flat.reshape(len(batch), k * s)
-                rows[place:stop] = batch[ROW].to_numpy()
-                place = stop
-        rows, table = rows[:place], table[:place]
+                parts.append(batch[VECTOR].flatten().to_numpy(zero_copy_only=False).reshape(len(batch), k * s))
+                rows.append(np.asarray(batch[ROW].to_numpy(), np.int64))
+        table = np.empty((sum(map(len, parts)), k * s), kind, order="F" if peaks else "C")
+        np.concatenate(parts, out=table)
         if not peaks:
             table = table.reshape(-1, s)
         np.nan_to_num(table, copy=False, nan=0.0, posinf=0.0, neginf=0.0)  # of a damaged row, which verify finds
-        return Vectors(rows, table, k)
+        return Vectors(np.concatenate(rows), table, k)
 
     def taught(self, words: TaughtWords, vectors: Joined, calibration: Calibration) -> NDArray[np.float32]:
         """Peaks of taught words in the images of `vectors`, float32 [n, words], 0 of damaged ones."""
@@ -275,6 +285,11 @@ class Reader:
                 found[place] = as_evidence(best, calibration)
             kept = self._taught = words, found
         return kept[1]
+
+
+def condition_of(where: str) -> str:
+    """A condition as Lance takes it."""
+    return TAG.sub(r"array_has(tags, \1)", TIMES.sub(r"\1 \2 timestamp '", where))
 
 
 def file_name(name: str) -> str:

@@ -35,7 +35,6 @@ PREPROCESSING = 1  # image.py's rules and the numbers of record.py; changes when
 ABOUT, SPACE = b"foveate", b"foveate" + b".space"  # keys of the metadata
 ID, WORDS, TAGS, VECTOR, RECORD, CHECKSUM = "id", "words", "tags", "vector", "record", "checksum"
 TOLD = ("id", "name", "source", "file_bytes", "modified", "width", "height", "taken", "encoder", "words")  # checksummed
-COLUMNS = (*TOLD, TAGS, VECTOR, RECORD, CHECKSUM)  # in their order; the user's come after them
 
 # Limits of what is read. Nothing that foveate writes comes near them.
 MOST_PLANES = 4096  # with peaks: the identity is made again from nothing
@@ -325,10 +324,15 @@ def told_rows(table: pa.Table) -> list[Told]:
     """The same, of rows that can be. Raises ValueError."""
     rows = unchecked_rows(table)
     for row in rows:
-        for value in (row.id, row.name, row.source, row.encoder):
-            text(value)
-        number(row.width, MAX_PIXELS, 1), number(row.height, MAX_PIXELS, 1)
+        check_told(row)
     return rows
+
+
+def check_told(row: Told) -> None:
+    """Raise ValueError for a row that cannot be."""
+    for value in (row.id, row.name, row.source, row.encoder):
+        text(value)
+    number(row.width, MAX_PIXELS, 1), number(row.height, MAX_PIXELS, 1)
 
 
 def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
