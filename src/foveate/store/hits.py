@@ -6,7 +6,7 @@ docs/store.md ("Search") tells how scores are made. Of equal scores, the image s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
@@ -30,7 +30,7 @@ from foveate.relevance.scoring import peak_confidences, score_maps
 from foveate.relevance.value import Relevance
 from foveate.store.example import example_of, like, short
 from foveate.store.nearest import FIX, Joined, Vectors
-from foveate.store.reader import Reader, log
+from foveate.store.reader import Reader, condition_of, log
 from foveate.store.schema import Space, Told
 from foveate.store.texture import StoredTexture
 from foveate.store.words import tokens_of
@@ -175,11 +175,15 @@ def search(
     allowed = None if where is None else np.sort(reader.rows_where(where))
     seen = [question.query for question in questions if question.query is not None and not question.quoted]
     listed = iter(_short_lists(reader, seen, matched, size, allowed, exact) if seen else ())
+    writing = None
+    if reader.identity.reader:
+        barring = () if where is None or allowed is None else (condition_of(where), frozenset(allowed.tolist()))
+        writing = WrittenTexts(reader.dataset, reader.count(), *barring)
     found: list[list[Hit]] = []
     for text, question in zip(texts, questions, strict=True):
         visual = next(listed).tolist() if question.query is not None and not question.quoted else []
-        candidates = _candidates(reader, matched, question, visual, k, size, allowed)
-        found.append(_rank(reader, matched, question, text, candidates, k, encoder, texture)[offset:])
+        candidates = _candidates(reader, writing, matched, question, visual, k, size)
+        found.append(_rank(reader, writing, matched, question, text, candidates, k, encoder, texture)[offset:])
     return found
 
 
@@ -202,7 +206,14 @@ def search_like(
         return []
     example = example_of(image, reader.usual(), box)
     vectors = reader.vectors(exact)
-    scores = short(example, vectors, reader.space)
+    try:
+        scores = short(example, vectors, reader.space)
+    except StoreDamagedError as error:
+        if exact:
+            raise
+        log.warning("%s\n  fix: %s", error.received, FIX)
+        vectors = reader.vectors(exact=True)
+        scores = short(example, vectors, reader.space)
     if where is not None:
         admitted = np.isin(vectors.rows, reader.rows_where(where), assume_unique=True)
         scores, size = np.where(admitted, scores, -np.inf).astype(np.float32), min(size, int(admitted.sum()))
@@ -265,26 +276,20 @@ def _short_lists(
 
 def _candidates(
     reader: Reader,
+    writing: WrittenTexts | None,
     encoder: Encoder,
     question: Sought,
     visual: list[int],
     k: int,
     size: int,
-    allowed: NDArray[np.int64] | None,
 ) -> dict[int, float]:
     """Rows of the images to search exactly, and how well each has what is in quotes. `visual`: the short list."""
-    if not reader.identity.reader:
+    if writing is None:
         return dict.fromkeys(visual, 1.0)
-
-    def admitted(rows: Iterable[int]) -> list[int]:
-        rows = list(rows)
-        return rows if allowed is None else [row for row, yes in zip(rows, np.isin(rows, allowed), strict=True) if yes]
-
-    writing = WrittenTexts(reader.dataset, reader.count())
     if not question.quoted:
-        return dict.fromkeys([*visual, *admitted(writing.find_having(question.words[-1], RERANKED))], 1.0)
+        return dict.fromkeys([*visual, *writing.find_having(question.words[-1], RERANKED)], 1.0)
     found = writing.find_quoted(question.quoted, k)
-    best = sorted(admitted(found), key=lambda row: (-found[row], row))
+    best = sorted(found, key=lambda row: (-found[row], row))
     if len(best) > size and question.query is not None:  # of those that have it, the ones that look like the rest
         few, taught = reader.some_vectors(best), None
         if isinstance(encoder, TaughtEncoder):
@@ -303,6 +308,7 @@ def reranked(reader: Reader, k: int) -> int:
 
 def _rank(
     reader: Reader,
+    writing: WrittenTexts | None,
     encoder: Encoder,
     question: Sought,
     text: str,
@@ -314,9 +320,7 @@ def _rank(
     negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
     words = encoder.taught if isinstance(encoder, TaughtEncoder) else None
     rows, query = list(candidates), question.query
-    written = np.zeros((len(rows), 0), np.float32)
-    if reader.identity.reader:
-        written = WrittenTexts(reader.dataset, reader.count()).shares(question.words, rows)
+    written = np.zeros((len(rows), 0), np.float32) if writing is None else writing.shares(question.words, rows)
     scored: list[tuple[float, int, Told]] = []
 
     def seen_with(texture: Texture) -> Texture:

@@ -73,15 +73,18 @@ def read_quotes(text: str) -> Quotes:
 
 @dataclass(frozen=True, eq=False)
 class WrittenTexts:
-    """The texts of a store, asked about one question: it remembers what it found.
+    """The texts of a store, asked about one search: it remembers what it found.
 
     `dataset` stays at one version; images are given by their row ids there. `images`: how many the store has, about.
+    condition, allowed: an SQL condition on the images that are looked for, and the rows for which it holds.
     Methods raise StoreDamagedError, OutputError.
     """
 
     dataset: lance.LanceDataset
     images: int
-    _found: dict[tuple[Tokens, str, int], list[int]] = field(default_factory=dict, init=False, repr=False)
+    condition: str | None = None
+    allowed: frozenset[int] = frozenset()
+    _found: dict[tuple[Tokens, str, int, bool], list[int]] = field(default_factory=dict, init=False, repr=False)
     _texts: dict[int, str] = field(default_factory=dict, init=False, repr=False)
 
     def find_quoted(self, quoted: Sequence[Tokens], enough: int) -> dict[int, float]:
@@ -135,7 +138,7 @@ class WrittenTexts:
         out = np.zeros((len(rows), len(phrases)), np.float32)
         texts = self.texts(rows if any(phrases) else ())
         every = {word for words in phrases for word in words} if any(texts.values()) else set()
-        weights = {word: self.weigh(self.find([word])) for word in every}
+        weights = {word: self.weigh(self.find([word], every=True)) for word in every}
         for number, text in enumerate(texts.values()):
             have = set(text.split())
             best = {word: _share(text, have, word) for word in every}
@@ -157,26 +160,31 @@ class WrittenTexts:
             self._texts.update(zip(table[ROW], map(_spaced, table[COLUMN]), strict=True))
         return {row: self._texts.get(row, "") for row in rows}
 
-    def find(self, ways: Sequence[Tokens], wrong: str = "", most: int = COMMON) -> list[int]:
-        """`most` images that have one of these in a row, or the word `wrong` (five letters or more) with an error."""
+    def find(self, ways: Sequence[Tokens], wrong: str = "", most: int = COMMON, every: bool = False) -> list[int]:
+        """`most` images (`every`: of all) that have one of these in a row, or the word `wrong` with an error."""
+        every = every or self.condition is None
         wrong = wrong if _may_err((wrong,)) else ""
-        if wrong and len(every := self.find([(wrong,)], most=most)) == most:
-            return every
-        key = ("", *chain(*((*way, "") for way in ways))), wrong, most
+        if wrong and len(right := self.find([(wrong,)], "", most, every)) == most:
+            return right
+        key = ("", *chain(*((*way, "") for way in ways))), wrong, most, every
         if key not in self._found:
-            self._found[key] = sorted(self._search(ways, wrong, most))[:most]
+            self._found[key] = sorted(self._search(ways, wrong, most, every))[:most]
         return self._found[key]
 
-    def _search(self, ways: Sequence[Tokens], wrong: str, most: int) -> set[int]:
+    def _search(self, ways: Sequence[Tokens], wrong: str, most: int, every: bool) -> set[int]:
         indexed, texts = _outside(self.dataset, self.dataset.version)
+        condition = None if every else self.condition
+        if condition is not None:
+            texts = {row: texts[row] for row in self.allowed.intersection(texts)}
         plain = [way for way in ways if all(map(str.isascii, way))]
         found: set[int] = set()
         if indexed and plain:
-            table = self._scan([ROW], most, full_text_query=_query(plain, wrong), fast_search=True)
+            table = self._scan([ROW], most, filter=condition, full_text_query=_query(plain, wrong), fast_search=True)
             found.update(table[ROW])  # of those outside the index Lance forgives no errors
         if indexed and len(plain) < len(ways):  # letters that Lance's tokens keep apart, or together, otherwise
             patterns = "|".join(pattern_of(way, bool(wrong) and len(way) == 1) for way in ways if way not in plain)
-            table = self._scan([ROW, COLUMN], most, filter=f"regexp_like({COLUMN}, '(?s){patterns}')")
+            both = f"regexp_like({COLUMN}, '(?s){patterns}')" + ("" if condition is None else f" AND ({condition})")
+            table = self._scan([ROW, COLUMN], most, filter=both)
             texts = {**texts, **dict(zip(table[ROW], map(_spaced, table[COLUMN]), strict=True))}
         alike = _with_one_error((wrong,))
         for row, text in texts.items():
@@ -186,7 +194,8 @@ class WrittenTexts:
 
     def _scan(self, columns: list[str], most: int, **how: Any) -> dict[str, list[Any]]:
         with reading(self.dataset.uri):
-            table = self.dataset.scanner(columns, limit=most, disable_scoring_autoprojection=True, **how).to_table()
+            how |= {"limit": most, "prefilter": True, "disable_scoring_autoprojection": True}
+            table = self.dataset.scanner(columns, **how).to_table()
             return {name: table[name].to_numpy().tolist() for name in columns}
 
 
