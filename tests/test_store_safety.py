@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,12 +16,13 @@ import numpy as np
 import pytest
 
 from foveate import Store
-from foveate.core.errors import EncoderOutputError, OptionError, StoreError
+from foveate.core.errors import EncoderOutputError, OptionError, QueryError, StoreDamagedError, StoreError
 from foveate.encoders.protocol import DenseFeatures
-from foveate.store import ingest
+from foveate.store import hits, ingest, nearest, reader, writing
+from foveate.store.upgrade import copy_store
 from tests import store_crash
 from tests.store_crash import Pace, contents, finished, started
-from tests.store_toys import Toy, mine, picture, pictures
+from tests.store_toys import Planes, Toy, mine, picture, pictures
 
 IMAGES = 6
 
@@ -52,7 +55,8 @@ FULL = """
 import resource, sys
 from foveate import Store
 from foveate.core.errors import OutputError
-from foveate.store import ingest
+from foveate.store import hits, ingest, nearest, reader, writing
+from foveate.store.upgrade import copy_store
 from tests.store_toys import Toy
 store = Store(sys.argv[2], encoder=Toy())
 ingest.COMMIT_IMAGES = 4
@@ -221,3 +225,72 @@ def test_a_file_that_changes_while_it_is_indexed(quick: Path) -> None:
     assert again.added <= 1
     assert contents(Path(store.path)) == contents(Path(right.path))
     assert replace(again, added=0).bad == ()
+
+
+# --- what the store holds, and what is asked --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_a_condition_comes_before_the_most_that_are_taken(
+    quick: Path, indexed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(quick / "s.fov", encoder=Toy())
+    store.add(pictures(quick / "photos", 8), read=mine)
+    assert writing.index_words(store.dataset, 0 if indexed else 99) is indexed
+    for name in ("MOST", "COMMON", "RERANKED"):
+        monkeypatch.setattr(hits if name == "RERANKED" else writing, name, 2)
+    every = {hit.name: hit.score for hit in store.search('"colour"', 9)}
+    for query in ('"colour"', '"color"', "a dog colour"):
+        assert [hit.name for hit in store.search(query, where="name LIKE '%7.png'")] == ["007.png"], query
+    (hit,) = store.search('"colour"', where="name = '001.png'")
+    assert hit.score == every["001.png"]
+
+
+@pytest.mark.parametrize("where", ["1/0=1", "cast(name as int)>1", "count(*)>1"])
+def test_a_condition_that_fails_is_the_callers(quick: Path, where: str) -> None:
+    store = Store(quick / "s.fov", encoder=Toy())
+    store.add(pictures(quick / "photos", 2))
+    with pytest.raises(QueryError):
+        store.search("a dog", where=where)
+
+
+def test_a_row_that_cannot_be_is_damaged_alone(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "TOGETHER", 1)  # records are read one by one
+    store = Store(quick / "s.fov", encoder=Toy())
+    store.add(pictures(quick / "photos", IMAGES))
+    store.dataset.update({"width": "0"}, where="name = '001.png'")
+    assert len(store.search("a dog")) == IMAGES - 1
+    assert [name for name, *_ in store.verify().damaged] == ["001.png"]
+    with pytest.raises(StoreDamagedError):
+        store.content_key("001.png")
+
+
+def test_images_like_one_where_the_index_is_damaged(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nearest, "LIMIT", 1)
+    store = Store(quick / "s.fov", encoder=Planes())
+    store.add(pictures(quick / "photos", IMAGES))
+    nearest.extend(store.dataset, 24, 1)
+    other = Store(shutil.copytree(store.path, quick / "t.fov"), encoder=Planes())
+    for file in Path(store.path, nearest.FOLDER, "data").iterdir():
+        file.write_bytes(b"\0" * 100)
+    assert store.search(store["001.png"], 1)[0].name == "001.png"
+    other.remove("002.png")
+    for file in Path(other.path, "_deletions").iterdir():
+        file.write_bytes(b"junk")
+    with pytest.raises(StoreDamagedError):
+        Store(other.path, encoder=Planes()).search("a dog")
+
+
+def test_a_shard_whose_head_lacks_something_is_named(quick: Path) -> None:
+    shutil.copytree(Path(__file__).parent / "golden" / "store-v4.fov" / "store", quick / "old.fov")
+    for path in (quick / "old.fov" / "shards").iterdir():
+        content = path.read_bytes()
+        length = int.from_bytes(content[:8], "little")
+        head = json.loads(content[8 : 8 + length])
+        said = json.loads(head["__metadata__"]["foveate"])
+        del said["replaces"]
+        head["__metadata__"]["foveate"] = json.dumps(said)
+        made = json.dumps(head).encode()
+        path.write_bytes(len(made).to_bytes(8, "little") + made + content[8 + length :])
+    with pytest.raises(StoreDamagedError, match="replaces"):
+        copy_store(quick / "old.fov", quick / "new.fov")

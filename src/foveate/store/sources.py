@@ -178,7 +178,7 @@ def refuse_hidden(source: Source, error: str) -> None:
     raise EngineError(
         f"a worker cannot read '{source.name}' ({error}), which can be read here",
         expected="the same files under the same paths on all machines",
-        fix="mount the folder there; or use --shard where the files are. What was done before is kept",
+        fix="mount the folder there; or run 'foveate index' where the files are: machines may index into one store",
     )
 
 

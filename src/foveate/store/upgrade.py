@@ -160,6 +160,10 @@ def parse_shard(path: Path) -> Shard:
         places[name] = dtype, shape, first, last
     if head["store"]["format"] != "foveate-store" or number(head["store"]["version"], LAST, 1) > LAST:
         raise ValueError("it is of no store")
+    for each in (head["sequence"], *head["replaces"]):
+        number(each, 2**62)
+    for each in (*(i["key"] for i in head["images"]), *(n[i] for n in head["names"] for i in (0, 2)), *head["removed"]):
+        text(each)
     return Shard(path, head, places)
 
 
