@@ -19,8 +19,10 @@ from foveate.core.grid import Grid
 from foveate.relevance import ScoringOptions
 from foveate.vlm import VLM, Answer, Chat, Choosing, QuestionWarning, Turn
 from foveate.vlm.chat import attention_planes
+from foveate.vlm.context import Context, score_in_context
 from foveate.vlm.families.token_layout import TokenGrid, project, spread
 from foveate.vlm.inputs.prompt import prompt_text
+from tests.conftest import PHOTOS
 from tests.vlm_models import FAMILIES, SPECIAL, attached, encoded, pair, photo
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -406,3 +408,10 @@ def test_values_say_what_they_are() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert repr(chat.turns[0]).startswith("Turn(question='the dog'")
+
+
+def test_a_follow_up_about_a_side_asks_for_what_is_beside() -> None:
+    texture, earlier = foveate.encode(PHOTOS / "yellow_bus.jpg"), Context(np.empty((0, 3)), earlier=("the bus",))
+    asked = [f"and what is {side} it?" for side in ("left of", "above", "next to")]
+    found = [score_in_context(texture, text, earlier)[0].asks for text in ("and what colour is it?", *asked)]
+    assert found == ["thing", "beside", "beside", "beside"]

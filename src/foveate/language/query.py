@@ -50,6 +50,11 @@ _BESIDE, _IS = read_set("small", "beside"), frozenset(("is", "are", "was", "were
 _ADJECTIVES = read_set("small", "adjectives").union(COLOURS, SPELLED)
 _TOLD = read_set("small", "whole answer")
 _SIDES = frozenset(("left", "right", "above", "under", "beside", "behind", "before"))
+_BESIDE_IT = re.compile(
+    r"\b(?:(?:left|right|front) of|above|below|over|under|beneath|underneath|beside|next to|behind|before) "
+    r"(?:it|this|that|them|these|those|him|her)\b",
+    re.IGNORECASE,
+)
 _NAMED = frozenset(("no", "not", "without"))  # a text that begins so and names nothing else asks for what it names
 _EXCEPT, _ALL, _OTHER_THAN = frozenset(("except", "excluding")), ("all", "everything", "anything"), ("other", "than")
 _ENDS, _LISTS = frozenset((*".?!;:()", "but")), frozenset((*",&", "and", "or"))
@@ -87,6 +92,11 @@ class Wording(NamedTuple):
     structure: tuple[Phrase, ...] = ()  # what each phrase is made of, or the frame in its place
     unread: tuple[str, ...] = ()  # places in the picture, which are not looked for: "on the left"
     writing: WrittenOn | None = None  # where it asks for the writing on a thing: then that is what it names
+
+
+def asks_beside_it(text: str) -> bool:
+    """Whether a text asks for what is beside a thing that was named before: "and what is left of it?"."""
+    return _BESIDE_IT.search(text) is not None
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +150,8 @@ class Query:
         """For a thing; for what is beside one ("what is left of the dog?"); for everything: it names no thing, or the
         picture alone ("describe the image").
         """
+        if asks_beside_it(self.text):
+            return "beside"
         named = {word for phrase in self.structure for word in (phrase.noun, *_places(phrase))}
         if not find_phrases(self.text)[1] or named <= _WHOLES | _TOLD | {""}:
             return "everything"

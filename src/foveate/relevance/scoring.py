@@ -28,13 +28,13 @@ from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Calibration
 from foveate.language.cues import find_cues
 from foveate.language.negatives import Negatives
-from foveate.language.query import Query
+from foveate.language.query import Query, asks_beside_it
 from foveate.relevance.composition import Composed, compose
 from foveate.relevance.confidence import FOLLOWED, limit, peak, with_odds
 from foveate.relevance.evidence import Shown, evidence_of
 from foveate.relevance.options import DEFAULTS, CheckedScoring
 from foveate.relevance.steps import asks_of, combine, segment_means, smooth
-from foveate.relevance.value import Relevance
+from foveate.relevance.value import Asks, Relevance
 from foveate.relevance.written import asks_for_words, page_of, read_map
 from foveate.texture.texture import Texture
 
@@ -139,6 +139,7 @@ def score_nothing(texture: Texture, text: str, options: CheckedScoring = DEFAULT
     if nothing.valid is not None:
         final = np.minimum(final, nothing.valid)
     entered = reasons.keys() - OF_THE_QUESTION
+    asks: Asks = "beside" if asks_beside_it(text) else "thing"
     return replace(
         nothing,
         map=final,
@@ -147,7 +148,7 @@ def score_nothing(texture: Texture, text: str, options: CheckedScoring = DEFAULT
         peak=peak(final.ravel()) if entered else 0.0,
         words=() if reading is None else reading.words,
         weights=ReadOnly(weights),
-        asks=asks_of("thing" if final.any() else "everything", (), weights, reading is not None),
+        asks=asks_of(asks if final.any() else "everything", (), weights, reading is not None),
     )
 
 

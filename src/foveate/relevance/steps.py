@@ -60,7 +60,9 @@ def _follow(
 
 def asks_of(otherwise: Asks, entered: Container[str], weights: Container[str], was_read: bool = False) -> Asks:
     """What `foveate.allocate` goes by: `otherwise` is what the words ask for."""
-    return "writing" if was_read or "text" in weights else "thing" if "prior" in entered else otherwise
+    if was_read or "text" in weights:
+        return "writing"
+    return "thing" if "prior" in entered and otherwise == "everything" else otherwise
 
 
 def combine(
