@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import socket
 import threading
@@ -41,7 +42,7 @@ def short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 @cache
 def talking(family: str) -> VLM:
     """A tiny model whose answers are never empty."""
-    model, processor = pair(family)
+    model, processor = copy.deepcopy(pair(family))  # other tests share that one
     model.generation_config.suppress_tokens = list(range(len(SPECIAL)))
     return attach(model, processor)
 
