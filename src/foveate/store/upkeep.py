@@ -26,8 +26,6 @@ from foveate.store.schema import CHECKSUM, ID, RECORD, TAGS, TOLD, VECTOR, WORDS
 if TYPE_CHECKING:
     import pandas as pd
 
-FEW = 2000  # rows that are asked for one by one
-
 
 @dataclass(frozen=True)
 class ListedImage:
@@ -105,7 +103,7 @@ def _listed(reader: Reader, rows: Sequence[int]) -> tuple[ListedImage, ...]:
     if not rows:
         return ()
     names = (ID, "name", "source", "height", "width", "taken", TAGS, WORDS)
-    few = f"{ROW} IN ({', '.join(map(str, rows))})" if len(rows) < FEW else None
+    few = f"{ROW} IN ({', '.join(map(str, rows))})" if len(rows) < 2000 else None
     table = reader.scan([*TOLD, TAGS, CHECKSUM], few)
     with reading(reader.where):
         table = table.filter(reader.intact(table))
@@ -220,7 +218,7 @@ def verify(reader: Reader, progress: Callable[[int, int], None] = lambda done, t
             found = list(reader.textures(some))
         except StoreDamagedError as error:
             if len(some) > 1:
-                parts = [[row] for row in some] + parts
+                parts += [[row] for row in some]
             else:
                 bad.append(("?", str(ids[some[0]]), error.received))
             continue
@@ -313,9 +311,8 @@ def _export_parquet(reader: Reader, path: Path, rows: list[int], progress: Calla
                 table = reader.scan(names, f"{ROW} IN ({', '.join(map(str, some))})")
                 with reading(reader.where):
                     blobs = reader.dataset.read_blobs(RECORD, ids=table[ROW].to_pylist(), preserve_order=True)
-                    each = zip(unchecked_rows(table), blobs, table[CHECKSUM].to_pylist(), strict=True)
-                    for told, (_, content), checksum in each:
-                        if checksum_of(told, content or b"") != checksum:
+                    for told, (_, content), one in zip(unchecked_rows(table), blobs, table[CHECKSUM], strict=True):
+                        if checksum_of(told, content or b"") != one.as_py():
                             raise ValueError(f"the row of '{told.name}' differs from its checksum")
                 contents = pa.array([content for _, content in blobs], pa.large_binary())
                 writer.write_table(table.drop_columns([ROW]).append_column(schema.field(RECORD), contents).cast(schema))
