@@ -262,7 +262,7 @@ def test_a_row_that_cannot_be_is_damaged_alone(quick: Path, monkeypatch: pytest.
     assert len(store.search("a dog")) == IMAGES - 1
     assert [name for name, *_ in store.verify().damaged] == ["001.png"]
     with pytest.raises(StoreDamagedError):
-        store.content_key("001.png")
+        store["001.png"].scores(Toy().encode_text(["a dog"]))
 
 
 def test_images_like_one_where_the_index_is_damaged(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
