@@ -758,3 +758,17 @@ def test_tiny_and_flat_images(quick: Path) -> None:
     assert "cluster_id" not in store["dot.png"].built
     assert store["clear.png"].valid is not None
     assert len(store.search("a dog", 9)) == 4
+
+
+def test_a_version_that_is_not_there_and_more_than_a_condition(tmp_path: Path) -> None:
+    store = Store(tmp_path / "a.fov", encoder=Toy())
+    store.add(pictures(tmp_path / "photos", 3))
+    with pytest.raises(OptionError, match="version 99 of the store"):
+        Store(store.path, version=99)
+    with pytest.raises(OptionError, match="a change of version"):
+        Store(store.path, version=store.versions()[-1].number, encoder=Toy()).add(tmp_path / "photos")
+    with pytest.raises(QueryError, match="drop"):
+        store.page(where="width > 1; drop table x")
+    assert store.page(where="name <> 'a;b'").total == 3
+    with pytest.raises(StoreError, match="other things in it"):
+        Store(tmp_path / "photos", encoder=Toy()).add(tmp_path / "photos")

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from foveate.core.errors import FoveateError, MissingExtraError, OutputError, StoreError, StoreVersionError
+from foveate.core.errors import FoveateError, MissingExtraError, OptionError, OutputError, StoreError, StoreVersionError
 from foveate.store.schema import ID, damaged
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ def reading(where: str) -> Iterator[None]:
         if not isinstance(cause, Exception) and type(cause).__name__ != "PanicException":
             raise
         said = reason_of(cause)
-        if re.search(r"Generic (?!LocalFile)\w+ error|timed out|dispatch failure|Connection|connection", said):
+        if isinstance(cause, PermissionError) or re.search(
+            r"Permission denied|Generic (?!LocalFile)\w+ error|timed out|dispatch failure|Connection|connection", said
+        ):
             raise OutputError(
                 f"the store '{where}' cannot be reached ({said})",
                 expected="a place that answers, and leave to read and write there",
@@ -108,7 +110,9 @@ def open_dataset(where: str, options: Options | None = None, version: int | str 
         if os.path.lexists(where):
             raise damaged(f"the store '{where}'", "it is a file", "a store is a folder; check the path")
         return None
-    if local and is_old(where):
+    with reading(where):
+        old = local and is_old(where)
+    if old:
         raise StoreVersionError(
             f"'{where}' is a store of an earlier release",
             expected="a Lance dataset",
@@ -122,6 +126,12 @@ def open_dataset(where: str, options: Options | None = None, version: int | str 
                 raise damaged(f"the store '{where}'", "it names files outside of itself")
             return dataset
         except ValueError as cause:
+            if version is not None and f"/{version}.manifest" in str(cause):
+                raise OptionError(
+                    f"version {version} of the store '{where}'",
+                    expected="one that 'foveate store versions' lists",
+                    fix="leave it out for the newest",
+                ) from cause
             if not ABSENT.search(str(cause)) or (local and Path(where, "_versions").is_dir()):
                 raise
             return None

@@ -49,6 +49,7 @@ VECTORS = 4096  # rows of vectors that are read at a time
 log = logging.getLogger("foveate")
 TIMES = re.compile(r"\b(taken|modified)\s*(<=|>=|<>|!=|=|<|>)\s*'")  # compared with a text, which Lance refuses
 REFUSED = re.compile("Invalid user input|Error applying filter expression|Not supported: This feature")  # a condition
+TEXTS = re.compile(r"'(?:[^']|'')*'")
 TAG = re.compile(r"\btag\s*=\s*('(?:[^']|'')*')")
 
 
@@ -90,6 +91,8 @@ class Reader:
 
     def _asking(self, where: str | None, ask: Any) -> Any:
         """An SQL condition that Lance does not take is the caller's."""
+        if where is not None and ";" in TEXTS.sub("", where):  # which Lance would leave out
+            raise QueryError(f"where={where!r}", expected="one SQL condition", fix="leave out the ; and what follows")
         with reading(self.where):
             try:
                 return ask(None if where is None else condition_of(where))

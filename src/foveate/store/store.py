@@ -139,7 +139,7 @@ class Store:
             workers: threads that decode and encode; with an engine named by a text, its workers.
             engine: what decodes and encodes instead of threads: foveate.store.engine.Ray(...), or "ray" here.
             read: whether to read what is written in the images, which takes seconds each: True, or by whom, as in
-                `foveate.encode`. None goes on as the store was begun. Known images without words are only read.
+                `foveate.encode`. None goes on as the store was begun. Known images without words are looked at again.
             device: where a named encoder works, as in `foveate.encode`; with Ray, on its workers. An encoder on a GPU
                 gets 16 images at a time, while `workers` threads decode and write.
             columns: your own columns of the new images: {"album": "summer", "rating": 5}.
@@ -151,8 +151,8 @@ class Store:
             OutputError: the disk is full, or the place may not be written to. EngineError. What the encoder raises.
             DeviceError: a GPU has no room for one image, or stopped working; what was done before is kept.
         """
-        if (known := self._reader()) is not None:
-            self._wanted.check(self.path, known.identity, known.space)
+        if self._reader() is not None:
+            self._change()  # refuses where an earlier version was opened
         return ingest.add(
             self.path, paths, self._wanted, options=self._options, workers=workers, engine=engine, read=read,
             device=device, columns=columns or {}, progress=progress,
