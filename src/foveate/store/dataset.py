@@ -140,7 +140,7 @@ def open_dataset(where: str, options: Options | None = None, version: int | str 
 def create(where: str, schema: pa.Schema, options: Options | None = None) -> tuple[Any, bool]:
     """An empty dataset, True; the one that another process just made where there is one. Raises OutputError."""
     lance, local = lance_module(), "://" not in where
-    if local and os.path.isdir(where) and any(os.scandir(where)) and not Path(where, "_versions").is_dir():
+    if local and os.path.isdir(where) and os.listdir(where) and not Path(where, "_versions").is_dir():
         raise StoreError(
             f"the folder '{where}' has other things in it",
             expected="a new or an empty folder for a store",
