@@ -123,7 +123,7 @@ def gather(examples: Sequence[Example], file: Path) -> Cells:
 
 def nearest(points: Floats, entries: Floats) -> Ids:
     """The nearest entry of each point [n, r], by number; of entries [K, r] as near, the first."""
-    import faiss  # the extra [faiss]
+    import faiss  # of the package faiss-cpu
 
     index = faiss.IndexFlatL2(entries.shape[1])
     index.add(np.ascontiguousarray(entries, np.float32))
