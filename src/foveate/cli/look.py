@@ -32,7 +32,9 @@ Pictures = Annotated[
         "as many as the budget); again for both.",
     ),
 ]
-WITHOUT_READER = "Writing is found, and not read: with the extra [text] the question for it finds the words themselves."
+WITHOUT_READER = (
+    'Nothing was read: "the writing on the bus" looks for the bus; with the extra [text] it finds the words themselves.'
+)
 DEMO = (
     ("child_with_broccoli.jpg", ("broccoli", "the child's hand", "the child's face", "a dog")),
     ("yellow_bus.jpg", ("the bus", "the windows of the bus", "the blue bus", "the writing on the bus")),

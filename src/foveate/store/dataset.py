@@ -10,8 +10,9 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,6 +30,9 @@ AGAIN, PAUSE = 5, 0.1  # how often a change is tried again, and seconds between
 BEFORE, MARKS = "before-", 10  # tags of versions that a later `add` changed, and how many are kept
 ABSENT = re.compile(r"was not found|Not found|not found: ")
 PLACES = re.compile(r",? ?/[^ ,]*\.rs:\d+(:\d+)?|(LanceError\(\w+\): )")  # of Lance's sources
+UNREACHED = re.compile(
+    r"Permission denied|Generic (?!LocalFile)\w+ error|timed out|dispatch failure|Connection|connection"
+)
 Options = Mapping[str, str]
 T = TypeVar("T")
 
@@ -53,31 +57,18 @@ def place_of(path: str | os.PathLike[str]) -> str:
     return given if re.match(r"[a-z0-9+]+://", given) else os.path.abspath(given)
 
 
-@contextmanager
-def reading(where: str) -> Iterator[None]:
+def reading(where: str) -> AbstractContextManager[None]:
     """Whatever Lance or Arrow raise inside, panics too, is StoreDamagedError or OutputError about the store `where`."""
-    try:
-        yield
-    except (FoveateError, KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
-        raise
-    except BaseException as cause:
-        if not isinstance(cause, Exception) and type(cause).__name__ != "PanicException":
-            raise
-        said = reason_of(cause)
-        if isinstance(cause, PermissionError) or re.search(
-            r"Permission denied|Generic (?!LocalFile)\w+ error|timed out|dispatch failure|Connection|connection", said
-        ):
-            raise OutputError(
-                f"the store '{where}' cannot be reached ({said})",
-                expected="a place that answers, and leave to read and write there",
-                fix="check the address, the network and the keys, and do the same again: what was committed is kept",
-            ) from cause
-        raise damaged(f"the store '{where}'", said) from cause
+    return _explained(partial(_unread, where))
+
+
+def writing(where: str) -> AbstractContextManager[None]:
+    """The same for changes: a full disk, a folder that may not be written to, writers that are always in front."""
+    return _explained(partial(_unwritten, where))
 
 
 @contextmanager
-def writing(where: str) -> Iterator[None]:
-    """The same for changes: a full disk, a folder that may not be written to, writers that are always in front."""
+def _explained(explain: Callable[[BaseException], FoveateError]) -> Iterator[None]:
     try:
         yield
     except (FoveateError, KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
@@ -85,11 +76,26 @@ def writing(where: str) -> Iterator[None]:
     except BaseException as cause:
         if not isinstance(cause, Exception) and type(cause).__name__ != "PanicException":
             raise
-        raise OutputError(
-            f"the store '{where}' could not be written to ({reason_of(cause)})",
-            expected="a writable place with room",
-            fix="make room, or mend the permissions, and do the same again: what was committed is kept",
-        ) from cause
+        raise explain(cause) from cause
+
+
+def _unread(where: str, cause: BaseException) -> FoveateError:
+    said = reason_of(cause)
+    if isinstance(cause, PermissionError) or UNREACHED.search(said):
+        return OutputError(
+            f"the store '{where}' cannot be reached ({said})",
+            expected="a place that answers, and leave to read and write there",
+            fix="check the address, the network and the keys, and do the same again: what was committed is kept",
+        )
+    return damaged(f"the store '{where}'", said)
+
+
+def _unwritten(where: str, cause: BaseException) -> FoveateError:
+    return OutputError(
+        f"the store '{where}' could not be written to ({reason_of(cause)})",
+        expected="a writable place with room",
+        fix="make room, or mend the permissions, and do the same again: what was committed is kept",
+    )
 
 
 def reason_of(cause: BaseException) -> str:
