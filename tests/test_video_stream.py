@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from foveate.core.errors import BudgetError, FoveateError, OptionError, QueryErr
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import DenseFeatures
 from foveate.video import Frame, Propagation, Refresh, open_clip, stream
-from foveate.video.state import StreamSettings, step
+from foveate.video.state import FRESH, StreamSettings, step
 from tests.video_scenes import Counting, grouped, panning, photo
 
 SIDE = 256  # of the encoder: 32 cells
@@ -136,6 +137,39 @@ def test_every_channel_of_a_frame_is_its_own_or_propagated(pan: list[NDArray[np.
     frame.texture.save(tmp_path / "frame.safetensors")
     again = foveate.Texture.load(tmp_path / "frame.safetensors")
     np.testing.assert_array_equal(foveate.score(again, "a child").map, foveate.score(frame.texture, "a child").map)
+
+
+@pytest.mark.parametrize(
+    ("how", "made"),
+    [
+        ({"preset": "static"}, {"saliency"}),
+        ({"channels": ["saliency"]}, {"saliency"}),
+        ({"channels": ["motion", "cluster_id"]}, {"saliency", "motion"}),
+        ({"channels": ["flow_magnitude"]}, {"saliency", "flow_y", "flow_x"}),
+        ({"channels": ["edge_on"], "prior": "prev_relevance"}, {"saliency", "prev_relevance"}),
+        ({"channels": "fast"}, {*FRESH} - {"gaze"}),
+        ({"preset": "text"}, {*FRESH} - {"gaze"}),
+    ],
+)
+def test_named_channels_and_still_scenes_make_no_other_plane_of_time(
+    pan: list[NDArray[np.uint8]], how: dict[str, Any], made: set[str]
+) -> None:
+    texture = run(pan[:3], **how)[-1].texture
+    assert {name for name in FRESH if texture.has(name)} == made
+    assert texture.has("cluster_id") == ("cluster_id" in how.get("channels", ()) or "preset" in how)
+
+
+def test_segments_have_an_interval_of_their_own(pan: list[NDArray[np.uint8]]) -> None:
+    """With `segments=10` keyframes 4 and 8 move those of the first, and keyframe 12 makes its own."""
+    rules = replace(AGE_ONLY, every=4)
+    often, seldom = run(pan[:13], refresh=rules), run(pan[:13], refresh=replace(rules, segments=10))
+    for n in (4, 8, 12):
+        a, b = often[n].texture.channel("cluster_id"), seldom[n].texture.channel("cluster_id")
+        assert seldom[n].keyframe
+        assert np.array_equal(a, b) == (n == 12)
+        moved = np.roll(seldom[0].texture.channel("cluster_id"), -n // 2, axis=1)  # 4 pixels a frame, cells of 8
+        assert (b == moved)[:, 2 : -2 - n].mean() > (0.9 if n < 12 else 0)
+        assert seldom[n].texture.has("boundary")
 
 
 def test_the_channels_of_motion() -> None:

@@ -38,6 +38,7 @@ class Refresh:
 
     Attributes:
         every: frames from one keyframe to the next, at most; 1 encodes every frame.
+        segments: frames after which a keyframe makes segments and objects anew; those before move along.
         stale: share of stale cells above which everything is encoded again.
         residual: difference of the median cell to what was encoded, 0 to 1, above which everything is encoded again.
         cut: difference of the median cell to the frame before, along the motion, that makes a cut; 2: no cuts.
@@ -46,6 +47,7 @@ class Refresh:
     """
 
     every: int = 12
+    segments: int = 1
     stale: float = 0.3
     residual: float = 0.12
     cut: float = 0.12
@@ -56,7 +58,7 @@ class Refresh:
     def __post_init__(self) -> None:
         for field in fields(self):
             value, fix = getattr(self, field.name), f"leave it out for {field.default}"
-            if field.name in ("every", "pause"):
+            if field.name in ("every", "segments", "pause"):
                 check_int(field.name, value, fix=fix)
             elif field.name != "parts":
                 check_number(field.name, value, 1e-6, None, fix=fix)

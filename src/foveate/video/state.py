@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.allocation.allocation import Allocation, Budget, Keep
-from foveate.channels.build import VISUAL, Channels
+from foveate.channels.build import SEGMENTS, VISUAL, Channels
 from foveate.channels.segments import mark_borders
 from foveate.channels.visual import CHANGED, compute_visual_planes, describe_cells
 from foveate.core.arrays import to_half, to_single
@@ -69,7 +69,16 @@ if TYPE_CHECKING:
 # By hand: a part of which compression leaves out NEW times as much as usual gets EXTRA directions more.
 NEW, EXTRA = 1.5, 8
 MOST_LAYERS = 8  # each costs its own flow in every frame; by hand
-FRESH = ("saliency", "motion", "flow_y", "flow_x", "prev_relevance", "prev_saliency", "fixation", "gaze")
+FRESH: tuple[str, ...] = (
+    "saliency",
+    "motion",
+    "flow_y",
+    "flow_x",
+    "prev_relevance",
+    "prev_saliency",
+    "fixation",
+    "gaze",
+)
 LATER = (*VISUAL, "boundary")  # made of the frame itself when `Frame.texture` is read
 
 
@@ -118,6 +127,7 @@ class StreamSettings:
 
     encoder: Encoder
     names: tuple[str, ...]  # of planes
+    timed: tuple[str, ...] = FRESH  # those of them that each frame makes anew
     methods: Channels | None = None
     long_side: int | None = None
     rank: int | None = None
@@ -151,6 +161,7 @@ class State(Frozen):
     answers: tuple[PastAnswer, ...]  # one for each question
     fixation: Floats  # [h, w]
     part_age: int  # frames since parts were last encoded again
+    segment_age: int  # of the last keyframe: frames since segments were made
     side: float | None  # working size of the encoder for a whole frame; None until a part has to be encoded
     writing: Writing | None = None  # what was last read; None without a reader
     gaze: Floats | None = None  # [h, w]; None before the first look
@@ -287,6 +298,7 @@ def step(
         except OptionError:  # an encoder that takes no images of this size: then it gets the whole
             reason, boxes = "stale", []
     if reason is not None:
+        before = replace(before, layers=layers)
         return _encode_keyframe(given, reason, before, features, motion, before.side, writing)
     part_age = 0 if boxes else before.part_age + 1
     after = replace(before, layers=layers, view=given.sight.view, part_age=part_age, writing=writing)
@@ -317,13 +329,18 @@ def _encode_keyframe(
         mixed += old
         dense = DenseFeatures(np.asarray(mixed, np.float32), dense.grid, columns=columns)
     names = [channel for channel in settings.names if channel not in (*FRESH, *LATER)]
+    segment_age, moved = 0, dict[str, NDArray[np.float16]]()
+    if before is not None and before.segment_age + before.layers[0].age < settings.propagation.refresh.segments:
+        segment_age = before.segment_age + before.layers[0].age
+        moved = {n: plane for n, plane in _propagate_planes(before).items() if n in SEGMENTS}
+        names = [channel for channel in names if channel not in moved]
     if settings.reader is not None:
         names = [channel for channel in names if channel != "text"]  # the boxes of its words are that channel
     texture = build_texture(
         Picture(rgb, None, given.name), dense, settings.encoder, names, settings.methods,
         rank=settings.rank, long_side=settings.long_side,
     )  # fmt: skip
-    texture = remember_preset(texture, settings.preset)
+    texture = remember_preset(replace(texture, planes={**texture.planes, **moved}), settings.preset)
     after = State(
         texture=texture,
         basis=texture.basis,
@@ -333,6 +350,7 @@ def _encode_keyframe(
         answers=(),
         fixation=np.zeros(texture.grid.shape, np.float32),
         part_age=settings.propagation.refresh.pause,
+        segment_age=segment_age,
         side=side,
         writing=_read(given, writing),
     )
@@ -433,16 +451,20 @@ def _answer(
     planes = {"saliency": np.clip(resize_map(given.sight.salience, grid.shape), 0, 1)}
     old: dict[str, PastAnswer] = {}
     fixation, gaze = state.fixation, None if before is None else before.gaze
+    timed = {*settings.timed, prior}
     if before is not None and motion is not None:
         old = {one.query: one for one in before.answers}
-        fixation = np.clip(motion.propagate(before.fixation), 0, 1)
-        planes["motion"] = compute_change(state.view, before.view, grid.shape)
-        planes["flow_y"], planes["flow_x"] = motion.in_pixels(grid)
-        if old:
+        if "motion" in timed:
+            planes["motion"] = compute_change(state.view, before.view, grid.shape)
+        if "flow_y" in timed:
+            planes["flow_y"], planes["flow_x"] = motion.in_pixels(grid)
+        if old and "prev_relevance" in timed:
             top = np.max([one.relevance.map for one in old.values()], 0)
             planes["prev_relevance"] = np.clip(motion.propagate(top), 0, 1)
+        if old and "prev_saliency" in timed:
             planes["prev_saliency"] = np.clip(motion.propagate(next(iter(old.values())).relevance.saliency), 0, 1)
-        planes["fixation"] = fixation
+        if "fixation" in timed:
+            planes["fixation"] = fixation = np.clip(motion.propagate(before.fixation), 0, 1)
         gaze = None if gaze is None else motion.propagate(gaze)
     if gaze is not None or given.gaze is not None or prior == "gaze":
         none = np.zeros(grid.shape, np.float32)
@@ -468,7 +490,7 @@ def _answer(
         past = replace(relevance, texture=None)  # the state keeps no pixels
         answers.append(PastAnswer(query, past, chosen.mask, sent))
         found.append(relevance)
-    if kept:
+    if kept and "fixation" in timed:
         looks = np.any([one.mask for one in kept], 0)
         fixation = np.asarray(OLD_LOOKS * fixation + (1 - OLD_LOOKS) * looks, np.float32)
     after = replace(state, answers=tuple(answers), fixation=fixation, gaze=gaze, time=given.time)

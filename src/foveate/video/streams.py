@@ -18,6 +18,7 @@ from foveate.channels.build import Channels, ChannelSet, select_channels
 from foveate.core.checks import check_choice, check_int, check_number, check_type
 from foveate.core.errors import BudgetError, ChannelError, QueryError, VideoError
 from foveate.core.gone import without
+from foveate.core.layout import FLOW
 from foveate.core.threads import Ahead
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
@@ -29,6 +30,7 @@ from foveate.video.decode import ClipSource, TimedPicture, VideoClip, open_clip
 from foveate.video.flow import Dis, FlowModel, Sight, look
 from foveate.video.state import FRESH, LATER, Frame, Propagation, State, StreamSettings, step
 
+STILL = ("static", "minimum")  # presets without planes of time
 AHEAD = 4  # pictures: as many as are decoded while one is encoded
 AHEAD_BYTES = 64_000_000  # of large pictures fewer, but one
 
@@ -178,7 +180,8 @@ def stream(
         query: a question or noun phrase; a list of them gives several maps and kept sets a frame.
         budget: cells to keep of each frame: exactly so many, or "auto" as in `allocate`, by each frame's map.
         preset: as in `encode` and `score`; the textures of the frames remember it.
-        encoder, rank, long_side, channels: as in `encode`. Edges are made when `Frame.texture` is read.
+        encoder, rank, long_side, channels: as in `encode`. Edges are made when `Frame.texture` is read. With named
+            channels, and with preset="static", only those planes of time are made that are named ("motion", say).
         read: True, or by whom, as in `encode`: keyframes are read, which takes seconds each time, and the words
             followed in between (`Frame.words`).
         prior: as in `score`, a plane by name: "gaze" (see `Stream.gaze`), "prev_relevance", "saliency". It enters as
@@ -203,7 +206,12 @@ def stream(
         long_side=long_side, rank=rank, read=read,
     )  # fmt: skip
     methods = channels if isinstance(channels, Channels) else Channels(channels)
-    names = select_channels(how["channels"] if methods.names is None else methods.names)
+    asked, timed = how["channels"] if methods.names is None else methods.names, FRESH
+    if preset in STILL or not (methods.names is None or isinstance(methods.names, str)):
+        asked = set(asked)
+        timed = tuple(each for each in FRESH if each in asked or (each[:5] == "flow_" and FLOW.name in asked))
+        asked -= {*FRESH, FLOW.name}
+    names = select_channels(asked if isinstance(asked, str) else tuple(asked))
     if prior is not None:
         held = sorted({*names, *FRESH} - {*LATER, "flow_y", "flow_x"})
         check_choice("prior", prior, held, fix='prior="gaze" goes by what `Stream.gaze` is told', error=ChannelError)
@@ -213,6 +221,7 @@ def stream(
     settings = StreamSettings(
         encoder=network,
         names=names,
+        timed=timed,
         methods=methods,
         long_side=how.get("long_side"),
         rank=how.get("rank"),
