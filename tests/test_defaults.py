@@ -35,7 +35,6 @@ OF_TABLES: dict[str, Callable[..., Any]] = {
     "--model_args": Evaluated.__init__,
 }
 OTHERS = {  # options that are named like a keyword and mean another thing
-    ("foveate basis fit", "seed"),
     ("foveate search", "page"),
     ("foveate store list", "page"),
     ("foveate store compact", "keep"),

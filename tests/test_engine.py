@@ -14,23 +14,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import numpy as np
 import psutil  # type: ignore[import-untyped]
 import pytest
 import ray as library
-from PIL import Image
 from typer.testing import CliRunner
 
 from foveate import Store
 from foveate.cli.main import app
 from foveate.core.errors import EncoderOutputError, EngineError, MissingExtraError, OptionError
-from foveate.encoders.load import load_encoder
-from foveate.encoders.protocol import Encoder
 from foveate.store import engine
 from foveate.store.engine import ATTEMPTS, Batch, Engine, Local, Ray, Work, column, engine_named
 from foveate.store.ingest import Progress
-from foveate.store.shared_basis import FittedBasis, gather, images_in
-from tests.conftest import PHOTOS
 from tests.engine_work import doubled, dying
 from tests.store_crash import contents
 from tests.store_toys import Toy, mine, pictures
@@ -150,10 +144,7 @@ class Shuffled:
 
 def test_results_in_another_order_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = pictures(tmp_path / "photos", 6)
-    monkeypatch.setattr("foveate.store.shared_basis.BATCH", 2)
     monkeypatch.setattr("foveate.store.ingest.BATCH", 2)
-    with pytest.raises(EngineError, match="in order"):
-        gather(images_in([folder]), Toy(), 100, engine=Shuffled())
     with pytest.raises(EngineError, match="in order"):
         Store(tmp_path / "s.fov", encoder=Toy()).add(folder, engine=Shuffled())
 
@@ -181,26 +172,7 @@ def test_a_cluster_has_more_workers_than_a_machine_has_threads(tmp_path: Path) -
         store.add(folder, workers=200)
 
 
-@pytest.mark.ray
-def test_a_basis_of_photographs_does_not_depend_on_the_engine(
-    lone: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "photos"
-    folder.mkdir()
-    for number, path in enumerate(sorted(PHOTOS.glob("*.jpg"))):
-        for size in ((160, 120), (120, 160)):
-            Image.open(path).resize(size).save(folder / f"{number} {size[0]}.png")
-    (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff nothing")
-    monkeypatch.setattr("foveate.store.shared_basis.BATCH", 2)
-    images = images_in([folder])
-    nano = load_encoder("nano")
-    here = gather(images, nano, 300)
-    there = gather(images, nano, 300, worker_encoder="nano", engine=lone)
-    assert (here.moments.count, here.done, here.bad) == (there.moments.count, there.done, there.bad)
-    np.testing.assert_allclose(here.moments.second, there.moments.second, rtol=1e-5, atol=1e-5)  # threads differ
-
-
-def test_commands_go_by_their_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_goes_by_its_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, asked = pictures(tmp_path / "photos", 3), []
 
     def here(self: Ray, work: Work, columns: Mapping[str, Sequence[Any]], batch: int) -> Iterator[Batch]:
@@ -208,16 +180,10 @@ def test_commands_go_by_their_engine(tmp_path: Path, monkeypatch: pytest.MonkeyP
         yield from Local().map(work, columns, batch)
 
     monkeypatch.setattr(Ray, "map", here)
-    basis, store = str(tmp_path / "b.safetensors"), str(tmp_path / "p.fov")
-    for command in (
-        ["basis", "fit", str(folder), "-o", basis, "--samples", "300", "--rank", "8"],
-        ["index", str(folder), "-o", store],
-    ):
-        said = CliRunner().invoke(app, [*command, "--engine", "ray", "--workers", "1"])
-        assert said.exit_code == 0, said.output
-    assert {*asked} == {1}
-    assert len(asked) >= 2
-    assert FittedBasis.load(Path(basis)).rank == 8
+    store = str(tmp_path / "p.fov")
+    said = CliRunner().invoke(app, ["index", str(folder), "-o", store, "--engine", "ray", "--workers", "1"])
+    assert said.exit_code == 0, said.output
+    assert asked == [1]
     assert len(Store(store)) == 3
 
 
@@ -237,16 +203,6 @@ def test_a_worker_without_the_disk_is_no_bad_image(tmp_path: Path) -> None:
     assert store.verify().ok
     (folder / "gone.png").symlink_to("nowhere.png")
     assert [Path(path).name for path, _ in store.add(folder / "gone.png", engine=Diskless()).bad] == ["gone.png"]
-    with pytest.raises(EngineError, match="can be read here"):
-        gather(images_in([folder]), load_encoder("nano"), 100, engine=Diskless())
-
-
-def test_threads_do_not_change_a_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foveate.store.shared_basis.BATCH", 2)
-    images, toy = images_in([pictures(tmp_path / "photos", 9)]), cast(Encoder, Toy())
-    one, several = (gather(images, toy, 500, engine=Local(workers)) for workers in (1, 3))
-    assert one.done == several.done == 9
-    assert np.array_equal(one.moments.second, several.moments.second)
 
 
 def test_as_many_workers_as_fit() -> None:

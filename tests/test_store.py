@@ -45,7 +45,7 @@ from foveate.language.negatives import negatives_of
 from foveate.relevance.scoring import level_of
 from foveate.store import TextureCache, schema
 from foveate.store.record import parse_record
-from foveate.store.sources import encode_bytes
+from foveate.store.sources import decode_for, encode_picture
 from foveate.store.work import EncodeBatch
 from tests.conftest import PHOTOS
 from tests.store_toys import AMONG, Rivalling, Toy, mine, picture, pictures
@@ -93,13 +93,12 @@ class Short(Toy):
 
 def test_a_large_jpeg_is_decoded_at_half_but_lies_on_the_grid_of_all_of_it(photos: Path) -> None:
     content = (photos / "child_with_broccoli.jpg").read_bytes()
-    picture, dense = encode_bytes(Short(), content, None)
-    assert picture.size == (160, 120)
-    assert dense.grid == foveate.Grid(40, 30, 640, 480)
-    for whole in (encode_bytes(Short(), content, None, whole=True), encode_bytes(Toy(), content, None)):
-        assert whole[0].size == (640, 480)  # for who reads in it, or does not say how much is enough
-        assert whole[1].grid == foveate.Grid(160, 120, 640, 480)
-    assert encode_bytes(Short(), content, 300)[0].size == (640, 480)
+    picture, size = decode_for(Short(), content, None)
+    assert (picture.size, size) == ((160, 120), (640, 480))
+    assert encode_picture(Short(), picture, size, None).grid == foveate.Grid(40, 30, 640, 480)
+    for whole in (decode_for(Short(), content, None, whole=True), decode_for(Toy(), content, None)):
+        assert whole[0].size == whole[1] == (640, 480)  # for who reads in it, or does not say how much is enough
+    assert decode_for(Short(), content, 300)[0].size == (640, 480)
 
 
 def test_it_is_like_a_dictionary(store: Store, photos: Path) -> None:

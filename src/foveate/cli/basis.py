@@ -27,18 +27,16 @@ def fit(
     folders: Annotated[list[Path], typer.Argument(help="Folders of images, all the way down, or images.")],
     out: Out = Path("basis.safetensors"),
     rank: Rank = 16,
-    samples: Annotated[int, typer.Option(help="Features to take, evenly from all images.")] = 1_000_000,
+    samples: Annotated[int, typer.Option(help="Features to take, evenly from all images.", min=1)] = 1_000_000,
+    most: Annotated[int, typer.Option(help="Images to look at, evenly from all.", min=1)] = 2000,
     encoder: terminal.EncoderName = None,
     queries: Queries = None,
-    seed: Annotated[int, typer.Option(help="Which cells are taken.")] = 0,
-    engine: terminal.EngineName = "local",
     workers: terminal.Workers = None,
-    gpus: terminal.Gpus = 0.0,
-    address: terminal.Address = None,
 ) -> None:
-    """Fit a basis to folders of images. A run that was cut off goes on where it was."""
+    """Fit a basis to folders of images."""
     terminal.use_one_thread()
     from foveate.core.checks import check_int
+    from foveate.core.threads import usual_threads
     from foveate.encoders.load import resolve_encoder
     from foveate.language.negatives import query_metric_of
     from foveate.store.shared_basis import fit as fit_basis
@@ -46,29 +44,30 @@ def fit(
     from foveate.texture.basis import query_metric
     from foveate.texture.texture import EncoderStamp
 
-    _, by = terminal.make_engine(engine, workers, gpus, address)
-    resolved, images = resolve_encoder(encoder or "nano"), images_in(folders)
-    check_int("rank", rank, 1, resolved.width, fix="16 is usual")  # now, not when hours have passed
+    workers = usual_threads() if workers is None else check_int("--workers", workers)
+    resolved, images = resolve_encoder(encoder or "nano"), _some(images_in(folders), most)
+    check_int("rank", rank, 1, resolved.width, fix="16 is usual")  # now, not when all images were looked at
     metric = query_metric_of(resolved) if queries is None else query_metric(_texts(queries, resolved))
     refuse_other_files(out)
-    moments_at = out.with_name(f"{out.name}.moments")
+    each = -(-samples // len(images))
     with terminal.counting("images", len(images)) as progress:
-        found = gather(
-            images, resolved, samples, seed=seed, checkpoint=moments_at,
-            worker_encoder=encoder or "nano", engine=by, progress=progress,
-        )  # fmt: skip
+        found = gather(images, resolved, each, halves=True, workers=workers, progress=progress)
     _list(found.bad)
     source = queries.name if queries is not None else "names" if getattr(resolved, "names", ()) else "nouns"
-    made = {**found.what, "bad": len(found.bad), "queries": source}
+    made = {"images": len(images), "bad": len(found.bad), "queries": source}
     stamp = EncoderStamp(resolved.name, resolved.revision, resolved.width)
     basis = fit_basis(found.moments, metric, rank, stamp, made)
     basis.save(out)
-    moments_at.unlink(missing_ok=True)
     shares = basis.values / max(float(basis.values.sum()), 1e-30)
     kept, largest = round(float(shares[:rank].sum()), 4), round(float(shares[0]), 4)
     typer.echo(f"rank {rank} keeps {kept:.3f} of the squared scores; the first direction alone {largest:.3f}")
     counts = {name: basis.made[name] for name in ("images", "bad", "samples")}
     terminal.print_json(basis=str(out), rank=rank, **counts, kept=kept, largest=largest, encoder=resolved.name)
+
+
+def _some(found: list[Any], most: int) -> list[Any]:
+    """At most so many, evenly."""
+    return found[:: -(-len(found) // most)]
 
 
 @app.command(epilog="Example:  foveate basis check basis.safetensors photos --queries questions.txt")
@@ -81,7 +80,7 @@ def check(
     limit: Annotated[
         list[str] | None, typer.Option(help="What is good enough, as spearman=0.95; again for more.")
     ] = None,
-    most: Annotated[int, typer.Option(help="Images to look at, evenly from all.")] = 200,
+    most: Annotated[int, typer.Option(help="Images to look at, evenly from all.", min=1)] = 200,
 ) -> None:
     """What a basis keeps, by rank; exit status 1 where it falls short."""
     import json
@@ -94,8 +93,7 @@ def check(
 
     fitted = FittedBasis.load(basis)
     resolved = encoder_for(fitted, encoder)
-    found = [Path(image.path) for image in images_in(folders)]
-    images = found[:: max(1, -(-len(found) // max(1, most)))]
+    images = [Path(image.path) for image in _some(images_in(folders), most)]
     limits, texts = _limits(limit or []), _texts(queries, resolved)
     texts = texts if queries else texts[:: -(-len(texts) // ASKED)]
     make_folder(out)

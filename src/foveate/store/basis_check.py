@@ -1,7 +1,6 @@
 """What a basis keeps on a collection's own images, rank by rank: whether it is good enough, and which rank would be.
 
-docs/basis.md explains the numbers. They are means over images of what a texture file keeps (float16); `bound` is the
-largest of all images, of what a file and of what a store's record keeps (int8).
+docs/basis.md explains the numbers: means over images of what a texture file keeps (float16).
 """
 
 from __future__ import annotations
@@ -17,58 +16,19 @@ from numpy.typing import NDArray
 from foveate.core.errors import ImageError, OptionError, TextureEncoderError
 from foveate.core.image import load_image
 from foveate.encoders.load import match_encoder
-from foveate.encoders.protocol import Encoder, check_features
-from foveate.store.record import SMALLEST, STEPS, in_levels, lengths_of, whole_steps
-from foveate.store.schema import Space
+from foveate.encoders.protocol import Encoder
 from foveate.store.shared_basis import FittedBasis
-from foveate.texture.basis import Basis, rounded_up
+from foveate.store.sources import encode_picture
+from foveate.texture.basis import rounded_up
 
 Floats = NDArray[np.float32]
 RANKS = (4, 8, 16, 32, 64, 128)
 SHARE = 273 / 4096
-POOL, SEEKING = 4096, 1000  # cells of `retrieval`: candidates, and those whose neighbours are looked for
 NEAREST = 10
 PERCENT = 99  # of the questions and cells below `observed` and `allowed`
-UPPER = ("error", "largest", "bound")  # limits from above; the others are from below
-TINY = 1e-12  # a residual of 0 allows nothing
+UPPER = ("error",)  # limits from above; the others are from below
+TINY = 1e-12
 MEANS = ("variance", "error", "spearman", "overlap", "observed", "allowed")
-
-
-@dataclass(frozen=True, eq=False)
-class Kept:
-    """What answers questions about an image: a basis, coordinates [n, r] in it, and residuals float16 [n]."""
-
-    basis: Basis
-    z: NDArray[Any]
-    residual: NDArray[np.float16]
-
-    def scores(self, q: Floats) -> Floats:
-        offset, weights = self.basis.project(q)
-        return np.asarray(weights @ self.z.astype(np.float32).T + offset[:, None], np.float32)
-
-    def allowed(self, q: Floats) -> Floats:
-        return np.asarray(np.linalg.norm(q, axis=1)[:, None] * self.residual.astype(np.float32), np.float32)
-
-
-def as_file(x: Floats, basis: Basis, z: Floats) -> Kept:
-    """Features [n, D] with coordinates z [n, r], as a texture file keeps them."""
-    stored = z.astype(np.float16)
-    return Kept(basis, stored, rounded_up(np.linalg.norm(x - basis.restore(stored), axis=1)))
-
-
-def as_record(x: Floats, basis: Basis, z: Floats) -> Kept:
-    """The same as a store keeps them; the steps of an axis reach to its largest coordinate in this image."""
-    space = Space(basis, (np.maximum(np.abs(z).max(0), SMALLEST) / STEPS).astype(np.float32))
-    stored = whole_steps(z, space.steps)
-    left: Floats = x - space.in_steps.restore(stored.astype(np.float32))
-    return Kept(space.in_steps, stored, lengths_of(*in_levels(np.linalg.norm(left, axis=1))))
-
-
-def compare(full: Floats, q: Floats, kept: Kept) -> tuple[float, float, float]:
-    """Of scores [q, n] of the features themselves: observed, allowed, and the largest observed / allowed."""
-    observed, allowed = np.abs(full - kept.scores(q)), kept.allowed(q)
-    largest = float((observed / np.maximum(allowed, TINY)).max())
-    return float(np.percentile(observed, PERCENT)), float(np.percentile(allowed, PERCENT)), largest
 
 
 @dataclass(frozen=True)
@@ -80,9 +40,6 @@ class Limits:
     spearman: float = 0.9
     overlap: float = 0.7
     neighbours: float = 0.8
-    retrieval: float = 0.5
-    largest: float = 0.5
-    bound: float = 1.0
 
     def texts(self, names: Iterable[str]) -> list[str]:
         return [f"{vars(self)[name]:g}" if name in vars(self) else "" for name in names]
@@ -158,42 +115,29 @@ def check(
     encoder_for(basis, encoder)
     ranks = sorted({*(rank for rank in RANKS if rank <= len(basis.directions)), basis.rank})
     q = np.asarray(questions, np.float32)
-    numbers: list[dict[int, dict[str, float]]] = []  # of each image, by rank
-    means: list[dict[int, Floats]] = []
-    cells: list[dict[int, Floats]] = []
-    read: list[str] = []
-    bad: list[tuple[str, str]] = []
+    numbers, means, read, bad = list[NDArray[np.float64]](), list[Floats](), list[str](), list[tuple[str, str]]()
     for done, path in enumerate(images, 1):
         try:
-            rgb = load_image(path).rgb
+            picture = load_image(path)
         except ImageError as error:
             bad.append((str(path), error.received))
         else:
-            dense = encoder.encode_image(rgb)
-            check_features(encoder, dense, (rgb.shape[0], rgb.shape[1]))
+            dense = encode_picture(encoder, picture, picture.size, None)
             x = dense.full(encoder.width).reshape(dense.grid.count, -1).astype(np.float32)
-            found, mean = _image(x, q, basis, ranks)
-            numbers.append(found)
-            means.append(mean)
-            cells.append(_cells(x, basis, ranks, max(1, POOL // len(images))))
+            found = [_kept(x, q, basis, rank) for rank in ranks]
+            numbers.append(np.array([values for values, _ in found]))
+            means.append(np.stack([x.mean(0), *(mean for _, mean in found)]))
             read.append(str(path))
         progress(done)
     if not read:
         raise OptionError(f"{len(bad)} images, none of them readable", expected="images", fix="see the bad ones")
-    rows, pool = [], sum(len(each[0]) for each in cells)
-    seeking = np.linspace(0, pool - 1, min(SEEKING, pool)).round().astype(np.int64)
-    for rank in ranks:
-        values = {name: float(np.mean([each[rank][name] for each in numbers])) for name in MEANS}
-        values["ratio"] = values["observed"] / max(values["allowed"], TINY)
-        values["bound"] = max(each[rank]["largest"] for each in numbers)
-        whole, small = (np.stack([each[key] for each in means]) for key in (0, rank))
-        values["neighbours"] = overlap_nearest(whole, small, np.arange(len(read)))
-        whole, small = (np.concatenate([each[key] for each in cells]) for key in (0, rank))
-        values["retrieval"] = overlap_nearest(whole, small, seeking)
-        values["largest"] = float(basis.values[0] / max(float(basis.values.sum()), 1e-30))
-        rows.append(Row(rank, values))
-    loss = [(path, each[basis.rank]["spearman"]) for path, each in zip(read, numbers, strict=True)]
-    worst = tuple(sorted(loss, key=lambda pair: pair[1])[:8])
+    every, average = np.stack(means), np.mean(numbers, 0).tolist()
+    rows = [
+        Row(rank, {**dict(zip(MEANS, each, strict=True)), "neighbours": overlap_nearest(every[:, 0], every[:, place])})
+        for place, (rank, each) in enumerate(zip(ranks, average, strict=True), 1)
+    ]
+    spearman = np.stack(numbers)[:, ranks.index(basis.rank), MEANS.index("spearman")]
+    worst = tuple((read[place], float(spearman[place])) for place in spearman.argsort(kind="stable")[:8])
     return Checked(tuple(rows), basis.rank, limits or Limits(), worst, len(read), len(q), tuple(bad))
 
 
@@ -209,40 +153,21 @@ def encoder_for(basis: FittedBasis, given: str | Encoder | None) -> Encoder:
         ) from cause
 
 
-def _image(
-    x: Floats, q: Floats, basis: FittedBasis, ranks: Sequence[int]
-) -> tuple[dict[int, dict[str, float]], dict[int, Floats]]:
-    """Numbers by rank (`largest`: observed / allowed), and mean features by rank (0: of the full ones)."""
-    centred = x - basis.mean
-    total, size = float((centred**2).sum()), float((x**2).sum())
-    z, full = np.asarray(centred @ basis.inward, np.float32), np.asarray(q @ x.T, np.float32)
-    numbers, means = {}, {0: x.mean(0)}
-    for rank in ranks:
-        small = basis.basis(rank)
-        file, record = as_file(x, small, z[:, :rank]), as_record(x, small, z[:, :rank])
-        observed, allowed, largest = compare(full, q, file)
-        restored = small.restore(file.z)
-        squared = float(((x - restored) ** 2).sum())
-        spearman, overlap = likeness(full, file.scores(q))
-        numbers[rank] = {
-            "variance": 1 - squared / max(total, TINY),
-            "error": float(np.sqrt(squared / max(size, TINY))),
-            "spearman": spearman,
-            "overlap": overlap,
-            "observed": observed,
-            "allowed": allowed,
-            "largest": max(largest, compare(full, q, record)[2]),
-        }
-        means[rank] = restored.mean(0)
-    return numbers, means
-
-
-def _cells(x: Floats, basis: FittedBasis, ranks: Sequence[int], most: int) -> dict[int, Floats]:
-    """At most so many features, evenly along the rows, by rank as a file restores them (0: themselves)."""
-    x = x[np.linspace(0, len(x) - 1, min(most, len(x))).round().astype(np.int64)]
-    z = np.asarray((x - basis.mean) @ basis.inward, np.float32)
-    small = {rank: basis.basis(rank) for rank in ranks}
-    return {0: x} | {rank: each.restore(z[:, :rank].astype(np.float16)) for rank, each in small.items()}
+def _kept(x: Floats, q: Floats, basis: FittedBasis, rank: int) -> tuple[list[float], Floats]:
+    """Numbers of an image, in the order of MEANS, and the mean of its features [n, D], as a texture file has them."""
+    small, full = basis.basis(rank), np.asarray(q @ x.T, np.float32)
+    restored = small.restore(((x - basis.mean) @ basis.inward[:, :rank]).astype(np.float16))
+    scores, lost = np.asarray(q @ restored.T, np.float32), np.linalg.norm(x - restored, axis=1)
+    squared, total = float((lost**2).sum()), float(((x - basis.mean) ** 2).sum())
+    allowed = np.linalg.norm(q, axis=1)[:, None] * rounded_up(lost).astype(np.float32)
+    values = [
+        1 - squared / max(total, TINY),
+        float(np.sqrt(squared / max(float((x**2).sum()), TINY))),
+        *likeness(full, scores),
+        float(np.percentile(np.abs(full - scores), PERCENT)),
+        float(np.percentile(allowed, PERCENT)),
+    ]
+    return values, restored.mean(0)
 
 
 def likeness(full: Floats, other: Floats) -> tuple[float, float]:
@@ -256,7 +181,7 @@ def likeness(full: Floats, other: Floats) -> tuple[float, float]:
     return float(spearman.mean()), float(overlap.mean())
 
 
-def overlap_nearest(full: Floats, small: Floats, seeking: NDArray[np.int64]) -> float:
+def overlap_nearest(full: Floats, small: Floats) -> float:
     """Of rows of two stacks of vectors [n, D]: the mean share of the ten nearest (by cosine) that both have."""
     nearest = min(NEAREST, len(full) - 1)
     if nearest < 1:
@@ -264,9 +189,7 @@ def overlap_nearest(full: Floats, small: Floats, seeking: NDArray[np.int64]) -> 
     found = []
     for vectors in (full, small):
         unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
-        cosine = unit[seeking] @ unit.T
-        cosine[np.arange(len(seeking)), seeking] = -2
-        last = np.partition(cosine, -nearest, 1)[:, -nearest, None]  # to sort all takes four times as long
-        nearer, equal = cosine > last, cosine == last
-        found.append(nearer | (equal & (equal.cumsum(1) <= nearest - nearer.sum(1, keepdims=True))))
+        cosine = unit @ unit.T
+        np.fill_diagonal(cosine, -2)
+        found.append(np.argsort(np.argsort(-cosine, 1, kind="stable"), 1, kind="stable") < nearest)
     return float(np.mean((found[0] & found[1]).sum(1) / nearest))

@@ -182,14 +182,11 @@ def refuse_hidden(source: Source, error: str) -> None:
     )
 
 
-def encode_bytes(
-    encoder: Encoder, content: bytes, long_side: int | None, *, whole: bool = False
-) -> tuple[Picture, DenseFeatures]:
-    """Bytes of an image file -> its picture (`decode_for`), and its checked features on the grid of the whole image."""
-    picture, size = decode_for(encoder, content, long_side, whole=whole)
+def encode_picture(encoder: Encoder, picture: Picture, size: tuple[int, int], long_side: int | None) -> DenseFeatures:
+    """Checked features of a picture of `decode_for`, on the grid of the whole image. Raises what the encoder raises."""
     dense = encoder.encode_image(picture.rgb, long_side=long_side)
     check_features(encoder, dense, picture.size)
-    return picture, over_whole(dense, size)
+    return over_whole(dense, size)
 
 
 def decode_for(encoder: Encoder, content: bytes, long_side: int | None, *, whole: bool = False) -> Decoded:
