@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import struct
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import safe_open
 
 from foveate.core.errors import FoveateError, OutputError, StoreNotFoundError
 from foveate.core.grid import Grid
@@ -26,7 +26,7 @@ from foveate.store import schema
 from foveate.store.dataset import Options, create, insert, open_dataset, place_of, reading
 from foveate.store.ingest import COMMIT_BYTES, COMMIT_IMAGES
 from foveate.store.reader import Reader
-from foveate.store.record import Record, basis_tensors, parse_record
+from foveate.store.record import DTYPES, Record, basis_tensors, parse_record
 from foveate.store.schema import Identity, Row, Space, Told, arrow_schema, damaged, number, table_of, text
 from foveate.store.sources import plain
 from foveate.store.work import described
@@ -35,9 +35,7 @@ from foveate.texture.basis import Basis
 from foveate.texture.texture import EncoderStamp
 
 NAMED = re.compile(r"([0-9]{8})-[0-9a-f]{16}\.safetensors")
-DTYPES: dict[str, Any] = {"F32": "<f4", "F16": "<f2", "I8": "i1", "U8": "u1"}
-LAST, WITH_READER, WITH_PEAKS = 4, 2, 3
-MOST_HEADER = 100_000_000  # bytes
+LAST = 4
 NOTHING = "a place where nothing is"
 
 
@@ -51,25 +49,21 @@ class Upgraded:
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """The head of a shard; `tensors` by name as (dtype, shape, first byte, last byte) in the file."""
+    """A shard's head, and its tensors as safetensors reads them."""
 
     path: Path
     head: Mapping[str, Any]
-    tensors: Mapping[str, tuple[Any, tuple[int, ...], int, int]]
+    content: Any
 
-    def read(self, first: int, last: int) -> bytes:
-        with self.path.open("rb") as file:
-            file.seek(first)
-            return file.read(last - first)
-
-    def tensor(self, name: str, most: int = 2**32) -> NDArray[Any]:
-        dtype, shape, first, last = self.tensors[name]
-        number(last - first, most)
-        return np.frombuffer(self.read(first, last), dtype).reshape(shape)
+    def tensors(self, position: int) -> dict[str, NDArray[Any]]:
+        """Those of an image, in the order in which they lie in the file."""
+        names = {name: f"{position}.{name}" for name in DTYPES}
+        there = frozenset(self.content.keys()).intersection(names.values())
+        return {name: self.content.get_tensor(key) for name, key in names.items() if key in there}
 
     @cached_property
     def vectors(self) -> NDArray[Any]:
-        kept = self.tensor("vectors")
+        kept: NDArray[Any] = self.content.get_tensor("vectors")
         if zlib.crc32(kept.tobytes()) != self.head["vectors"]:
             raise damaged("its shard", "its vectors differ from their checksum")
         return kept
@@ -144,47 +138,35 @@ def _shards(folder: Path) -> tuple[list[Shard], list[tuple[str, str]]]:
 
 
 def parse_shard(path: Path) -> Shard:
-    """The head of a shard. Raises ValueError, and others, for anything else."""
-    size = path.stat().st_size
+    """A shard whose head can be. Raises ValueError, and others, for anything else."""
     if not path.is_file():
         raise ValueError("it is no file")
-    with path.open("rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        tensors = json.loads(file.read(number(length, min(MOST_HEADER, size - 8), 2)))
-    head, places = json.loads(tensors.pop("__metadata__")["foveate"]), {}
-    for name, one in tensors.items():
-        first, last = (8 + length + number(n, size) for n in one["data_offsets"])
-        dtype, shape = np.dtype(DTYPES[one["dtype"]]), tuple(number(n, 2**31) for n in one["shape"])
-        if not first <= last <= size or int(np.prod(shape, dtype=object)) * dtype.itemsize != last - first:
-            raise ValueError(f"tensor '{name}' is {one}")
-        places[name] = dtype, shape, first, last
-    if head["store"]["format"] != "foveate-store" or number(head["store"]["version"], LAST, 1) > LAST:
+    content = safe_open(path, framework="np")
+    head = json.loads(content.metadata()["foveate"])
+    if head["store"]["format"] != "foveate-store":
         raise ValueError("it is of no store")
+    number(head["store"]["version"], LAST, 1)
     for each in (head["sequence"], *head["replaces"]):
         number(each, 2**62)
     for each in (*(i["key"] for i in head["images"]), *(n[i] for n in head["names"] for i in (0, 2)), *head["removed"]):
         text(each)
-    return Shard(path, head, places)
+    return Shard(path, head, content)
 
 
 def described_by(shards: list[Shard]) -> tuple[Identity, Space]:
     """Identity and space by the last shard. Raises StoreDamagedError."""
     said = shards[-1].head["store"]
     try:
-        encoder, version = said["encoder"], said["version"]
+        encoder, peaks = said["encoder"], bool(said.get("peaks"))  # since version 3; readers since version 2
         stamp = EncoderStamp(text(encoder["name"]), text(encoder["revision"]), number(encoder["width"], 2**14, 1))
-        peaks = version >= WITH_PEAKS
         if peaks:
             space = schema.plane_space(number(stamp.width, schema.MOST_PLANES, 1))
         else:
-            mean, rows, steps = (
-                shards[-1].tensor(f"space.{name}", schema.MOST_SPACE) for name in ("mean", "rows", "steps")
-            )
+            mean, rows, steps = (shards[-1].content.get_tensor(f"space.{name}") for name in ("mean", "rows", "steps"))
             space = Space(schema.check_basis(Basis(mean, rows), stamp.width), steps)
-        reader = text(said.get("reader", "")) if version >= WITH_READER else ""
         identity = Identity(
             stamp, said["basis"], number(said["rank"], stamp.width, 1), space.hash, said["preprocessing"]["long_side"],
-            number(said["vectors"], 2**8, 1), reader, peaks, number(said.get("looks", 0), 2**14),
+            number(said["vectors"], 2**8, 1), text(said.get("reader", "")), peaks, number(said.get("looks", 0), 2**14),
         )  # fmt: skip
         if not space.fits(identity):
             raise ValueError("its basis is another one")
@@ -212,16 +194,10 @@ def _images(shards: list[Shard]) -> list[tuple[Shard, int, list[Any]]]:
 
 def _row(shard: Shard, position: int, name: list[Any], identity: Identity) -> Row:
     """The row of an image. Raises StoreDamagedError, ValueError and others."""
-    said, start = shard.head["images"][position], f"{position}."
-    every = {key.removeprefix(start): place for key, place in shard.tensors.items() if key.startswith(start)}
-    first, last = min(place[2] for place in every.values()), max(place[3] for place in every.values())
-    content = shard.read(first, last)
+    said, tensors = shard.head["images"][position], shard.tensors(position)
+    content = b"".join(tensor.tobytes() for tensor in tensors.values())
     if zlib.crc32(content) != said["crc"] or not re.fullmatch("[0-9a-f]{64}", said["image"]):
         raise damaged("its record", "its bytes differ from their checksum")
-    tensors = {
-        key: np.frombuffer(content[begin - first : end - first], dtype).reshape(shape)
-        for key, (dtype, shape, begin, end) in every.items()
-    }
     if identity.peaks and "basis.columns" not in tensors:  # version 3 kept all columns
         tensors |= basis_tensors(Basis(tensors["basis.mean"], tensors["basis.rows"]), identity)
     vectors = np.asarray(shard.vectors[position], np.float16).reshape(identity.vectors, -1)
