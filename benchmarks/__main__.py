@@ -44,6 +44,7 @@ BENCHMARKS = (
     "objects",
     "weights",
     "presets",
+    "phases",
     "open",
     "failures",
     "verdict",

@@ -23,6 +23,7 @@ from foveate.cli.main import main
 from foveate.cli.terminal import Program, make_slug, print_json
 from foveate.core.errors import OutputError
 from foveate.core.image import load_image
+from foveate.core.layout import FULL40
 from foveate.reading import Word
 from foveate.tiles.file import is_scene
 from tests.conftest import PHOTOS
@@ -162,6 +163,9 @@ def test_channels_draws_one_sheet_and_doctor_is_content(run: Run, photo: Path) -
     with Image.open(result["png"]) as sheet:
         assert sheet.width > 1000
     assert "saliency" in result["built"]
+    result = run("channels", photo, "--layout", "phase15", "--json")
+    assert last(result)["columns"] == list(FULL40.names[:15])
+    assert "phase12" in run("channels", photo, "--layout", "phase1").stderr
     result = last(run("doctor", "--json"))
     assert result["ok"] is True
     states = {row["what"]: row["state"] for row in result["rows"]}

@@ -165,6 +165,9 @@ def test_the_other_layouts() -> None:
     assert tuple(name for name in FULL56.names if (embedding_number(name) or 0) < 16) == FULL40.names
     assert LAYOUTS["part28"].names[17:33] == tuple(f"embedding_{i}" for i in range(16))
     assert set(LAYOUTS["part28"].names) == set(FULL40.names)
+    assert set(LAYOUTS["tier17"].names) < set(LAYOUTS["part28"].names)
+    assert LAYOUTS["phase34"].names == FULL40.names[:34]
+    assert LAYOUTS["summary40"].names[18:34] == FULL40.names[18:34]
     assert LAYOUTS["lean"].names == ("red", "green", "blue", "cluster_id", *(f"embedding_{i}" for i in range(32)))
 
 

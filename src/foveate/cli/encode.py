@@ -133,24 +133,40 @@ def channels(
     encoder: terminal.EncoderName = None,
     out: terminal.Out = Path("foveate-out"),
     names: ChannelNames = "all",
+    layout: Annotated[
+        str | None,
+        typer.Option(help="List the columns of this layout: full40, grid13, phase31, ... (docs/channels.md)."),
+    ] = None,
 ) -> None:
     """Draw all channels of an image on one sheet, each from its lowest to its highest value (docs/channels.md)."""
     from foveate.core.files import make_folder
-    from foveate.core.layout import FULL40
+    from foveate.core.layout import FULL40, layout_named
     from foveate.viz import channel_sheet
+
+    columns = None if layout is None else layout_named(layout).names
 
     with hints_aside():  # planes of the pixels are as fine as they are
         texture, seconds = load_or_encode(image, encoder, channels=names)
     make_folder(out)
     path = out / f"{Path(texture.name).stem}--channels.png"
     terminal.write_picture(path, channel_sheet(texture))
-    every = (*FULL40.names, *(name for name in texture.built if name not in FULL40.names))
-    rows = [_row(texture, name) for name in every if not name.startswith(EMBEDDING)]
-    number = sum(name.startswith(EMBEDDING) for name in every)
-    rows.append((f"{EMBEDDING}0 .. {number - 1}", *_row(texture, f"{EMBEDDING}0")[1:]))
-    terminal.print_table(str(image), ("channel", "native size", "values", "how"), rows)
+    if columns is not None:
+        rows = [(str(number), *_row(texture, name)) for number, name in enumerate(columns)]
+        terminal.print_table(f"{image}, {layout}", ("column", "channel", "native size", "values", "how"), rows)
+    else:
+        every = (*FULL40.names, *(name for name in texture.built if name not in FULL40.names))
+        rows = [_row(texture, name) for name in every if not name.startswith(EMBEDDING)]
+        number = sum(name.startswith(EMBEDDING) for name in every)
+        rows.append((f"{EMBEDDING}0 .. {number - 1}", *_row(texture, f"{EMBEDDING}0")[1:]))
+        terminal.print_table(str(image), ("channel", "native size", "values", "how"), rows)
     terminal.print_files("sheet", [str(path)])
-    terminal.print_json(image=str(image), png=str(path), built=list(texture.built), encode_seconds=round(seconds, 4))
+    terminal.print_json(
+        image=str(image),
+        png=str(path),
+        built=list(texture.built),
+        columns=columns and list(columns),
+        encode_seconds=round(seconds, 4),
+    )
 
 
 def _row(texture: Texture, name: str) -> tuple[str, ...]:

@@ -7,6 +7,8 @@ embedding_16, ... of higher ranks.
 from __future__ import annotations
 
 import difflib
+import itertools
+import operator
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -236,7 +238,34 @@ GRID13 = Layout(
     shape=(32, 32),
 )  # fmt: skip
 LEAN = Layout("lean", (*COLOURS, "cluster_id", *_EMBEDDING, *_MORE))  # all that questions read (docs/log.md)
-LAYOUTS = ReadOnly({layout.name: layout for layout in (FULL40, FULL56, ROPE56, PART28, MVP13, GRID13, LEAN)})
+# Steps on the way to 40, as the seed documents count them: five tiers, and four phases of the published order.
+TIERS = tuple(
+    Layout(f"tier{len(names)}", names)
+    for names in itertools.accumulate(
+        (
+            (*COLOURS, *_PLACE),
+            ("edge_on", "edge_off", "high_pass", "low_pass", "motion"),
+            ("saliency", "edge_distance"),
+            ("cluster_id", "cluster_distance", "cluster_size", "text"),
+        ),
+        operator.add,
+    )
+)
+PHASES = tuple(
+    Layout(f"phase{len(names)}", names)
+    for names in (FULL40.names[:12], FULL40.names[:15], (*FULL40.names[:15], *_EMBEDDING), FULL40.names[:34])
+)
+SUMMARY40 = Layout(  # of "RoPE" it says three layers, and no more: the slowest angles
+    "summary40",
+    (*FULL40.names[:15], "rope_sin_y_0", "rope_sin_x_0", "rope_cos_y_0", *_EMBEDDING,
+     "prev_relevance", "prev_saliency", "fixation", "attention_prev", "attention_now", "gaze"),
+)  # fmt: skip
+LAYOUTS = ReadOnly(
+    {
+        layout.name: layout
+        for layout in (FULL40, FULL56, ROPE56, PART28, SUMMARY40, MVP13, GRID13, LEAN, *TIERS, *PHASES)
+    }
+)
 
 
 def layout_named(layout: Layout | str) -> Layout:
