@@ -2,6 +2,7 @@
 
 * allocation: `foveate.allocate` of one map; worth: what each cell is worth keeping, the default;
   policies: other rules; windows: budgets made of whole windows of cells.
+* repeated: cells whose pixels a neighbour has, so that the first of them stands for all.
 * crops: a map and a total become crops of 64 to 400 tokens each.
 * torch: the same on tensors; kernel: score, exact top-K and gather of rows as one Triton kernel.
 """
