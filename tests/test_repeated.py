@@ -70,5 +70,5 @@ def test_a_blank_keeps_one_cell_and_small_steps_do_not_add_up() -> None:
     ("cells", "tolerance"), [(np.zeros((3, 3)), 0), (np.zeros((2, 2, 2)), -1), (None, 0), (np.zeros((2, 2, 2)), "2")]
 )
 def test_what_cannot_be_compared_is_refused(cells: Any, tolerance: Any) -> None:
-    with pytest.raises(OptionError, match="cells|tolerance"):
+    with pytest.raises(OptionError, match=r"cells|tolerance"):
         find_firsts(cells, tolerance)

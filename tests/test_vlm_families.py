@@ -19,6 +19,8 @@ from examples.tiny_vlms import FAMILIES, NEED_TORCHVISION, REFUSED, first, tiny
 from foveate.core.errors import ModelError
 from foveate.vlm import attach, check
 from foveate.vlm.families import known
+from foveate.vlm.families.pixels import find_cells
+from foveate.vlm.inputs.images import process_images
 from foveate.vlm.self_check import local_encoder
 from tests.vlm_models import pair, photo
 
@@ -72,6 +74,33 @@ def test_kept_tokens_are_encoded_at_their_places(name: str) -> None:
         ours = vlm.family.encode_kept(vlm.model, inputs, [rows], layouts).rows[0]
         theirs = vlm.family.encode(vlm.model, inputs, [layouts[0].count]).rows[0][rows]
     assert float((ours - theirs).abs().max()) <= EXACT * float(theirs.abs().max())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_pixels_of_a_token_lie_where_it_does(name: str) -> None:
+    """Images that grow lighter to the right, or downwards: a token's mean says where its pixels are."""
+    if name == "llava_onevision":  # of a large image tokens are mixed of several patches: test_vlm_repeated.py
+        return
+    vlm, size = attach(*tiny(name)), (150, 200)
+    x, y = np.linspace(0, 255, size[1])[None], np.linspace(0, 255, size[0])[:, None]
+    greys = [np.broadcast_to(grey, size).astype(np.uint8) for grey in (x, y, np.zeros(size), np.full(size, 255))]
+    made = [process_images(vlm, [Image.fromarray(np.stack([grey] * 3, 2))]) for grey in greys]
+    inputs, spans = made[0]
+    layouts = vlm.family.layouts(vlm.model, vlm.processor, inputs, [size], [span.ids for span in spans])
+    cells = [find_cells(vlm.model, vlm.processor, each, layouts)[0] for each, _ in made]
+    for grid, *(right, down, black, white) in zip(layouts[0].grids, *cells, strict=True):
+        inside = white - black > 0.5 * (white - black).max()  # the rest is padding
+        whole = inside.mean(2) > 0.9
+        y0, x0, y1, x1 = grid.box
+        for shown, start, stop, pixels, count, axis in (
+            (right, x0, x1, size[1], grid.w, 1),
+            (down, y0, y1, size[0], grid.h, 0),
+        ):
+            share = np.where(inside, (shown - black) / np.where(inside, white - black, 1), 0)
+            place = (share.sum(2) / np.maximum(inside.sum(2), 1) * pixels - start) / (stop - start) * count
+            apart = np.abs(place - 0.5 - np.indices(grid.shape)[axis])[whole]  # in tokens
+            assert apart.max(initial=0) < 0.35
+        assert whole.any()
 
 
 @pytest.mark.skipif(TORCHVISION or OLDEST, reason="runs once")

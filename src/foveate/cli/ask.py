@@ -168,8 +168,8 @@ def _check(
         raise QueryError("an empty question", expected="a text", fix='ask "what is in the picture?", say')
     check_choice("mode", mode, MODES)
     check_choice("method", method, METHODS)
-    if budget not in ("auto", "all"):
-        check_int("budget", budget, fix="or 'auto', or 'all'", error=BudgetError)
+    if budget not in ("auto", "lossless", "all"):
+        check_int("budget", budget, fix="or 'auto', or 'lossless', or 'all'", error=BudgetError)
     check_int("max_new_tokens", new)
     for both, together, expected in (
         (chat and prompt is not None, "--chat with --prompt", "the model's chat template in every round"),

@@ -50,8 +50,8 @@ TokenBudget = Annotated[
     typer.Option(
         "--budget",
         "-k",
-        parser=lambda text: parse_budget(text, ("auto", "all")),
-        metavar="INTEGER|auto|all",
+        parser=lambda text: parse_budget(text, ("auto", "lossless", "all")),
+        metavar="INTEGER|auto|lossless|all",
         help=PREPARE["budget"].help,
     ),
 ]

@@ -144,9 +144,9 @@ SEE = _table(
 PREPARE = _table(
     replace(
         BUDGET,
-        values="a number of tokens, auto, or None for all",
+        values="a number of tokens, auto, lossless, or None for all",
         about="Visual tokens that the model gets: exactly so many; auto: as many as the map asks for, 1/64 to 1/4 of "
-        "them; all: the stock model.",
+        "them; lossless: all but those whose pixels a neighbour has; all: the stock model.",
     ),
     SEE["mode"],
     Option("method", "the name of one", "'relevance'",
@@ -166,10 +166,17 @@ CHOOSING = _table(
     replace(KEEP["protected"], values="bool [h, w] over the image", about="Tokens to keep first, where it is True."),
     replace(KEEP["window"], about="Keep whole windows of so many tokens.", usual="single tokens"),
     Option("seed", "0 and up", "0", "Of method random."),
+    Option(
+        "redundancy",
+        "0 to 255",
+        "None",
+        "Tokens whose pixels a neighbour has, to so many levels, come last.",
+        "as others",
+    ),
     Option("weights", "tensors", "None", "For mode weight: a factor for each token.", "0.5 to 1, by the map"),
 )
 MODEL_ARGS = _table(
-    replace(PREPARE["budget"], values="a number, auto, all, or a share: 25%"),
+    replace(PREPARE["budget"], values="a number, auto, lossless, all, or a share: 25%"),
     PREPARE["method"],
     SEE["mode"],
     CHOOSING["floor"],

@@ -135,6 +135,11 @@ class EncodedImage(OfModel):
         return self._alike[number]
 
     @cached_property
+    def repeated(self) -> dict[int, list[list[NDArray[np.bool_]]]]:
+        """What `VLM.repeated` has found of this image, by levels."""
+        return {}
+
+    @cached_property
     def _alike(self) -> dict[int, Alike | None]:
         return {}
 

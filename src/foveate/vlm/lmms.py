@@ -87,7 +87,7 @@ class Evaluated:
 
     Args:
         pretrained, dtype, device, encoder: as of `foveate.vlm.load`. Of several processes each takes its own GPU.
-        budget: visual tokens of each image: a number, "auto", "all" (the stock model), or a share: "25%".
+        budget: visual tokens of each image: a number, "auto", "lossless", "all" (the stock model), or a share: "25%".
         method, mode: as of `VLM.prepare`; "crop" uses the chat template, not the task's prompt; not for several rounds.
         floor, seed: as of `Choosing`.
         images: how many are kept encoded.
@@ -325,9 +325,9 @@ def token_budget(budget: int | float | str | None, encoded: EncodedImage) -> int
 
 
 def _parse_budget(given: int | float | str) -> int | float | str | None:
-    """A whole number (visual tokens), a share in (0, 1], "auto", or None for all."""
-    if given in ("all", "auto"):
-        return None if given == "all" else "auto"
+    """A whole number (visual tokens), a share in (0, 1], "auto", "lossless", or None for all."""
+    if given in ("all", "auto", "lossless"):
+        return None if given == "all" else str(given)
     text = str(given)
     try:
         value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
@@ -336,7 +336,7 @@ def _parse_budget(given: int | float | str) -> int | float | str | None:
     if isinstance(given, bool) or value <= 0 or (text.endswith("%") and value > 1) or (value > 1 and value % 1):
         raise BudgetError(
             f"budget={given!r}",
-            expected="a number of visual tokens, a share such as 25%, auto or all",
+            expected="a number of visual tokens, a share such as 25%, auto, lossless or all",
             fix="write budget=128",
         )
     return value if text.endswith("%") or value < 1 else int(value)

@@ -10,10 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from os import PathLike
 from typing import Any
 
-from foveate.core.checks import check_choice, keyword
+import numpy as np
+from numpy.typing import NDArray
+
+from foveate.core.checks import check_choice, check_int, keyword
 from foveate.core.errors import BudgetError, BudgetWarning, OptionError, PromptError, SceneError, warn
 from foveate.core.gone import without
 from foveate.core.image import ImageSource
@@ -44,6 +48,7 @@ from foveate.vlm.prepare import (
     check_request,
     choose_kept,
     find_relevance,
+    find_repeated,
     lay_out,
     make_features,
 )
@@ -133,7 +138,7 @@ class VLM(Attached):
         Args:
             question: what is asked; it is scored on the textures and goes into the prompt.
             budget: visual tokens to keep: a number, a tuple with one for each image, "auto" (1/64 to 1/4 of them, by
-                the map) or None for all.
+                the map), "lossless" (all but those whose pixels a neighbour has: `repeated`) or None for all.
             mode: "drop" after the encoder; "sparse" before it; "weight" keeps all tokens and scales their features.
             method: how tokens are chosen: "relevance", "changed", or a baseline (select/methods.py).
             kept: which tokens, instead of a budget: an Allocation on the model's own grid,
@@ -141,7 +146,7 @@ class VLM(Attached):
             relevance: where to look, instead of what the question names: a text ("the dog"), a Relevance, or a map
                 [h, w] in [0, 1]. Of several images, a list; None for one that the question is to search.
             prompt: the whole prompt, with an image token for each image, instead of the chat template.
-            choosing: floor, policy, protected, window, seed, weights.
+            choosing: floor, policy, protected, window, seed, redundancy, weights.
             scoring: rarer keywords of `foveate.score`. Of several images, its `prior` may be a list.
 
         Raises:
@@ -151,9 +156,12 @@ class VLM(Attached):
         check_encoded(self, encoded, mode)
         check_request(mode, method, budget, kept, choosing)
         clock = Stopwatch()
-        found = find_relevance(self, encoded, question, relevance, scoring, searched=kept is None)
+        found = find_relevance(
+            self, encoded, question, relevance, scoring, searched=kept is None and budget != "lossless"
+        )
         clock.mark("score")
-        chosen = choose_kept(encoded, found, None if mode == "weight" else budget, method, kept, choosing)
+        count = None if mode == "weight" else budget
+        chosen = choose_kept(encoded, found, count, method, kept, choosing, partial(find_repeated, self, encoded))
         clock.mark("choose")
         keep, text = lay_out(self, encoded, question, prompt, chosen)
         clock.mark("slice")
@@ -237,6 +245,22 @@ class VLM(Attached):
         One that names nothing ("why?", another script) gets a map of 0, or its prior alone, and a QuestionWarning.
         """
         return find_relevance(self, encoded, question, relevance, scoring)
+
+    def repeated(self, encoded: EncodedImage, levels: int = 0) -> tuple[NDArray[np.bool_], ...]:
+        """Visual tokens that show no pixel that a neighbour does not show as well: bool [h, w] for each of
+        `encoded.grids`. The neighbour is the one on the left, above, or above on the left, and may repeat another.
+
+        The pixels are the model's own, behind its processor's resizing. What is False has all of them:
+        `vlm.ask(encoded, question, budget="lossless")` keeps that.
+
+        Args:
+            levels: of 256, by which two pixels may differ that count as the same.
+
+        Raises ModelError for a model whose tokens have no pixels of their own, SceneError for a video.
+        """
+        check_encoded(self, encoded, "sparse" if encoded.features is None else "drop")
+        levels = check_int("levels", levels, 0, 255, fix="0 wants the same pixels")
+        return tuple(grid for image in find_repeated(self, encoded, levels) for grid in image)
 
     def chat(
         self,

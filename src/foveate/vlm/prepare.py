@@ -7,12 +7,13 @@ ids, mask and positions of the prompt; `make_features`: rows of features for the
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from PIL import Image
 
 from foveate.allocation.allocation import Allocation
 from foveate.core.checks import check_choice, check_type, keyword
@@ -24,7 +25,9 @@ from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.vlm.context import score_anyway
 from foveate.vlm.encoded import MODES, Attached, EncodedImage, Mode
+from foveate.vlm.families import pixels
 from foveate.vlm.families.features import VisualFeatures
+from foveate.vlm.inputs.images import process_images
 from foveate.vlm.inputs.prompt import check_question, prompt_ids, prompt_text
 from foveate.vlm.inputs.tensors import check_weights, keep_mask, pool, shorten, weights_from_map
 from foveate.vlm.select.choice import Budget, Choice, Choosing
@@ -90,6 +93,24 @@ def check_request(mode: Mode, method: Method, budget: Budget, kept: Kept | None,
             fix="use mode='drop', or see a smaller image",
         )
     check_type("choosing", choosing, Choosing)
+    lossless = isinstance(budget, str) and budget == "lossless"
+    if lossless and (mode == "weight" or method != "relevance" or choosing.named()):
+        raise OptionError(
+            "budget='lossless' with "
+            + (
+                "mode='weight'"
+                if mode == "weight"
+                else ", ".join(["method="] * (method != "relevance") + choosing.named())
+            ),
+            expected="it alone, in mode drop or sparse: which tokens go is a matter of pixels",
+            fix="leave the others out, or pass a number and Choosing(redundancy=0)",
+        )
+    if choosing.redundancy is not None and method not in ("relevance", "changed"):
+        raise OptionError(
+            f"redundancy= with {keyword('method', method)}",
+            expected="method 'relevance' or 'changed'",
+            fix="leave one out",
+        )
     if choosing.weights is not None and mode != "weight":
         raise OptionError("weights= outside of mode 'weight'", expected="mode='weight'", fix="set the mode")
     other = ["budget="] * (budget != "auto") + ["method="] * (method != "relevance") + choosing.named()
@@ -206,17 +227,38 @@ def choose_kept(
     method: Method,
     kept: Kept | None,
     choosing: Choosing,
+    repeated: Callable[[int], Sequence[Sequence[NDArray[np.bool_]]]],
 ) -> list[Choice]:
-    """The visual tokens of each image: those that are given, else those that a method chooses."""
+    """The visual tokens of each image: those that are given, else those that a method chooses.
+
+    repeated: as `find_repeated`, by levels.
+    """
     video = encoded.kind == "video"
     if kept is not None:
         return choose_given(kept, encoded.layouts, () if video else encoded.images)
 
+    levels = 0 if isinstance(budget, str) and budget == "lossless" else choosing.redundancy
     alike = None if encoded.features is None else encoded.alike
     pictures = [encoded.images] if video else [[image] for image in encoded.images]
     return choose_tokens(
-        encoded.layouts, encoded.per_layout(relevance), pictures, encoded.rows, budget, method, choosing, alike
-    )
+        encoded.layouts, encoded.per_layout(relevance), pictures, encoded.rows, budget, method, choosing, alike,
+        None if levels is None else repeated(levels),
+    )  # fmt: skip
+
+
+def find_repeated(vlm: Attached, encoded: EncodedImage, levels: int) -> list[list[NDArray[np.bool_]]]:
+    """As of families/pixels.py, of each grid of each image; found once. Raises ModelError, SceneError."""
+    if encoded.kind == "video":
+        raise SceneError(
+            "tokens that repeat a neighbour, of a video",
+            expected="images",
+            fix="method='changed' keeps what changes; or pass the frames to vlm.see(frames) as several images",
+        )
+    if levels not in encoded.repeated:
+        made, _ = process_images(vlm, [Image.fromarray(image) for image in encoded.images])
+        found = pixels.find_repeated(vlm.model, vlm.processor, made, encoded.layouts, levels)
+        encoded.repeated[levels] = found
+    return encoded.repeated[levels]
 
 
 # --- lay out ----------------------------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ def _settings(processor: Any) -> str:
 
 @lru_cache(maxsize=32)
 def _pads(processor: Any, settings: str) -> bool:
-    pictures = _pictures(_show(processor, settings, PROBE), type(processor).__name__)
+    pictures = _pictures(_show(processor, settings, PROBE))
     return any(bool((picture[2] < 0.99).any()) for picture in pictures)
 
 
@@ -97,7 +97,7 @@ def _measure(
     processor: Any, settings: str, size: tuple[int, int]
 ) -> tuple[tuple[Box, ...], tuple[tuple[int, int], ...]]:
     """As `find_boxes`, but in shares of the image's height and width."""
-    pictures = _pictures(_show(processor, settings, size), type(processor).__name__)
+    pictures = _pictures(_show(processor, settings, size))
     return tuple(_box(picture, size) for picture in pictures), tuple((p.shape[1], p.shape[2]) for p in pictures)
 
 
@@ -137,6 +137,19 @@ def _named(places: dict[str, Floats]) -> dict[str, Floats]:
     return {"places": next(place for name, place in places.items() if name not in local), **local}
 
 
+def find_level(processor: Any) -> float:
+    """How far apart a processor puts two neighbours of 256 levels: of its colours, which differ by a few percent."""
+    return _find_level(processor, _settings(processor))
+
+
+@lru_cache(maxsize=32)
+def _find_level(processor: Any, settings: str) -> float:
+    grey = (np.full((64, 64), level, np.uint8) for level in (0, 255))
+    black, white = (next(iter(_pixels(_process(processor, g, g, g)).values())) for g in grey)
+    lighter = white - black
+    return float(np.median(lighter[lighter > 0.5 * lighter.max()])) / 255
+
+
 @lru_cache(maxsize=32)
 def _ends_of_colour(processor: Any, settings: str) -> tuple[Floats, Floats]:
     """What black and white become, in each colour: float32 [3, 1, 1]."""
@@ -163,7 +176,49 @@ def _place(black: Floats, white: Floats, x: Floats, y: Floats) -> Floats:
     return np.stack([(x - black) / lighter, (y - black) / lighter, inside]) * inside
 
 
-def _pictures(shown: Shown, kind: str) -> list[Floats]:
+def cut_pictures(pixels: NDArray[Any], inputs: Mapping[str, Any], block: int = 1) -> list[NDArray[Any]]:
+    """What a processor made of images -> its pictures, in order: [rows, columns, n], the numbers of each point.
+
+    A point is a pixel, or a patch. pixels: one of the inputs, in whatever shape. block: patches of an image come in
+    blocks of so many rows and columns (`find_block`). Raises ModelError.
+    """
+    if "target_sizes" in inputs:  # MiniCPM: patches of all pictures in one row
+        shapes = [(int(h), int(w)) for h, w in inputs["target_sizes"]]
+        count = sum(h * w for h, w in shapes)
+        rows = np.moveaxis(pixels.reshape(-1, count, pixels.shape[-1] // count), 1, 0).reshape(count, -1)
+    elif "spatial_shapes" in inputs or "image_position_ids" in inputs:  # filled up behind the patches of each
+        shapes = [(int(h), int(w)) for h, w in inputs.get("spatial_shapes", patches_of(inputs))]
+        rows = np.concatenate([each[: h * w] for each, (h, w) in zip(pixels, shapes, strict=True)])
+    elif (patches := patches_of(inputs)) is not None:
+        shapes, rows = patches, pixels.reshape(sum(h * w for h, w in patches), -1)
+    elif pixels.ndim == 5 and pixels.shape[-1] in (1, 3):  # Inkling: cells, times, rows, columns, colours
+        return list(np.moveaxis(pixels, 1, 3).reshape(len(pixels), *pixels.shape[2:4], -1))
+    elif pixels.ndim > 3 and pixels.shape[-3] in (1, 3):
+        return list(np.moveaxis(pixels, -3, -1).reshape(-1, *pixels.shape[-2:], pixels.shape[-3]))
+    else:
+        raise unknown_layout(f"pixels of shape {list(pixels.shape)}", PICTURES)
+    parts = np.split(rows, np.cumsum([h * w for h, w in shapes])[:-1])
+    return [_join(part, *shape, block) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def find_block(processor: Any) -> int:
+    """Of a processor of patches, how many rows of them come together: 1, or those that make a token, or a few."""
+    return _find_block(processor, _settings(processor))
+
+
+@lru_cache(maxsize=32)
+def _find_block(processor: Any, settings: str) -> int:
+    return _block_of(_show(processor, settings, PROBE))
+
+
+def _block_of(shown: Shown) -> int:
+    if not any(name in shown for name in GRIDS):
+        return 1
+    fits = [m for m in (1, 2, 3, 4) if all(h % m == w % m == 0 for h, w in patches_of(shown) or [])]
+    return min(fits, key=lambda block: sum(map(_slant, _cut(shown["places"], shown, block))))
+
+
+def _pictures(shown: Shown) -> list[Floats]:
     """Pictures [3, h, w] in the order of their tokens: x and y as shares of the image, and how much is inside."""
     places = shown["places"]
     if "image_token_pooling" in shown:  # Molmo 2: patches of each token, -1 where there is none
@@ -172,38 +227,21 @@ def _pictures(shown: Shown, kind: str) -> list[Floats]:
         side = int(shown["image_token_pooling"].shape[1] ** 0.5)
         h0, w0, h1, w1 = shown["image_grids"][0].tolist()
         tokens = np.split(points[:, shown["image_token_pooling"].numpy()], [h0 * w0], 1)
-        return [_join(part, h, w, side) for part, h, w in zip(tokens, (h0, h1), (w0, w1), strict=True)]
-    if "target_sizes" in shown:  # MiniCPM: patches of all pictures in one row
-        shapes = shown["target_sizes"].tolist()
-        count = sum(h * w for h, w in shapes)
-        points = _points(
-            np.moveaxis(places.reshape(3, -1, count, places.shape[-1] // count), 2, 1).reshape(3, count, -1)
-        )
-        parts = np.split(points, np.cumsum([h * w for h, w in shapes])[:-1], 1)
-        return [part.reshape(3, h, w) for part, (h, w) in zip(parts, shapes, strict=True)]
-    if "spatial_shapes" in shown:
-        shapes = shown["spatial_shapes"].tolist()
-        return [_points(part[:, : h * w]).reshape(3, h, w) for part, (h, w) in zip(_each(places), shapes, strict=True)]
-    if (patches := patches_of(shown)) is not None:
-        h, w = patches[0]
-        places = places[:, 0, : h * w] if "image_position_ids" in shown else places.reshape(3, h * w, -1)
-        points = _points(places)
-        blocks = [_join(points.reshape(3, -1, m * m), h // m, w // m, m) for m in (1, 2, 3, 4) if not (h % m or w % m)]
-        return [min(blocks, key=_slant)]  # patches come in rows, or in those of a token
-    if places.ndim == 6 and places.shape[-1] == 3:  # Inkling: cells, times, rows, columns, colours
-        return _each(_points(places[:, :, 0]))
-    if places.ndim > 4 and places.shape[-3] in (1, 3):
-        pictures = [shown[LOCAL], places] if LOCAL in shown else [places]
         return [
-            picture
-            for each in pictures
-            for picture in _each(_points(np.moveaxis(each, -3, -1)).reshape(3, -1, *each.shape[-2:]))
+            np.moveaxis(_join(np.moveaxis(part, 0, -1).reshape(-1, 3), h * side, w * side, side), -1, 0)
+            for part, h, w in zip(tokens, (h0, h1), (w0, w1), strict=True)
         ]
-    raise unknown_layout(f"pixels of shape {list(places.shape[1:])} from a {kind}", PICTURES)
+    block = _block_of(shown)
+    return [
+        picture
+        for each in ([shown[LOCAL], places] if LOCAL in shown else [places])
+        for picture in _cut(each, shown, block)
+    ]
 
 
-def _each(places: Floats) -> list[Floats]:
-    return list(np.moveaxis(places, 1, 0))
+def _cut(places: Floats, shown: Shown, block: int) -> list[Floats]:
+    three = (cut_pictures(plane, shown, block) for plane in places)
+    return [_points(np.stack(planes)) for planes in zip(*three, strict=True)]
 
 
 def _points(places: Floats) -> Floats:
@@ -214,9 +252,9 @@ def _points(places: Floats) -> Floats:
     return np.stack([*(places[:2].sum(-1) / np.maximum(inside, 1)), inside / places.shape[-1]])
 
 
-def _join(points: Floats, h: int, w: int, side: int) -> Floats:
-    """Points [3, h * w, side * side] of tokens in rows, each with its own in rows -> a picture."""
-    return points.reshape(3, h, w, side, side).swapaxes(2, 3).reshape(3, h * side, w * side)
+def _join(rows: NDArray[Any], h: int, w: int, side: int) -> NDArray[Any]:
+    """Points [h * w, n] that come in blocks of side x side, each with its own in rows -> a picture [h, w, n]."""
+    return rows.reshape(h // side, w // side, side, side, -1).swapaxes(1, 2).reshape(h, w, -1)
 
 
 def _slant(picture: Floats) -> float:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
-Budget = int | Literal["auto"] | None | tuple[int, ...]
+Bools = NDArray[np.bool_]
+Budget = int | Literal["auto", "lossless"] | None | tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +35,8 @@ class Choosing:
         policy, window: as of `foveate.allocate`; for method "relevance".
         protected: bool mask over the image, at any resolution: tokens that touch it are kept first.
         seed: of method "random".
+        redundancy: tokens whose pixels a neighbour has (`VLM.repeated`), to so many levels of 255, are kept after all
+            others; for methods "relevance" and "changed". None: they are as others.
         weights: for mode "weight": a factor for each visual token of each image, tensors [n]; gradients flow through
             them. None: 0.5 where nothing is relevant, to 1 at the peak.
     """
@@ -43,10 +46,13 @@ class Choosing:
     protected: NDArray[np.bool_] | None = None
     window: tuple[int, int] | None = None
     seed: int = 0
+    redundancy: int | None = None
     weights: Sequence[torch.Tensor] | None = None
 
     def __post_init__(self) -> None:
         check_int("seed", self.seed, 0)
+        if self.redundancy is not None:
+            check_int("redundancy", self.redundancy, 0, 255, fix="0 wants the same pixels")
         if isinstance(self.policy, str):
             object.__setattr__(self, "policy", named_policy(self.policy))
         if self.protected is not None:
@@ -85,7 +91,7 @@ class Candidates:
 
     relevance: over the image; over each picture of a video. images: uint8 [H, W, 3] of each picture. features: when
     called, the model's features of all selectable tokens, float32 [n, D]. alike: of these tokens, when called; None
-    where nothing is compared.
+    where nothing is compared. repeated: of each grid, tokens that come last, bool [h, w]; None where none does.
     """
 
     layout: TokenLayout
@@ -94,6 +100,7 @@ class Candidates:
     features: Callable[[], Floats]
     choosing: Choosing = Choosing()
     alike: Callable[[], Alike | None] = lambda: None
+    repeated: Sequence[Bools] | None = None
 
     def on_grids(self, *, features: bool = False) -> list[Relevance]:
         """The question's relevance on each grid; with the texture's features only on demand, as moving takes time."""

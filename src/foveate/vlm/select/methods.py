@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from foveate.core.errors import BudgetError, BudgetWarning, OptionError, warn
 from foveate.relevance.value import Relevance
 from foveate.vlm.families.token_layout import TokenLayout, whole_box
 from foveate.vlm.select.baselines import BASELINES
-from foveate.vlm.select.choice import Budget, Candidates, Choice, Choosing, Floats, Indices, split_by_grid
+from foveate.vlm.select.choice import Bools, Budget, Candidates, Choice, Choosing, Floats, Indices, split_by_grid
 from foveate.vlm.select.words import follow_words
 
 Method = Literal["relevance", "changed", "random", "uniform", "saliency", "maxmin", "dpp", "downsample"]
@@ -44,18 +44,26 @@ def choose_tokens(
     method: Method,
     choosing: Choosing,
     alike: Callable[[int], Alike | None] | None = None,
+    repeated: Sequence[Sequence[Bools]] | None = None,
 ) -> list[Choice]:
     """What is kept of each image, or of the video.
 
     relevance, images: of the pictures of each layout. features, alike: of an image's selectable tokens, by its number;
-    without `alike` they are compared by how they look in the textures.
+    without `alike` they are compared by how they look in the textures. repeated: of each grid of each layout, tokens
+    that are kept after all others, bool [h, w]; budget "lossless" keeps the others.
     """
-    counts = count_tokens(layouts, relevance, budget, choosing.window)
+    lossless = isinstance(budget, str) and budget == "lossless"
+    counts = count_tokens(layouts, relevance, None if lossless else budget, choosing.window)
     chosen = []
     for number, (layout, maps, count) in enumerate(zip(layouts, relevance, counts, strict=True)):
         own = replace(choosing, seed=choosing.seed + number)
         find = partial(alike_by_looks, layout, maps) if alike is None else partial(alike, number)
         image = Candidates(layout, maps, images[number], partial(features, number), own, find)
+        if repeated is not None:
+            image = replace(image, repeated=repeated[number])
+        if lossless:
+            chosen.append(image.choice([np.flatnonzero(~each) for each in image.repeated or ()]))
+            continue
         if budget == "auto":  # room for what must be kept
             masks = (image.protected(grid) for grid in layout.grids)
             count = max(count, sum(int(mask.sum()) for mask in masks if mask is not None))
@@ -86,7 +94,7 @@ def count_tokens(
     if isinstance(budget, str) and budget == "auto":
         wanted = [auto_tokens(each, count) for each, count in zip(relevance, counts, strict=True)]
         return [nearest_budget(n, p.grids[0].grid, window) for n, p in zip(wanted, layouts, strict=True)]
-    numbers = list(budget) if isinstance(budget, tuple) else [budget]
+    numbers: list[Any] = list(budget) if isinstance(budget, tuple) else [budget]
     if len(numbers) != len(counts):
         raise BudgetError(
             f"budget={budget!r} for {len(counts)} image{'s' if len(counts) > 1 else ''}",
@@ -94,7 +102,7 @@ def count_tokens(
             fix=f"pass budget={tuple(min(128, n) for n in counts)}, or 'auto'",
         )
     for number, count in zip(numbers, counts, strict=True):
-        check_int("budget", number, error=BudgetError, fix=f"pass 1 to {count}, 'auto', or None for all")
+        check_int("budget", number, error=BudgetError, fix=f"pass 1 to {count}, 'auto', 'lossless', or None for all")
         if number > count:
             warn(f"{keyword('budget', number)} is more than the {count} visual tokens: all are kept", BudgetWarning)
     return [min(int(number), count) for number, count in zip(numbers, counts, strict=True)]
@@ -113,14 +121,18 @@ def choose(method: Method, image: Candidates, budget: int) -> Choice:
         return image.choice([np.arange(grid.count) for grid in image.layout.grids])
     if method in BASELINES:
         return BASELINES[method](image, budget)
-    return _by_relevance(image, budget, _new(image) if method == "changed" else None)
+    new = _new(image) if method == "changed" else None
+    if image.repeated is not None:
+        own = [np.float32(1) - each for each in image.repeated]
+        new = own if new is None else [a * b for a, b in zip(own, new, strict=True)]
+    return _by_relevance(image, budget, new)
 
 
 def _by_relevance(image: Candidates, budget: int, new: Sequence[Floats] | None) -> Choice:
     choosing = image.choosing
     compares = not isinstance(choosing.policy, TopK | Proportional | None)
     maps = follow_words(image.on_grids(features=compares), image.layout)
-    if new is not None:  # what is not new comes last, as transparent cells do
+    if new is not None:  # what is not new, or repeats a neighbour, comes last, as transparent cells do
         maps = [replace(r, valid=n * (1.0 if r.valid is None else r.valid)) for r, n in zip(maps, new, strict=True)]
     worth = worth_of_all(maps, image.alike()) if choosing.policy is None else [r.map for r in maps]
     counts, mix = share_budget(image, maps, worth, budget), mix_of(*maps)
