@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
 from PIL import Image
@@ -21,6 +22,7 @@ from foveate.serving.request import parse_request
 from foveate.serving.selection import select_rows
 from foveate.vlm import VLM, Choosing, EncodedImage, load
 from foveate.vlm.inputs.prompt import prompt_text
+from foveate.vlm.select.methods import choose_tokens
 from tests.vlm_models import VOCABULARY, photo
 
 HEADS = 128  # width of the language models: four heads of 32
@@ -92,14 +94,19 @@ class Engine:
         return Said(list(one.token_ids), np.array(found), len(output.prompt_token_ids), output.num_cached_tokens)
 
     def expect(self, ask: Ask, steps: int = STEPS) -> Said:
-        """What `foveate.vlm` answers, one request alone. Of several images, what each has of the budget is served's."""
+        """What `foveate.vlm` answers, one request alone. Of several images, what each has of the budget is served's.
+
+        Tokens are compared by how they look, as where they are chosen the model's features are not at hand.
+        """
         ours = {name.removeprefix("foveate_"): value for name, value in ask.keywords.items()}
-        encoded = self.vlm.see(list(ask.images), preset=ours.pop("preset", None), read=False)
+        mode = "sparse" if ours.pop("encode", "all") == "kept" else "drop"
+        encoded = self.vlm.see(list(ask.images), mode=mode, preset=ours.pop("preset", None), read=False)
         how = {"relevance": ours.pop("question", None), "choosing": Choosing(floor=ours.pop("floor", None))}
         if len(ask.images) > 1 and isinstance(ours.get("budget"), int):
             ours["budget"] = share(encoded, ask)
-        prepared = self.vlm.prepare(encoded, ask.question, **{"budget": None, **ours, **how})
-        with torch.no_grad():
+        with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+            patch.setattr("foveate.vlm.prepare.choose_tokens", lambda *given: choose_tokens(*given[:-1]))
+            prepared = self.vlm.prepare(encoded, ask.question, **{"budget": None, **ours, **how, "mode": mode})
             made = self.vlm.model.generate(
                 **prepared.inputs(), max_new_tokens=steps, min_new_tokens=steps, do_sample=False,
                 return_dict_in_generate=True, output_logits=True,
