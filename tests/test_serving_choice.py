@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import foveate
-from foveate.core.errors import BudgetError, FoveateError, QueryError
+from foveate.core.errors import BudgetError, FoveateError, OptionError, QueryError
 from foveate.serving.features import ROWS as PAGE
 from foveate.serving.features import FeaturePool
 from foveate.serving.model import group_images, restore_prompt
@@ -72,6 +72,9 @@ def test_a_budget_that_is_none_is_named(budget: object) -> None:
         ({"foveate_preset": "maximum"}, "reads what is written"),
         ({"foveate_floor": 1.5}, "foveate_floor"),
         ({"foveate_floor": "much"}, "foveate_floor"),
+        ({"foveate_encode": "some"}, "foveate_encode='some'"),
+        ({"foveate_encode": True}, "foveate_encode=True"),
+        ({"foveate_encode": ["kept"]}, "foveate_encode"),
     ],
 )
 def test_what_a_client_may_not_ask_for_is_named(keywords: dict[str, Any], named: str) -> None:
@@ -86,6 +89,11 @@ def test_the_server_asks_by_its_environment_and_what_is_configured_wins() -> Non
     assert usual_request({}, {"FOVEATE_BUDGET": " 64 "}) == Request(64)
     assert usual_request({}, {"FOVEATE_BUDGET": "auto"}) == Request("auto")
     assert usual_request({"foveate_budget": 9}, {"FOVEATE_BUDGET": "64"}) == Request(9)
+    assert usual_request({}, {"FOVEATE_ENCODE": "kept"}) == Request(encode="kept")
+    assert usual_request({"foveate_encode": "all"}, {"FOVEATE_ENCODE": "kept"}) == Request()
+    assert parse_request({"foveate_encode": None}, Request(encode="kept")).encode == "kept"
+    with pytest.raises(OptionError, match="FOVEATE_ENCODE='some'"):
+        usual_request({}, {"FOVEATE_ENCODE": "some"})
     for told in ("0", "-5", "some", "1.5"):
         with pytest.raises(BudgetError, match="FOVEATE_BUDGET"):
             usual_request({}, {"FOVEATE_BUDGET": told})

@@ -21,9 +21,18 @@ from foveate.serving.hooks import (
     find_stock,
     with_processor,
 )
+from foveate.serving.kept import ENCODERS
 from foveate.serving.model import ChosenRows, FlatPositions
 from foveate.serving.processor import ChoosingProcessor
-from foveate.serving.request import check_others, parse_request, split_keywords, usual_request
+from foveate.serving.request import (
+    ENCODE,
+    ENVIRONMENT,
+    Request,
+    check_others,
+    parse_request,
+    split_keywords,
+    usual_request,
+)
 
 
 @dataclass(frozen=True)
@@ -75,8 +84,9 @@ def make_class(name: str, family: ServedFamily) -> type[Any]:
     stock = find_stock(name)
     check_hooks(stock, FLAT_MODEL if family.flat else MODEL)
     bases = (ChosenRows, FlatPositions, stock) if family.flat else (ChosenRows, stock)
-    ours = {"take_images": staticmethod(family.take), "__module__": __name__, "__doc__": stock.__doc__}
-    chooses = {"find_tokens": family.find, "marks_of_images": family.marks, "__module__": __name__}
+    both = {"kept_encoder": ENCODERS.get(name), "__module__": __name__}
+    ours = {**both, "take_images": staticmethod(family.take), "__doc__": stock.__doc__}
+    chooses = {**both, "find_tokens": family.find, "marks_of_images": family.marks}
     return with_processor(type(stock.__name__, bases, ours), ChoosingProcessor, PROCESSOR, chooses)
 
 
@@ -86,21 +96,22 @@ class RefusingProcessor:
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
         told, _ = split_keywords(self.info.ctx.get_mm_config().mm_processor_kwargs or {})  # type: ignore[attr-defined]
-        self._refuse(usual_request(told).budget)
+        self._refuse(usual_request(told))
 
     def apply(self, inputs: Any, timing_ctx: Any) -> Any:
         told, theirs = split_keywords(inputs.hf_processor_mm_kwargs)
         check_others(theirs)
-        self._refuse(parse_request(told).budget)
+        self._refuse(parse_request(told))
         return super().apply(replace(inputs, hf_processor_mm_kwargs=theirs), timing_ctx)  # type: ignore[misc]
 
-    def _refuse(self, budget: object) -> None:
-        if budget is not None:
-            config = self.info.ctx.model_config  # type: ignore[attr-defined]
+    def _refuse(self, request: Request) -> None:
+        if request.budget is not None or request.encode == "kept":
+            said = f"foveate_budget={request.budget!r}" if request.budget is not None else 'foveate_encode="kept"'
             raise ModelError(
-                f"foveate_budget={budget!r} for {config.architecture}",
+                f"{said} for {self.info.ctx.model_config.architecture}",  # type: ignore[attr-defined]
                 expected=", ".join(FAMILIES),
-                fix="leave foveate_budget out, and unset FOVEATE_BUDGET: this model gives its stock answers only",
+                fix=f"leave {said.partition('=')[0]} out, and unset {ENVIRONMENT} and {ENCODE}: this model gives its "
+                "stock answers only",
             )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import blake2b
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +24,8 @@ from foveate.vlm.families.where_shown import visible_box
 
 ROWS, COUNT, SPAN, DIGEST = "foveate_rows", "foveate_count", "foveate_span", "foveate_digest"
 PLACES, LENGTHS = "foveate_places", "foveate_lengths"  # the latter only splits the former, and does not travel
-FIELDS = (ROWS, PLACES, COUNT, SPAN, DIGEST)
+ALONE = "foveate_alone"  # only images that are encoded so have it: vLLM puts no others into a batch with them
+FIELDS = (ROWS, PLACES, COUNT, SPAN, DIGEST, ALONE)
 Size = tuple[int, int]
 Keywords = Mapping[str, object]
 
@@ -47,22 +49,25 @@ class ChosenImage:
 
     places: of the ids that stay among those that stand for the image, int64, ascending: kept visual tokens, and all
     that is no visual token. visual: which of all ids are visual tokens, bool [span]. digest: int64 [2], of the image
-    and the keywords of the stock processor: the engine keeps features by it.
+    and the keywords of the stock processor, and of the rows that are encoded alone: the engine keeps features by it.
+    alone: whether only these rows are encoded.
     """
 
     rows: NDArray[np.int64]
     places: NDArray[np.int64]
     visual: NDArray[np.bool_]
     digest: NDArray[np.int64]
+    alone: bool = False
 
 
-def choose_places(tokens: ImageTokens, rows: NDArray[np.int64], digest: NDArray[np.int64]) -> ChosenImage:
-    """What is kept of an image of which these rows are."""
+def choose_places(tokens: ImageTokens, rows: NDArray[np.int64], image: bytes, *, alone: bool = False) -> ChosenImage:
+    """What is kept of an image of which these rows are. image: what stands for it as the stock processor shows it."""
     visual = np.zeros(tokens.span, bool)
     visual[tokens.places] = True
     kept = ~visual
     kept[tokens.places[rows]] = True
-    return ChosenImage(rows, np.flatnonzero(kept), visual, digest)
+    digest = blake2b(image + rows.tobytes() * alone, digest_size=16, person=b"alone" * alone).digest()
+    return ChosenImage(rows, np.flatnonzero(kept), visual, np.frombuffer(digest, np.int64), alone)
 
 
 def is_pixels(name: str) -> bool:

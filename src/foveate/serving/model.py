@@ -1,9 +1,11 @@
 """Mixins placed first in the bases of vLLM's model classes (engine's process): only kept rows, at original positions.
 
 * Positions are those that the stock class gives to the full prompt, with the dropped placeholders put back.
-* An image is encoded whole, whatever is asked, and its features are kept (features.py) for the next question.
-* vLLM's scheduler counts kept tokens when it decides how many images are encoded together. So no more are encoded in
-  one call than have as many visual tokens as vLLM measured its memory for.
+* An image is encoded whole, whatever is asked, or its kept tokens alone (kept.py). Features are kept (features.py) by
+  what was encoded: an answer does not depend on what was asked before.
+* vLLM's scheduler counts kept tokens when it decides how many images are encoded together. That is right where they are
+  encoded alone. Else no more images are encoded in one call than have as many visual tokens as vLLM measured its memory
+  for.
 * Without M-RoPE, vLLM numbers tokens itself, without gaps. It asks a model only where the configuration has an M-RoPE
   section, and then passes rows (time, row, column). So `SectionDeclared` adds a section, where no layer looks for one,
   and `FlatPositions` passes the first of three equal rows on to the stock language model.
@@ -20,7 +22,8 @@ import torch
 from foveate.core.errors import ModelError
 from foveate.serving import metrics
 from foveate.serving.features import FEATURES, FEATURES_MB, FeaturePool
-from foveate.serving.layouts import COUNT, DIGEST, FIELDS, PLACES, ROWS, SPAN, is_pixels
+from foveate.serving.kept import KeptEncoder, Rows
+from foveate.serving.layouts import ALONE, COUNT, DIGEST, FIELDS, PLACES, ROWS, SPAN, is_pixels
 from foveate.serving.request import read_megabytes
 
 SECTION = [1, 1, 1]  # only its length is read: three rows
@@ -28,6 +31,8 @@ SECTION = [1, 1, 1]  # only its length is read: three rows
 
 class ChosenRows:
     """Mixin placed first in the bases of a stock model class; see the module."""
+
+    kept_encoder: KeptEncoder | None = None
 
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         lora = vllm_config.lora_config
@@ -65,12 +70,15 @@ class ChosenRows:
         if not ours:
             return super().embed_multimodal(**stock)  # type: ignore[misc]
         keys, pool = [tuple(digest) for digest in ours[DIGEST].tolist()], self._features
-        rows = torch.split(ours[ROWS], ours[COUNT].flatten().tolist())
+        kept = torch.split(ours[ROWS], ours[COUNT].flatten().tolist())
+        alone = ALONE in ours
+        rows = [torch.arange(len(each)) for each in kept] if alone else kept  # of what is encoded
+        sizes = ours[COUNT if alone else SPAN].flatten().tolist()
         found = {n: pool.take(key, rows[n]) for n, key in enumerate(keys) if key in pool}
         first = {key: n for n, key in reversed(list(enumerate(keys))) if n not in found}
-        spans = ours[SPAN].flatten().tolist()
-        for numbers in group_images(sorted(first.values()), spans, self._most):
-            for number, features in zip(numbers, self._encode(stock, numbers), strict=True):
+        for numbers in group_images(sorted(first.values()), sizes, self._most):
+            encoded = self._encode_kept(stock, numbers, kept) if alone else self._encode(stock, numbers)
+            for number, features in zip(numbers, encoded, strict=True):
                 for same in (n for n, key in enumerate(keys) if key == keys[number]):
                     found[same] = features.index_select(0, rows[same].to(features.device))
                 pool.put(keys[number], features)
@@ -81,6 +89,12 @@ class ChosenRows:
         """As stock, without images: a captured encoder goes round `embed_multimodal`, and returns every row."""
         config = super().get_encoder_cudagraph_config()  # type: ignore[misc]
         return replace(config, modalities=[each for each in config.modalities if each != "image"])
+
+    def _encode_kept(self, stock: Mapping[str, Any], numbers: Sequence[int], kept: Rows) -> Sequence[torch.Tensor]:
+        """Features of the kept tokens of these images of a batch, encoded without the others."""
+        if self.kept_encoder is None:
+            raise AssertionError("the processor refuses it")
+        return self.kept_encoder.encode(self, stock, numbers, kept)
 
     def _encode(self, stock: Mapping[str, Any], numbers: Sequence[int]) -> Sequence[torch.Tensor]:
         """Full features of these images of a batch."""

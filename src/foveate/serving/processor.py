@@ -24,7 +24,9 @@ from foveate.core.image import MAX_PIXELS, load_image
 from foveate.language.query import MAX_CHARACTERS
 from foveate.serving import metrics
 from foveate.serving.features import FEATURES, FEATURES_MB
+from foveate.serving.kept import KeptEncoder, cut_patches
 from foveate.serving.layouts import (
+    ALONE,
     COUNT,
     DIGEST,
     LENGTHS,
@@ -38,6 +40,7 @@ from foveate.serving.layouts import (
 )
 from foveate.serving.model import count_positions
 from foveate.serving.request import (
+    ENCODE,
     Request,
     TurnMarks,
     check_others,
@@ -52,6 +55,7 @@ from foveate.serving.selection import digest_image, find_texture, select_rows
 from foveate.texture.cache import TextureCache
 from foveate.texture.texture import Texture
 
+PIXELS = "pixel_values"  # of the stock processor: the patches of all images, where a family's are cut
 CHOSEN = "foveate_chosen"  # the choice, among the keywords of the calls below `apply`
 NAMED = "-foveate-"  # between vLLM's name for an image and ours for what is kept of it, in vLLM's caches
 TEXTURES = 256 * 2**20  # by hand: bytes of textures that are kept; FOVEATE_TEXTURES_MB says otherwise
@@ -64,6 +68,7 @@ class ChoosingProcessor:
 
     find_tokens: Callable[..., ImageTokens]  # of the family: (processor, size, keywords of the stock processor)
     marks_of_images: tuple[str, ...]
+    kept_encoder: KeptEncoder | None = None  # of a tower that cannot encode kept tokens alone
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         from vllm.logger import init_logger
@@ -75,6 +80,7 @@ class ChoosingProcessor:
             configured.mm_processor_kwargs = theirs or None
             configured.foveate_keywords = ours
         self.usual: Request = usual_request(getattr(configured, "foveate_keywords", {}))
+        self._check_encode(self.usual)
         self.textures: TextureCache[Texture] = TextureCache(read_megabytes("FOVEATE_TEXTURES_MB", TEXTURES))
         self._marks: TurnMarks | None = None
         init_logger("vllm.foveate").info_once(  # vLLM makes several processors in a process
@@ -95,6 +101,7 @@ class ChoosingProcessor:
         """Choose, then as stock."""
         ours, theirs = split_keywords(inputs.hf_processor_mm_kwargs)
         request = parse_request(ours, self.usual)
+        self._check_encode(request)
         check_others(theirs)
         check_names(inputs.mm_uuid_items or {})
         inputs = replace(inputs, hf_processor_mm_kwargs=theirs)
@@ -145,6 +152,11 @@ class ChoosingProcessor:
             out[LENGTHS] = torch.tensor([len(each.places) for each in chosen])
             out[SPAN] = torch.tensor([len(each.visual) for each in chosen])
             out[DIGEST] = torch.from_numpy(np.stack([each.digest for each in chosen]))
+            if chosen[0].alone:
+                out[ALONE] = torch.ones(len(chosen), dtype=torch.bool)
+                if self._cuts:
+                    rows = torch.split(out[ROWS], out[COUNT].tolist())
+                    out[PIXELS] = cut_patches(out[PIXELS], [int(each.visual.sum()) for each in chosen], rows)
         return out
 
     def _get_mm_fields_config(self, hf_inputs: Any, hf_processor_mm_kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -158,9 +170,13 @@ class ChoosingProcessor:
             name: replace(config, field=replace(config.field, keep_on_cpu=True)) if is_pixels(name) else config
             for name, config in fields.items()
         }
-        ours = {name: MultiModalFieldConfig.batched("image", keep_on_cpu=True) for name in (COUNT, SPAN, DIGEST)}
-        for name, sizes in ((ROWS, COUNT), (PLACES, LENGTHS)):
-            ours[name] = MultiModalFieldConfig.flat_from_sizes("image", hf_inputs[sizes], keep_on_cpu=True)
+        single = [name for name in (COUNT, SPAN, DIGEST, ALONE) if name in hf_inputs]
+        ours = {name: MultiModalFieldConfig.batched("image", keep_on_cpu=True) for name in single}
+        sizes = {ROWS: hf_inputs[COUNT], PLACES: hf_inputs[LENGTHS]}
+        if ALONE in hf_inputs and self._cuts:
+            sizes[PIXELS] = hf_inputs[COUNT] * (len(hf_inputs[PIXELS]) // hf_inputs[COUNT].sum())
+        for name, each in sizes.items():
+            ours[name] = MultiModalFieldConfig.flat_from_sizes("image", each, keep_on_cpu=True)
         return {**fields, **ours}
 
     def _get_prompt_updates(
@@ -240,11 +256,26 @@ class ChoosingProcessor:
         metrics.KEPT.inc(kept)
         metrics.SAVED.inc(there - kept)
         told = repr(sorted(theirs.items(), key=lambda item: item[0])).encode()
+        alone = request.encode == "kept" and selection.outcome != "all"
         chosen = tuple(
-            choose_places(each, rows, np.frombuffer(blake2b(digest + told, digest_size=16).digest(), np.int64))
+            choose_places(each, rows, digest + told, alone=alone)
             for each, rows, digest in zip(tokens, selection.rows, digests, strict=True)
         )
         return replace(inputs, hf_processor_mm_kwargs={**theirs, CHOSEN: chosen})
+
+    @property
+    def _cuts(self) -> bool:
+        return self.kept_encoder is not None and self.kept_encoder.cuts
+
+    def _check_encode(self, request: Request) -> None:
+        """Raises where kept tokens are to be encoded alone, by a tower that cannot."""
+        if request.encode == "kept" and self.kept_encoder is None:
+            config = self.info.ctx.model_config  # type: ignore[attr-defined]
+            raise ModelError(
+                f'foveate_encode="kept" for {config.architecture}',
+                expected="a tower that takes single patches, and tokens that are made of whole ones",
+                fix=f'pass {{"foveate_encode": "all"}}, or leave it out and unset {ENCODE}',
+            )
 
     def _check_positions(self, needed: int) -> None:
         """Raises where RoPE has no numbers for the positions of the full prompt, which kept tokens have."""

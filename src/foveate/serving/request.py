@@ -22,11 +22,12 @@ from foveate.language.query import MAX_CHARACTERS
 from foveate.relevance.presets import PresetName, find_preset
 
 PREFIX = "foveate_"
-KEYS = ("foveate_budget", "foveate_question", "foveate_preset", "foveate_floor")
-ENVIRONMENT = "FOVEATE_BUDGET"
+KEYS = ("foveate_budget", "foveate_question", "foveate_preset", "foveate_floor", "foveate_encode")
+ENVIRONMENT, ENCODE = "FOVEATE_BUDGET", "FOVEATE_ENCODE"
 ONLY = "FOVEATE_ONLY"  # 1: clients may send keywords of foveate, and none for the stock processor
 FIRST, ANSWER, LAST = "foveatefirst", "foveateanswer", "foveatelast"  # words that no template has
 Budget: TypeAlias = int | Literal["auto"] | None
+Encode: TypeAlias = Literal["all", "kept"]
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,14 @@ class Request:
     budget: visual tokens of all images of the request together, "auto", or None for all of them: the stock answer.
     question: what to look for, where that is not what the prompt asks. preset: as of `foveate.encode`, `foveate.score`.
     floor: share of the budget that is spread evenly, in [0, 1]; None as `VLM.prepare` decides it.
+    encode: what the vision encoder sees: the whole image, or the patches of kept tokens alone.
     """
 
     budget: Budget = None
     question: str | None = None
     preset: PresetName | None = None
     floor: float | None = None
+    encode: Encode = "all"
 
 
 def split_keywords(keywords: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
@@ -83,6 +86,7 @@ def parse_request(ours: Mapping[str, object], usual: Request = Request()) -> Req
         floor=usual.floor
         if given.get("floor") is None
         else check_number("foveate_floor", given["floor"], 0, 1, fix="leave it out, or 0.1: a tenth of the tokens"),
+        encode=usual.encode if given.get("encode") is None else _check_encode("foveate_encode", given["encode"]),
     )
 
 
@@ -97,6 +101,16 @@ def check_budget(budget: object) -> Budget:
             fix='pass {"foveate_budget": 128}, say',
         )
     return budget
+
+
+def _check_encode(name: str, told: object) -> Encode:
+    if told == "all" or told == "kept":
+        return told
+    raise OptionError(
+        f"{name}={told!r}",
+        expected="'all': the vision encoder sees the whole image, or 'kept': the patches of kept tokens alone",
+        fix="leave it out",
+    )
 
 
 def _check_preset(name: Any) -> PresetName:
@@ -124,11 +138,11 @@ def _check_question(question: object, usual: str | None) -> str | None:
 
 
 def usual_request(configured: Mapping[str, object], environment: Mapping[str, str] = os.environ) -> Request:
-    """What a server asks for where its clients do not say: its `--mm-processor-kwargs`, else FOVEATE_BUDGET."""
-    told = environment.get(ENVIRONMENT, "").strip()
+    """What a server asks for where its clients do not say: its `--mm-processor-kwargs`, else the environment."""
+    told, encode = (environment.get(name, "").strip() for name in (ENVIRONMENT, ENCODE))
     budget: object = int(told) if told.isdecimal() else told or None
     try:
-        usual = Request(budget=check_budget(budget))
+        usual = Request(budget=check_budget(budget), encode=_check_encode(ENCODE, encode) if encode else "all")
     except BudgetError as cause:
         raise BudgetError(
             f"{ENVIRONMENT}={told!r}", expected="a whole number from 1 on, or 'auto'", fix=f"unset {ENVIRONMENT}"

@@ -1,0 +1,88 @@
+"""`foveate_encode: "kept"`: vLLM's encoder over kept tokens alone says what mode "sparse" of `foveate.vlm` says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from foveate.core.errors import ModelError
+from tests.serving.engine import Ask, Engine, Said, assert_same
+from tests.vlm_models import photo
+
+DOG = "where is the dog?"
+PERSON = "what is on the left of the person in the picture"
+TWO = (photo(), photo(120, 260, seed=1))
+
+
+def kept(budget: int | str, **more: Any) -> dict[str, Any]:
+    return {"foveate_budget": budget, "foveate_encode": "kept", **more}
+
+
+ASKS = {
+    **{
+        f"{budget} for the {name}": Ask(question, keywords=kept(budget))
+        for name, question in (("dog", DOG), ("person", PERSON))
+        for budget in (1, 9, 20, 34, 10_000, "auto")
+    },
+    "of the whole image": Ask(DOG, keywords={"foveate_budget": 9, "foveate_encode": "all"}),
+    "no budget": Ask(DOG, keywords={"foveate_encode": "kept"}),
+    "two images share": Ask(PERSON, TWO, kept(20)),
+    "the same image twice": Ask(DOG, [TWO[0], TWO[0]], kept(16)),
+    "other keywords": Ask(DOG, keywords=kept(9, foveate_question="the red car", foveate_floor=1)),
+}
+
+
+@pytest.fixture(scope="module", params=["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
+def engine(request: pytest.FixtureRequest, start: Callable[..., Engine]) -> Engine:
+    return start(request.param)
+
+
+@pytest.fixture(scope="module")
+def batch(engine: Engine) -> dict[str, Said]:
+    """All at once, encoded both ways, so that they share steps and caches."""
+    return dict(zip(ASKS, engine.ask(*ASKS.values()), strict=True))
+
+
+@pytest.mark.parametrize("name", ASKS)
+@pytest.mark.filterwarnings("ignore::foveate.core.errors.BudgetWarning")
+def test_answers_are_those_of_mode_sparse(engine: Engine, batch: dict[str, Said], name: str) -> None:
+    assert_same(batch[name], engine.expect(ASKS[name]))
+
+
+@pytest.mark.parametrize("order", ["all kept all", "kept all kept"])
+def test_what_is_kept_of_one_way_is_not_taken_for_the_other(engine: Engine, order: str) -> None:
+    """The same cells each time: what was asked before must not show."""
+    image, pool = photo(seed=len(order) + ord(order[0])), engine.model._features
+    asks = [Ask(DOG, [image], {"foveate_budget": 12, "foveate_encode": how}) for how in order.split()]
+    before, said = len(pool), [engine.ask(ask)[0] for ask in asks]
+    for ask, one in zip(asks, said, strict=True):
+        assert_same(one, engine.expect(ask))
+    assert len(pool) == before + 2
+    assert abs(said[0].logprobs - said[1].logprobs).max() > 1e-3
+    assert said[2].cached > said[1].cached == 0
+
+
+def test_the_encoder_gets_kept_patches_alone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    tower, seen = engine.model.visual, list[int]()
+    stock = type(tower).forward
+
+    def counted(self: Any, pixels: Any, *rest: Any, **given: Any) -> Any:
+        seen.append(len(pixels))
+        return stock(self, pixels, *rest, **given)
+
+    monkeypatch.setattr(type(tower), "forward", counted)
+    engine.ask(Ask(DOG, [photo(seed=77)], kept(7)))
+    assert seen == [7 * tower.spatial_merge_size**2]
+
+
+def test_a_tower_that_cannot_is_refused() -> None:
+    from tests.serving.test_families import Choosing
+
+    with pytest.raises(ModelError, match='foveate_encode="kept" for Other') as caught:
+        Choosing({"foveate_encode": "kept"})
+    assert isinstance(caught.value, ValueError)  # which vLLM's server answers with status 400
+    with pytest.raises(ModelError, match='"all"'):
+        Choosing().apply(SimpleNamespace(hf_processor_mm_kwargs={"foveate_encode": "kept"}), None)
