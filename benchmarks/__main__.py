@@ -55,6 +55,7 @@ BENCHMARKS = (
     "text",
     "readers",
     "reading",
+    "values",
     "reading_vlm",
     "selection_pages",
     "writing",

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from benchmarks import readers as bench
+from benchmarks import values
 from benchmarks.reading import lay_boxes, measure
 from benchmarks.selection_pages import pages
 from foveate.cli.evaluate.policies import RULES, SIDE
@@ -50,6 +51,24 @@ def test_a_case_of_a_page_needs_every_token_of_its_answer(tmp_path: Path) -> Non
     read = cases["pages read"]
     assert [read.score(need.cells), read.score(need.cells[1:])] == [1, 0]
     assert read.score(RULES["oracle"](read, need.least)) == read.score(RULES["default"](read, SIDE * SIDE // 4)) == 1
+
+
+def test_values_are_said_and_the_confidence_tells_those_that_are_not_there(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    entries = json.loads((tmp_path / "queries.json").read_text("utf-8"))
+    kept = json.loads((tmp_path / "words.json").read_text("utf-8"))
+    words, size = draw("Invoice No: 40127")
+    kept["b.png"] = {"size": size, "words": [[word.text, word.box, word.confidence, word.line] for word in words]}
+    other = {"file": "b.png", "query": "what is the invoice number?", "answer": "40127"}
+    some = [entries[0] | {"answer": "34.50"}, other | {"kind": "form", "regions": entries[0]["regions"]}]
+    (tmp_path / "queries.json").write_text(json.dumps(some), "utf-8")
+    (tmp_path / "words.json").write_text(json.dumps(kept), "utf-8")
+    report = values.measure(tmp_path, tmp_path / "words.json")
+    rows = {row["cells"][0].strip(): row for row in report["rows"]}
+    assert rows["there"]["right"]["mean"] == 1
+    assert rows["not on the page"]["cells"][1] == "2"  # each page is asked the other's question
+    assert rows["not on the page"]["right"]["mean"] == 0
+    assert rows["all"]["auc"]["mean"] == 1
 
 
 def test_boxes_on_cells() -> None:

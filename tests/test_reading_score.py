@@ -16,7 +16,8 @@ from foveate.core.errors import OptionError, QueryError
 from foveate.core.grid import Grid
 from foveate.language.spelling import alike, forms, split_words
 from foveate.reading.words import Word, Words
-from foveate.relevance.written import UNREAD, page_of
+from foveate.relevance.value import say
+from foveate.relevance.written import UNREAD, find_words, page_of
 from foveate.texture.texture import Texture
 from tests.reading_pages import Asked, draw, places, read_pages
 
@@ -97,6 +98,51 @@ def test_why_names_the_label() -> None:
     assert found.because[words.texts.index("Acme")] == 'below "Supplier"'  # a name may not stand before its label
     words, found = ask("CASH 20.00", "how much cash was paid?")
     assert found.because[words.texts.index("20.00")].startswith('after "CASH"')
+
+
+TAPE = """CITY MARKET            Reg 04
+Cashier: JANE DOE      TAPE 000123
+TEST PEN       4006381333931     2.49
+NOTE PAD A5    4006381333948     3.10
+TOTAL                            5.59
+CASH                            10.00
+Open 12:00 - 22:30     www.citymarket.example"""
+ORDER = """ACME SUPPLIES LTD
+PO NUMBER              Date: 03/05/2024
+PO-77812
+Copper pipe 15 mm      48.00
+Total                  48.00
+Total incl. tax        57.60
+Please quote the PO number on all payments and letters to us."""
+NEITHER = """ACME SUPPLIES LTD      Invoice No: 40127
+Copper pipe 15 mm      48.00
+Please quote the PO number on all payments and letters to us.
+Items may be returned to the cashier with this tape."""
+
+
+@pytest.mark.parametrize(
+    ("page", "question", "answer"),
+    [
+        (ORDER, "what is the PO number?", "PO NUMBER -> PO-77812"),
+        (TAPE, "who is the cashier?", "Cashier -> JANE DOE"),
+        (TAPE, "how much is the test pen?", "TEST PEN -> 2.49"),
+        (TAPE, "what is the total?", "TOTAL -> 5.59"),  # not the cash below it
+        (ORDER, "what is the total?", "Total incl. tax -> 57.60"),
+        (TAPE, "when is it open?", "Open -> 12:00 - 22:30"),
+        (TAPE, "what is the website?", "www.citymarket.example"),
+        (NEITHER, "what is the PO number?", None),
+        (NEITHER, "who is the cashier?", None),
+        (NEITHER, "how much is the test pen?", None),
+        ("TOTAL", "what is the total?", None),
+    ],
+)
+def test_an_answer_is_one_value_of_the_type_that_is_asked_for(page: str, question: str, answer: str | None) -> None:
+    found, confidence = find_words(prepare_words(draw(page).words), read_question(question))
+    if answer is None:
+        assert confidence < 0.35
+    else:
+        assert say(found) == answer
+        assert confidence >= 0.5
 
 
 @pytest.mark.parametrize("question", ["when must it be paid?", "when is it due?", "by when must it be paid?"])

@@ -11,6 +11,7 @@
 3. **Types** f of the answer in [0, 1] (types.py) favour values that look like one, and are a weak reason alone:
    s = 1 - (1 - v (.7 + .3 f)) (1 - floor f).
 4. Text that is asked for itself ("the sign that says X") is found by its spelling alone.
+5. The answer is one value (candidates.py), and the confidence is that of this one.
 
 Scores keep .4 to 1 of themselves by how surely a word was read. Constants: `python -m benchmarks reading`.
 """
@@ -24,7 +25,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from foveate.answers.page import BELOW_OF, LEFT_OF, Floats, Ints, ReadWords
+from foveate.answers.candidates import CHECKED, MOST_LINES, choose_units, ties, weigh_candidates
+from foveate.answers.page import BELOW_OF, LEFT_OF, LONG, Floats, Ints, ReadWords
 from foveate.answers.question import ReadingQuestion, Term
 from foveate.core.grid import Grid
 from foveate.core.readonly import Frozen
@@ -51,13 +53,16 @@ PHOTOGRAPH = {"what": 0.8, "label": 0.7, "where": 0.45, "plain": 0.45, "is": 0.4
 PAGE = {"what": 1.0, "label": 1.0, "where": 0.85, "plain": 0.85, "is": 0.7}  # where much is
 HEADING = 0.8  # floor of a heading where the name of a house is asked for
 LOST, GUESSED = 0.25, 0.45  # a confidence below which none answers; that of the largest words in their place
+UNNAMED, TIED = 0.6, 0.3  # of a confidence, where no label has a word for the very thing; where two values are as good
+TOWN = 0.4  # of what an address alone makes sure, where a town is asked for
+EXACTLY = 0.8  # of the best word's score, where the very text is asked for
 LARGE = 0.7  # share of the highest word's height
 MASK = 0.03  # everything written, where nothing else is known
-MOST_LINES = 12  # of a value that goes on
 BEST, GROWN = 0.8, 0.1  # share of the best word in a cell; heights by which a word's box is grown
 LOOSE = 0.6  # least ratio of equal letters, where the very text is asked for
 _OF_TYPE = {"org": "company", "shop": "company", "place": "address"}
-_SHORT_ANSWERS = frozenset(("date", "time", "amount", "count", "number", "phone", "email", "url", "measure"))
+_SHORT_ANSWERS = CHECKED | {"measure"}
+_HOLD_LABELS = frozenset(("url", "email"))
 _BEFORE = frozenset(("date", "time", "count"))  # what may stand before what it belongs to, in a table
 _SMALL = read_set("asking", "small labels")
 _IS = {
@@ -75,6 +80,7 @@ class WordScores(NamedTuple):
     confidence: float
     because: Mapping[int, str]
     lost: bool = False  # whether no word answers, and the largest are named in their place
+    answer: tuple[int, ...] = ()  # the words of the one value that answers best; empty where many words may
 
 
 def score_words(page: ReadWords, question: ReadingQuestion) -> WordScores:
@@ -88,7 +94,7 @@ def score_words(page: ReadWords, question: ReadingQuestion) -> WordScores:
     if not question.terms and not question.types:
         return WordScores(np.zeros(len(page.words), np.float32), 0.0, {})
     found = _score_values(page, question)
-    return _score_largest(page) if question.writing and found.confidence < LOST else found
+    return _score_largest(page) if question.writing and not question.types and found.confidence < LOST else found
 
 
 def _by_word(page: ReadWords, units: Floats) -> Floats:
@@ -182,17 +188,36 @@ def _score_values(page: ReadWords, question: ReadingQuestion) -> WordScores:
     score = np.maximum(score, LABEL * label[piece])
     score = np.maximum(score, MASK) * page.keeps
     because = _explain(page, question, labels, own, near, value, fits, score, kinds)
-    return WordScores(_by_word(page, score), _be_sure(page, question, value, fits, kinds), because)
+    can = weigh_candidates(page, question, kinds, fits, label)
+    free = score * can
+    if labels is not None:  # "www" is a label, and a part of an address
+        free = np.where(part & ~((fits > 0.5) & ({*kinds} <= _HOLD_LABELS)), 0, free)
+    units = choose_units(page, question, kinds, fits, free)
+    named = 1.0 if labels is None else 1 - UNNAMED * _unnamed(question.terms, labels)
+    sure = (
+        _be_sure(page, question, value * can, kinds)[units].max(initial=0)
+        * named
+        * (1 - TIED * ties(page, question, units, free))
+    )
+    return WordScores(
+        _by_word(page, score), float(sure), because, answer=tuple(dict.fromkeys(page.word[units].tolist()))
+    )
 
 
-def _be_sure(page: ReadWords, question: ReadingQuestion, value: Floats, fits: Floats, kinds: tuple[str, ...]) -> float:
+def _unnamed(terms: tuple[Term, ...], labels: _Labels) -> float:
+    """The share of the words for the very thing, "test pen" of "how much is the test pen?", that no label has."""
+    names = [k for k, term in enumerate(terms) if term.names]
+    return float(np.mean(labels.cover[names].max(1) < MATCHED)) if names else 0.0
+
+
+def _be_sure(page: ReadWords, question: ReadingQuestion, value: Floats, kinds: tuple[str, ...]) -> Floats:
     form = PHOTOGRAPH[question.form] + page.full * (PAGE[question.form] - PHOTOGRAPH[question.form])
-    alone = np.zeros_like(fits)
+    alone = np.zeros_like(value)
     for kind in kinds:
         if kind in page.types:
-            sure = 1.0 if question.heading else SURE_BY_TYPE[kind]
+            sure = 1.0 if question.heading else SURE_BY_TYPE[kind] * (TOWN if "place" in question.types else 1)
             alone = np.maximum(alone, page.types[kind] * np.float32(sure * (0.5 + 0.5 * page.full)))
-    return min(1.0, float(((1 - (1 - form * value) * (1 - alone)) * page.keeps).max()))
+    return np.minimum(1, (1 - (1 - form * value) * (1 - alone)) * page.keeps)
 
 
 def _move(
@@ -273,7 +298,8 @@ def _score_exact(page: ReadWords, question: ReadingQuestion) -> WordScores:
         score = np.maximum(score, 0.5 * same.max(0) if len(wanted) > 1 else same[0])
     why = {int(page.word[i]): f'reads "{question.exact[0]}"' for i in np.flatnonzero(score > 0.5)}
     words = _by_word(page, np.maximum(score, MASK) * (0.7 + 0.3 * page.keeps))
-    return WordScores(words, float(words.max()) if float(score.max()) > 0 else 0.0, why)
+    answer = tuple(np.flatnonzero(words >= EXACTLY * words.max()).tolist())
+    return WordScores(words, float(words.max()) if float(score.max()) > 0 else 0.0, why, answer=answer)
 
 
 def _explain(
@@ -304,7 +330,7 @@ def _why_value(page: ReadWords, labels: _Labels, own: Floats, near: Floats, i: i
         if high > low and float(near[low:high].max()) > max(float(own[i]), 0.1):
             edge = int(low + near[low:high].argmax())
             way = {BELOW_OF: "below", LEFT_OF: "left of"}.get(int(page.way[edge]), "right of")
-            return f'{way} "{page.text_of(int(page.source[edge]))}"'
+            return f'{way} "{_text_of_label(page, labels, int(page.source[edge]))}"'
         if own[i] > 0:
             inside = np.flatnonzero((page.piece == p) & (labels.matched > MATCHED))
             return f'after "{" ".join(page.texts[k] for k in inside).rstrip(" :")}"'
@@ -313,6 +339,13 @@ def _why_value(page: ReadWords, labels: _Labels, own: Floats, near: Floats, i: i
         if p < 0 or p in seen:
             return ""
     return ""
+
+
+def _text_of_label(page: ReadWords, labels: _Labels, piece: int) -> str:
+    inside = np.flatnonzero(page.piece == piece)
+    if len(inside) > LONG:  # of a line that holds it the words themselves
+        inside = inside[labels.matched[inside] > MATCHED]
+    return " ".join(page.texts[i] for i in inside).rstrip(" :：.") or page.text_of(piece)
 
 
 @dataclass(frozen=True, eq=False)

@@ -114,6 +114,7 @@ class Term:
     text: str
     phrases: tuple[tuple[tuple[str, ...], float], ...]
     weight: float = 1.0
+    names: bool = False  # whether it names the very thing, as "pen" of "how much is the pen?"; "price" does not
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,8 @@ def read_question(text: str) -> ReadingQuestion:
     if written is not None and on is None and split_words(written.on)[-1:] in _PRONOUNS:  # "what number is on it?"
         terms = ()
     kinds = [kind for pattern, kind in _TYPES if pattern.search(fold(rest))] + kinds
+    if folded.startswith("when ") and {"date", "time"}.intersection(kinds):
+        kinds = [kind for kind in kinds if kind in ("date", "time")]
     for kind in _SPECIFIC:
         if kind in kinds:
             kinds = [kind]
@@ -207,7 +210,7 @@ def _find_terms(words: list[str], form: str) -> tuple[tuple[Term, ...], list[str
         if word not in covered:
             partly = any(word in term.text.split() for term in terms)
             weight = PART if partly else WEAK if word in _WEAK and len(content) > 1 else 1.0
-            terms.append(Term(word, _with_short({(word,): NAME}), weight))
+            terms.append(Term(word, _with_short({(word,): NAME}), weight, not partly and word not in _WEAK))
     return tuple(terms), kinds
 
 

@@ -20,7 +20,7 @@ from foveate.relevance.boxes import Boxes, find_boxes, score_boxes
 from foveate.relevance.confidence import DETECTED, Detectable, in_digits
 from foveate.texture.texture import Texture
 
-CLOSE, MOST_WORDS = 0.5, 8  # of the best word's score: which are named with it; so many
+MOST_WORDS = 8  # that are said of an answer
 _BESIDE = re.compile(r'(?:right of|left of|below|after) "(?P<label>.*?)"(?:, is |$)')
 Asks = Literal["thing", "beside", "everything", "writing"]
 
@@ -35,6 +35,7 @@ class Found(NamedTuple):
     box: tuple[float, float, float, float]
     score: float
     because: str
+    said: bool = True  # whether it is a part of `Relevance.answer`
 
     @property
     def label(self) -> str:
@@ -45,6 +46,20 @@ class Found(NamedTuple):
 
 def _middle(word: Found) -> float:
     return (word.box[0] + word.box[2]) / 2
+
+
+def say(words: Sequence[Found]) -> str:
+    """As `Relevance.answer`."""
+    best = [word for word in words if word.said]
+    label = next((word.label for word in best if word.label), "")
+    rows: list[list[Found]] = []
+    for word in sorted((word for word in best if word.label == label), key=_middle):
+        if rows and _middle(word) < rows[-1][-1].box[2]:
+            rows[-1].append(word)
+        else:
+            rows.append([word])
+    said = [word.text for row in rows for word in sorted(row, key=lambda word: word.box[1])]
+    return f"{label} -> " * bool(label) + " ".join(said[:MOST_WORDS]) + " ..." * (len(said) > MOST_WORDS)
 
 
 def describe_others(looked_for: Mapping[str, str]) -> list[str]:
@@ -136,17 +151,11 @@ class Relevance(Detectable, Frozen, Drawable, AsArray):
 
     @property
     def answer(self) -> str:
-        """The best of `words`, in reading order; values after their label: "TOTAL -> 34.50". Of no words ""."""
-        best = [word for word in self.words if word.score >= CLOSE * self.words[0].score]
-        label = next((word.label for word in best if word.label), "")
-        rows: list[list[Found]] = []
-        for word in sorted((word for word in best if word.label == label), key=_middle):
-            if rows and _middle(word) < rows[-1][-1].box[2]:
-                rows[-1].append(word)
-            else:
-                rows.append([word])
-        said = [word.text for row in rows for word in sorted(row, key=lambda word: word.box[1])]
-        return f"{label} -> " * bool(label) + " ".join(said[:MOST_WORDS]) + " ..." * (len(said) > MOST_WORDS)
+        """The words of the best value, or those that are about as good, in reading order, after their label.
+
+        "TOTAL -> 34.50"; "" of no words.
+        """
+        return say(self.words)
 
     def boxes(self, threshold: float | None = None, *, detected_only: bool = True) -> Boxes:
         """Boxes around connected parts of the map: float32 [n, 4], (y0, x0, y1, x1) in pixels, the best first.

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from foveate.answers.match import place_words, score_words
-from foveate.answers.page import prepare_words
-from foveate.answers.question import read_question
+from foveate.answers.match import WordScores, place_words, score_words
+from foveate.answers.page import ReadWords, prepare_words
+from foveate.answers.question import ReadingQuestion, read_question
 from foveate.core.errors import QueryError
 from foveate.core.grid import Floats, resize_map
 from foveate.core.readonly import ReadOnly
@@ -26,6 +26,7 @@ from foveate.relevance.value import Found
 from foveate.texture.texture import Texture
 
 MOST_WORDS, LEAST_WORD = 32, 0.1  # words that a relevance names at most, and their least score
+CLOSE = 0.5  # of the best word's score: which are said with it, where many may answer
 ENTERS, CERTAIN = 0.25, 0.5  # confidences of what was read, from which on it enters the map, and alone
 PIECES, WRITING = (6, 10), (0.035, 0.05)  # of no page, of a page; by hand
 UNREAD = 0.5  # weight of a page's writing that was not read
@@ -100,15 +101,7 @@ def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: flo
         if placed and on.max() < ON_THING * plane.max():
             return None  # all of it stands elsewhere: the thing itself is shown
         scores = scores * (1 - min(1.0, thing / DETECTED) * (1 - on / max(float(on.max()), 1e-6)))
-    best = np.argsort(-scores, kind="stable")[:MOST_WORDS]
-    entered = scores * np.float32(weight)
-    best = best[entered[best] > LEAST_WORD]
-    named = tuple(
-        Found(words.texts[i], (y0, x0, y1, x1), score, found.because.get(i, ""))
-        for i, (y0, x0, y1, x1), score in zip(
-            best.tolist(), words.boxes[best].tolist(), entered[best].tolist(), strict=True
-        )
-    )
+    named = _name(words, scores * np.float32(weight), found)
     scores = np.maximum(scores, WRITTEN)
     silence = 0.0 if seen >= DETECTED and not alone else weight
     return Reading(
@@ -120,6 +113,24 @@ def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: flo
         named,
         placed,
         found.lost,
+    )
+
+
+def find_words(page: ReadWords, question: ReadingQuestion) -> tuple[tuple[Found, ...], float]:
+    """`Relevance.words` and the confidence of a question about a page alone."""
+    found = score_words(page, question)
+    return _name(page.words, found.scores * np.float32(weigh(found.confidence)), found), found.confidence
+
+
+def _name(words: Words, scores: Floats, found: WordScores) -> tuple[Found, ...]:
+    best = np.argsort(-scores, kind="stable")[:MOST_WORDS]
+    best = best[scores[best] > LEAST_WORD]
+    one, least = frozenset(found.answer), CLOSE * float(scores.max(initial=0))
+    return tuple(
+        Found(words.texts[i], (y0, x0, y1, x1), score, found.because.get(i, ""), i in one if one else score >= least)
+        for i, (y0, x0, y1, x1), score in zip(
+            best.tolist(), words.boxes[best].tolist(), scores[best].tolist(), strict=True
+        )
     )
 
 

@@ -1,0 +1,114 @@
+"""Which of the values that a question found is its answer: one piece of writing, of the type that is asked for.
+
+    can     (OTHER + (1 - OTHER) min(1, f / FULL)) of a type whose shape can be checked, a number or a date;
+            SOFT + (1 - SOFT) f of names, addresses and measures; less of a label, and beside another label
+    answer  the unit with the highest score x can, with those of its piece, or of the lines that go on
+
+Constants: `python -m benchmarks values`, half A.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from foveate.answers.page import RIGHT_OF, Floats, Ints, ReadWords, Truths
+from foveate.answers.question import ReadingQuestion
+
+OTHER, FULL = 0.25, 0.5  # of a score, without the shape that is asked for; a shape that is good enough
+SOFT = 0.6  # the same of a name, an address, a measure
+LABELLED, ELSEWHERE, MINE = 0.6, 0.3, 0.3  # what a label loses; a value beside another label; a label's own evidence
+ALMOST, SAME = 0.35, 0.85  # of the best unit's score: parts of the same value; values that are about as good
+TIE = 0.9  # the same, from which on two values are a tie
+MOST_LINES = 12  # of a value that goes on
+CHECKED = frozenset(("date", "time", "amount", "count", "number", "phone", "email", "url"))
+_SHAPED = frozenset(("person", "address", "measure"))
+_ALL = frozenset(("total", "altogether", "all"))
+_AMOUNT = re.compile(r"(\d[\d.,']*?)(?:[.,](\d{1,2}))?(?![\d.,']*\d)")
+
+
+def weigh_candidates(
+    page: ReadWords, question: ReadingQuestion, kinds: tuple[str, ...], fits: Floats, label: Floats
+) -> Floats:
+    """How far each unit can be a value at all, [u] in (0, 1].
+
+    kinds: of the question's types those of planes. fits: how well each unit has their shape, [u]. label: how much each
+    piece is the label that is asked for, [p].
+    """
+    can = 1 - LABELLED * page.label - ELSEWHERE * _has_other_label(page, label)
+    can = np.maximum(can, 1 - LABELLED)[page.piece]
+    if kinds and CHECKED.issuperset(kinds):
+        return np.asarray(can * (OTHER + (1 - OTHER) * np.minimum(1, fits / FULL)))
+    if question.types and _SHAPED.issuperset(question.types):
+        return np.asarray(can * (SOFT + (1 - SOFT) * fits))
+    return can
+
+
+def _has_other_label(page: ReadWords, label: Floats) -> Truths:
+    """Whether the label of each piece's row, [p], is one of something else than is asked for: cash beside the total."""
+    out = np.zeros(len(page.starts), bool)
+    edges = np.flatnonzero((page.way == RIGHT_OF) & (page.label[page.source] >= 0.5))
+    source, target = page.source[edges], page.target[edges]
+    y0, _, y1, _ = page.piece_boxes.T
+    shared = np.minimum(y1[source], y1[target]) - np.maximum(y0[source], y0[target])
+    for k in np.argsort(shared, kind="stable").tolist():  # the last is the one in whose row it is
+        out[target[k]] = label[source[k]] < MINE
+    return out
+
+
+def choose_units(
+    page: ReadWords, question: ReadingQuestion, kinds: tuple[str, ...], fits: Floats, free: Floats
+) -> Ints:
+    """The units of the best value, in order: of a short one those of its shape, else its piece and lines that go on.
+
+    free: the scores of units as values, [u].
+    """
+    best = int(free.argmax())
+    if free[best] <= 0:  # nothing but labels
+        return np.zeros(0, np.int64)
+    if _asks_for_largest(question):
+        near = np.flatnonzero(free >= SAME * free[best])
+        best = int(near[int(np.argmax([_amount(page.texts[i]) for i in near.tolist()]))])
+    inside = page.piece == page.piece[best]
+    if kinds and CHECKED.issuperset(kinds):
+        whole = inside & (free > 0) & (fits >= ALMOST * fits[best])
+        breaks = np.flatnonzero(~whole & ((page.letters > 0) | ~inside))  # a dash goes on: "12:00 - 22:30"
+        at = int(np.searchsorted(breaks, best))
+        between = np.arange(breaks[at - 1] + 1 if at else 0, breaks[at] if at < len(breaks) else len(free))
+        some = between[whole[between]]
+        return np.arange(some[0], some[-1] + 1)
+    last, labelled = int(page.piece[best]), np.zeros(len(page.starts), bool)
+    labelled[page.target[(page.way == RIGHT_OF) & (page.label[page.source] >= 0.5)]] = True
+    for _ in range(MOST_LINES if any(c.isalpha() for c in page.text_of(last)) else 0):
+        following = np.flatnonzero(page.follows == last)
+        if not len(following) or labelled[following[0]]:
+            break
+        if "person" in kinds and page.types["address"][page.starts[following[0]]] < FULL / 2:
+            break  # below a name stands where somebody lives, or something else
+        last = int(following[0])
+        inside |= page.piece == last
+    return np.flatnonzero(inside & (free >= ALMOST * free[best]))
+
+
+def ties(page: ReadWords, question: ReadingQuestion, units: Ints, free: Floats) -> float:
+    """How far another text is as good an answer as that of the units: 0 below TIE of its score, 1 at the same."""
+    if _asks_for_largest(question):
+        return 0.0
+    said = {page.texts[i] for i in units.tolist()}
+    other = max((score for text, score in zip(page.texts, free.tolist(), strict=True) if text not in said), default=0.0)
+    return float(np.clip((other / max(float(free.max()), 1e-6) - TIE) / (1 - TIE), 0, 1))
+
+
+def _asks_for_largest(question: ReadingQuestion) -> bool:
+    """Whether of several values beside such labels the largest is meant: the total with tax, not without."""
+    words = {word for term in question.terms for word in term.text.split()}
+    return "amount" in question.types and not words.isdisjoint(_ALL) and "sub" not in words
+
+
+def _amount(text: str) -> float:
+    """An amount as a number: "1.234,50" -> 1234.5; -1 of none."""
+    if (found := _AMOUNT.search(text)) is None:
+        return -1.0
+    whole, cents = re.sub(r"\D", "", found[1]), found[2] or "0"
+    return float(f"{whole}.{cents}")
