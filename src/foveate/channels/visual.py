@@ -13,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.grid import Floats, Grid, reduce_plane, resize_map
-from foveate.texture.sampling import gradients, luma, steepness
 
-SURROUND_SIGMA = 4.0  # pixels; splits luma into low and high frequencies, and is the surround of edge_on / edge_off
+# Splits luma into low and high frequencies, and is the surround of edge_on and edge_off: 4 pixels.
+SURROUND = cv2.getGaussianKernel(33, 4.0, cv2.CV_32F)
 REACH = 20  # rows, a multiple of 4: beyond what the surround reaches, 16
-STRIP = 2**19  # pixels that are worked on at a time: a large image's planes would not stay in the processor's cache
+STRIP, BAND = 2**18, 2**17  # pixels that are blurred, and measured, at a time: those of a band stay in the cache
+WHITE = np.float32(255)
+FULL_STEP = WHITE * 4  # Sobel of a step from black to white
 EDGE = 0.15  # of a full step: where edge_distance is 0
 SIDE = 64  # working size of saliency; the paper's scale of attention
 BLUR_SIGMA = 2.5  # as in the authors' published code
@@ -28,9 +30,17 @@ CHANGED = 0.03  # of the range of a colour, mean over a cell: above it, somethin
 
 def compute_visual_planes(rgb: NDArray[np.uint8]) -> dict[str, Floats]:
     """edge_on, edge_off, high_pass, low_pass, edge_distance: float32 [ceil(H/4), ceil(W/4)] in [0, 1]."""
-    height, width = rgb.shape[:2]
-    rows = max(REACH, STRIP // width // 4 * 4) if height % 4 == 0 else height  # else samples lie across strips
-    parts = [_compute_strip(rgb, top, min(top + rows, height)) for top in range(0, height, rows)]
+    gray, height = np.asarray(cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY), np.uint8), rgb.shape[0]
+    if height % 4:  # samples would lie across bands
+        parts = [_measure_band(gray, _blur(gray, 0, height), 0, height)]
+    else:
+        rows, band = (max(REACH, pixels // rgb.shape[1] // 4 * 4) for pixels in (STRIP, BAND))
+        parts = []
+        for top in range(0, height, rows):
+            low = _blur(gray, top, top + rows)
+            for begin in range(top, top + len(low), band):
+                stop = min(begin + band, top + len(low))
+                parts.append(_measure_band(gray, low[begin - top : stop - top], begin, stop))
     edge_on, edge_off, high, low = (np.concatenate(same) for same in zip(*parts, strict=True))
     return {
         "edge_on": edge_on,
@@ -41,18 +51,26 @@ def compute_visual_planes(rgb: NDArray[np.uint8]) -> dict[str, Floats]:
     }
 
 
-def _compute_strip(rgb: NDArray[np.uint8], top: int, stop: int) -> tuple[Floats, Floats, Floats, Floats]:
+def _blur(gray: NDArray[np.uint8], top: int, stop: int) -> Floats:
+    """These rows of the surround, in levels of `gray`."""
     begin = max(0, top - REACH)
+    part = gray[begin : stop + REACH]
+    low = cv2.sepFilter2D(part, cv2.CV_32F, SURROUND, SURROUND, borderType=cv2.BORDER_REPLICATE)
+    return np.asarray(low[top - begin : stop - begin], np.float32)
+
+
+def _measure_band(gray: NDArray[np.uint8], low: Floats, top: int, stop: int) -> tuple[Floats, Floats, Floats, Floats]:
+    begin = max(0, top - 1)
     inside = slice(top - begin, stop - begin)
-    bright = luma(rgb[begin : stop + REACH])
-    low = cv2.GaussianBlur(bright, (0, 0), SURROUND_SIGMA, borderType=cv2.BORDER_REPLICATE)[inside]
-    magnitude = steepness(*gradients(bright))[inside]
-    over = bright[inside] - low
-    quarter = (-(-len(over) // 4), -(-rgb.shape[1] // 4))
+    steps = cv2.spatialGradient(gray[begin : stop + 1], borderType=cv2.BORDER_REPLICATE)
+    magnitude = cv2.magnitude(*(step[inside].astype(np.float32) for step in steps))
+    over = cv2.subtract(gray[top:stop], low, dtype=cv2.CV_32F)
+    quarter = (-(-len(low) // 4), -(-low.shape[1] // 4))
     signed = np.copysign(magnitude, over, out=magnitude)  # one plane for both: the largest is of edge_on
-    edge_on = np.maximum(reduce_plane(signed, quarter, "max"), 0) + 0  # not -0
-    edge_off = np.maximum(0 - reduce_plane(signed, quarter, "min"), 0)
-    return edge_on, edge_off, shrink(np.abs(over, out=over), quarter), shrink(low, quarter)
+    edges = (reduce_plane(signed, quarter, "max") / FULL_STEP, reduce_plane(signed, quarter, "min") / -FULL_STEP)
+    edge_on, edge_off = (np.clip(edge, 0, 1) + 0 for edge in edges)  # not -0
+    high = shrink(np.abs(over, out=over), quarter) / WHITE
+    return edge_on, edge_off, high, shrink(low, quarter) / WHITE
 
 
 def shrink(plane: NDArray[Any], shape: tuple[int, int]) -> Floats:
