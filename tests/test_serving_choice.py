@@ -142,21 +142,21 @@ QWEN_TURNS = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
     ],
 )
 def test_the_question_is_the_last_thing_that_the_user_said(prompt: str, question: str) -> None:
-    assert find_question(prompt, qwen_marks(), ("<|vision_end|>",)) == question
+    assert find_question(prompt, qwen_marks(), "<|image_pad|>") == question
 
 
 def test_a_default_system_turn_that_a_prompt_leaves_out_adds_no_words() -> None:
     template = "<|im_start|>system\nBe brief.<|im_end|>\n" + qwen_template()
     marks = find_marks(chatty(template))
     assert "system" not in marks.before
-    assert find_question(QWEN_TURNS.format(IMAGE + "a dog?"), marks, ("<|vision_end|>",)) == "a dog?"
-    assert find_question(QWEN_TURNS.format("a dog?" + IMAGE), marks, ("<|vision_end|>",)) == ""
+    assert find_question(QWEN_TURNS.format(IMAGE + "a dog?"), marks, "<|image_pad|>") == "a dog?"
+    assert find_question(QWEN_TURNS.format("a dog?" + IMAGE), marks, "<|image_pad|>") == ""
 
 
 def test_other_templates_and_none() -> None:
     prompt = "USER: <image>\nwhere is the dog? ASSISTANT: there.</s>USER: and the cat? ASSISTANT:"
-    assert find_question(prompt, find_marks(chatty(LLAVA)), ("<image>",)) == "and the cat?"
-    assert find_question("<image>\nthe dog?", find_marks(chatty(None)), ("<image>",)) == "the dog?"
+    assert find_question(prompt, find_marks(chatty(LLAVA)), "<image>") == "and the cat?"
+    assert find_question("<image>\nthe dog?", find_marks(chatty(None)), "<image>") == "the dog?"
     broken = find_marks(chatty("{{ raise_exception('no') }}"))
     assert (broken.before, broken.after) == ("", "")
 
@@ -164,7 +164,7 @@ def test_other_templates_and_none() -> None:
 @given(st.text(max_size=40))
 def test_any_words_come_back_and_nothing_raises(words: str) -> None:
     marks = qwen_marks()
-    found = find_question(QWEN_TURNS.format(IMAGE + words), marks, ("<|vision_end|>",))
+    found = find_question(QWEN_TURNS.format(IMAGE + words), marks, "<|image_pad|>")
     if not any(mark in words for mark in ("<|", "<im", *marks.special)):
         assert found == " ".join(words.split())
 

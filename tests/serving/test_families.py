@@ -15,7 +15,8 @@ from foveate.core.errors import FoveateError, ModelError, OptionError
 from foveate.serving import families
 from foveate.serving.families import FAMILIES, RefusingProcessor
 from foveate.serving.hooks import find_stock, other_architectures
-from foveate.serving.model import SECTION, FlatPositions
+from foveate.serving.layouts import SECTION
+from foveate.serving.model import FlatPositions
 from foveate.serving.processor import ChoosingProcessor
 from foveate.serving.selection import select_rows
 from tests.serving.engine import STEPS, Ask, Engine, assert_same
@@ -180,7 +181,11 @@ class Flat(FlatPositions, StockModel):
 
 def test_a_stock_model_sees_one_row_of_positions_in_the_memory_where_they_were() -> None:
     """torch compiles the language model for one row, and a captured graph reads where it read before."""
-    model = SimpleNamespace(hf_text_config=SimpleNamespace(max_position_embeddings=50), max_model_len=40)
+    model = SimpleNamespace(
+        hf_config=SimpleNamespace(mrope_section=SECTION),
+        hf_text_config=SimpleNamespace(max_position_embeddings=50),
+        max_model_len=40,
+    )
     flat = Flat(vllm_config=SimpleNamespace(model_config=model))
     rows, delta = flat.get_mrope_input_positions([7] * 6, [])
     assert delta == 0

@@ -6,11 +6,10 @@ stock class with a processor that refuses a budget: a stock processor would take
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from foveate.core.errors import ModelError
-from foveate.serving import layouts
 from foveate.serving.hooks import (
     FLAT_MODEL,
     MODEL,
@@ -34,60 +33,39 @@ from foveate.serving.request import (
     usual_request,
 )
 
-
-@dataclass(frozen=True)
-class ServedFamily:
-    """What is particular to a family: `find` and `take` as of layouts.py, `marks` that stand for an image in a prompt.
-
-    flat: whether positions are 0, 1, 2, ...; False for a model with M-RoPE.
-    """
-
-    find: layouts.Find
-    take: layouts.Take
-    marks: tuple[str, ...]
-    flat: bool = True
-
-
-QWEN = ServedFamily(layouts.find_qwen, layouts.take_qwen, ("<|vision_end|>", "<|image_pad|>"), flat=False)
-IDEFICS = ServedFamily(layouts.find_idefics, layouts.take_idefics, ("<image>",))
-FAMILIES: dict[str, ServedFamily] = {
-    "Qwen2VLForConditionalGeneration": QWEN,
-    "Qwen2_5_VLForConditionalGeneration": QWEN,
-    "Qwen3VLForConditionalGeneration": QWEN,
-    "LlavaForConditionalGeneration": ServedFamily(layouts.find_llava, layouts.take_images, ("<image>",)),
-    "LlavaNextForConditionalGeneration": ServedFamily(layouts.find_llava_next, layouts.take_images, ("<image>",)),
-    "Idefics3ForConditionalGeneration": IDEFICS,
-    "SmolVLMForConditionalGeneration": IDEFICS,
-    "InternVLForConditionalGeneration": ServedFamily(
-        layouts.find_internvl, layouts.take_internvl, ("</img>", "<IMG_CONTEXT>")
-    ),
-}
+FAMILIES = (
+    "Qwen2VLForConditionalGeneration",
+    "Qwen2_5_VLForConditionalGeneration",
+    "Qwen3VLForConditionalGeneration",
+    "LlavaForConditionalGeneration",
+    "LlavaNextForConditionalGeneration",
+    "Idefics3ForConditionalGeneration",
+    "SmolVLMForConditionalGeneration",
+    "InternVLForConditionalGeneration",
+)
 
 
 def __getattr__(name: str) -> Any:
     """The class of an architecture, as plugin.py names it: `foveate.serving.families:NAME__VERSION`, of vLLM."""
     architecture = name.partition("__")[0]
     try:
-        family = FAMILIES.get(architecture)
-        found = make_refusing(architecture) if family is None else make_class(architecture, family)
+        found = make_class(architecture) if architecture in FAMILIES else make_refusing(architecture)
     except KeyError:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
     globals()[name] = found
     return found
 
 
-def make_class(name: str, family: ServedFamily) -> type[Any]:
+def make_class(name: str) -> type[Any]:
     """The stock model class with our mixin first in its bases, registered with a processor class made alike."""
     from vllm import __version__
 
     check_version(__version__)  # first: the imports are hooks as well
     stock = find_stock(name)
-    check_hooks(stock, FLAT_MODEL if family.flat else MODEL)
-    bases = (ChosenRows, FlatPositions, stock) if family.flat else (ChosenRows, stock)
+    check_hooks(stock, MODEL if getattr(stock, "supports_mrope", False) else FLAT_MODEL)
     both = {"kept_encoder": ENCODERS.get(name), "__module__": __name__}
-    ours = {**both, "take_images": staticmethod(family.take), "__doc__": stock.__doc__}
-    chooses = {**both, "find_tokens": family.find, "marks_of_images": family.marks}
-    return with_processor(type(stock.__name__, bases, ours), ChoosingProcessor, PROCESSOR, chooses)
+    model = type(stock.__name__, (ChosenRows, FlatPositions, stock), {**both, "__doc__": stock.__doc__})
+    return with_processor(model, ChoosingProcessor, PROCESSOR, both)
 
 
 class RefusingProcessor:

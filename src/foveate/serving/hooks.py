@@ -7,7 +7,7 @@ without an error. So a release is refused until a person has read its hooks.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -25,6 +25,7 @@ PROCESSOR = {  # methods, and the names of their parameters, which vLLM passes b
     "_apply_hf_processor_main": ("mm_items", "hf_kwargs"),
     "_get_mm_fields_config": ("hf_inputs", "hf_processor_mm_kwargs"),
     "_get_prompt_updates": ("mm_items", "hf_processor_mm_kwargs", "out_mm_kwargs"),
+    "_get_mm_prompt_updates": ("mm_items", "hf_processor_mm_kwargs", "out_mm_kwargs"),
 }
 FLAT_MODEL = {"embed_multimodal": ("kwargs",)}
 MODEL = {**FLAT_MODEL, "get_mrope_input_positions": ("input_tokens", "mm_features")}
@@ -34,6 +35,8 @@ VALUES = {  # of vllm.multimodal: constructors, and the parameters of theirs tha
     "processing.PromptReplacement": ("modality", "target", "replacement"),
     "inputs.MultiModalFeatureSpec": ("data", "mm_position"),
     "inputs.PlaceholderRange": ("offset", "length"),
+    "inputs.MultiModalFlatField": ("slices", "dim"),
+    "inputs.MultiModalSharedField": ("batch_size",),
     "inputs.MultiModalFieldConfig.batched": ("modality", "keep_on_cpu"),
     "inputs.MultiModalFieldConfig.flat_from_sizes": ("modality", "size_per_item", "keep_on_cpu"),
 }
@@ -107,7 +110,7 @@ def with_processor(model: type[Any], mixin: type[Any], hooks: Hooks, attributes:
     return made
 
 
-def other_architectures(served: Mapping[str, object]) -> list[str]:
+def other_architectures(served: Collection[str]) -> list[str]:
     """Architectures that may be multimodal and are not served. Those that only generate text, or draft it, are not."""
     from vllm import __version__
     from vllm.model_executor.models import registry

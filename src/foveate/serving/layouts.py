@@ -1,13 +1,15 @@
 """Where the visual tokens of an image lie in vLLM's prompts, and the fields that tell the engine which are kept.
 
-No model is at hand: `find` functions take (stock processor, (height, width) of an image, keywords of the stock
-processor), `take` functions (a batch's inputs, numbers of images).
+One way for every family: the stock processor is shown a blank image of the same size. What it writes into the prompt
+says which ids are visual tokens, and `foveate.vlm` finds out where these lie in the image, from the model's
+configuration and its processor; no model is at hand. How an input of the stock model is cut into images, the stock
+processor's fields say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from types import SimpleNamespace
@@ -16,16 +18,19 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 
-from foveate.core.errors import ModelError
-from foveate.vlm.families.layouts import packed_layout
-from foveate.vlm.families.token_layout import Box, TokenGrid, TokenLayout, one_grid, whole_box
-from foveate.vlm.families.where_shown import visible_box
+from foveate.vlm.families.features import token_of
+from foveate.vlm.families.layouts import find_layouts
+from foveate.vlm.families.processors import fitting_processor
+from foveate.vlm.families.token_layout import TokenLayout
 
 ROWS, COUNT, SPAN, DIGEST = "foveate_rows", "foveate_count", "foveate_span", "foveate_digest"
 PLACES, LENGTHS = "foveate_places", "foveate_lengths"  # the latter only splits the former, and does not travel
 ALONE = "foveate_alone"  # only images that are encoded so have it: vLLM puts no others into a batch with them
-FIELDS = (ROWS, PLACES, COUNT, SPAN, DIGEST, ALONE)
+PARTS = "foveate_part_"  # and an input's name: an image's part of it, int64 [2]: how long it is, and on which axis
+SHARED = -1  # as long as that is what all images have in common
+SECTION = [1, 1, 1]  # what model.py declares for a model without M-RoPE; only its length is read: three rows
 Size = tuple[int, int]
 Keywords = Mapping[str, object]
 
@@ -35,12 +40,14 @@ class ImageTokens:
     """Where an image's visual tokens lie: `layout` in the image, `places` among the ids that stand for it, int64.
 
     span: those ids. positions: that they take up in the full prompt; with M-RoPE fewer than there are ids.
+    mark: what stands for an image in a prompt that the stock processor did not see; "" if nothing does.
     """
 
     layout: TokenLayout
     places: NDArray[np.int64]
     span: int
     positions: int
+    mark: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,130 +82,82 @@ def is_pixels(name: str) -> bool:
     return name.startswith("pixel")
 
 
-Find = Callable[[Any, Size, Keywords], ImageTokens]
-Take = Callable[[Mapping[str, Any], Sequence[int]], dict[str, Any]]
+def find_tokens(stock: Any, size: Size, keywords: Keywords) -> ImageTokens:
+    """Of an image of (height, width) pixels, as vLLM's processor `stock` lays it out. Raises ModelError."""
+    from vllm.multimodal.inputs import MultiModalKwargsItems
+
+    info = stock.info
+    blank = info.parse_mm_data({"image": [Image.new("RGB", size[::-1])]}, validate=False)
+    made = stock._apply_hf_processor_main(mm_items=blank, hf_kwargs=keywords)
+    items = MultiModalKwargsItems.from_hf_inputs(made, stock._get_mm_fields_config(made, keywords))
+    update = stock._get_mm_prompt_updates(blank, keywords, items)["image"][0][0]
+    visual = visual_ids(update.content)
+    model = _without_weights(info.get_hf_config())
+    processor = fitting_processor(model, info.get_hf_processor(**keywords))
+    shown = {name: _shape_only(value) if is_pixels(name) else value for name, value in made.items()}
+    token = token_of(model, "image") or 0
+    (layout,) = find_layouts(model, processor, shown, [size], [np.where(visual, token, -1)])
+    flat = is_flat(model.config)  # else the largest of row, column and time
+    positions = len(visual) if flat else max(max(grid.shape) for grid in layout.grids)
+    mark = info.get_tokenizer().decode(update.target) if isinstance(update.target, list) else ""
+    return ImageTokens(layout, np.flatnonzero(visual), len(visual), positions, mark)
 
 
-def find_qwen(processor: Any, size: Size, keywords: Keywords) -> ImageTokens:
-    """One grid over the whole image."""
-    images = processor.info.get_image_processor(**keywords)
-    resized, _ = processor.info._get_vision_info(
-        image_height=size[0], image_width=size[1], image_processor=images, mm_kwargs=keywords
-    )
-    side = images.patch_size * images.merge_size
-    h, w = resized.height // side, resized.width // side
-    return replace(_nothing_but(one_grid(h, w, size)), positions=max(h, w))  # the largest of row, column and time
+def visual_ids(details: Any) -> NDArray[np.bool_]:
+    """Which of the ids that stand for an image are visual tokens. details: vLLM's `PromptUpdateDetails`."""
+    full = details.full
+    return np.ones(len(full), bool) if details.is_embed is None else np.asarray(details.is_embed(full))
 
 
-def find_llava(processor: Any, size: Size, keywords: Keywords) -> ImageTokens:
-    """One grid over what the processor shows."""
-    side = _patches(processor)
-    images = processor.info.get_hf_processor(**keywords).image_processor
-    return _nothing_but(TokenLayout((TokenGrid(side, side, visible_box(images, size)),), side**2))
+def is_flat(config: Any) -> bool:
+    """Whether tokens are numbered 0, 1, 2, ..., by the configuration of a model that is served."""
+    return getattr(config, "mrope_section", None) == SECTION
 
 
-def find_llava_next(processor: Any, size: Size, keywords: Keywords) -> ImageTokens:
-    """An overview, and the joined tiles with an end to each line."""
-    from transformers.models.llava_next.modeling_llava_next import LlavaNextModel
+def _without_weights(config: Any) -> SimpleNamespace:
+    """What `find_layouts` asks of a model: its configuration, and how it packs features of tiles."""
+    from transformers import MODEL_MAPPING
 
-    _patches(processor)
-    config = SimpleNamespace(config=processor.info.get_hf_config())
-    pack = partial(LlavaNextModel.pack_image_features, config)
-    return _nothing_but(packed_layout(SimpleNamespace(config=config.config, pack_image_features=pack), size))
-
-
-def find_idefics(processor: Any, size: Size, keywords: Keywords) -> ImageTokens:
-    """Tiles along the rows, then the overview, each behind its tag."""
-    info = processor.info
-    both = info.get_hf_processor(**keywords)
-    how = {"image_height": size[0], "image_width": size[1], "processor": both, "mm_kwargs": keywords}
-    _, rows, cols = info._get_image_feature_grid_size(**how)
-    config = info.get_hf_config()
-    side = config.vision_config.image_size // config.vision_config.patch_size // config.scale_factor
-    ids = np.array(info.get_tokenizer().encode(info.get_image_repl(**how), add_special_tokens=False))
-    layout = _tiled_layout((side, side), (rows, cols), size)
-    return ImageTokens(layout, np.flatnonzero(ids == both.image_token_id), len(ids), len(ids))
+    pack = getattr(MODEL_MAPPING.get(type(config), None), "pack_image_features", None)
+    model = SimpleNamespace(config=config)
+    return model if pack is None else SimpleNamespace(config=config, pack_image_features=partial(pack, model))
 
 
-def _tiled_layout(side: tuple[int, int], tiles: tuple[int, int], size: tuple[int, int]) -> TokenLayout:
-    """Grids of `side` tokens over an image of (height, width) pixels: rows x columns of tiles, then the overview."""
-    y, x = (np.linspace(0, n, parts + 1) for n, parts in zip(size, tiles, strict=True))
-    boxes: list[Box] = [
-        (float(y[r]), float(x[c]), float(y[r + 1]), float(x[c + 1])) for r in range(tiles[0]) for c in range(tiles[1])
-    ]
-    count = side[0] * side[1]
-    grids = tuple(TokenGrid(*side, box, first=n * count) for n, box in enumerate([*boxes, whole_box(size)]))
-    return TokenLayout(grids, count * len(grids))
+def _shape_only(pixels: Any) -> torch.Tensor:
+    """One image's pixels, of which only the shape is asked for."""
+    pixels = pixels if isinstance(pixels, torch.Tensor) else torch.stack(list(pixels))
+    return torch.empty_like(pixels, dtype=torch.float32, device="meta")
 
 
-def find_internvl(processor: Any, size: Size, keywords: Keywords) -> ImageTokens:
-    """Tiles along the rows, then the overview, all between two marks; one tile is the overview itself."""
-    from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import get_optimal_tiled_canvas
+def parts_of(fields: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """How inputs of the stock model are cut into images, by their names with PARTS before: int64 [images, 2].
 
-    info = processor.info
-    images = info.get_hf_processor(**keywords).image_processor
-    told = info.ctx.get_merged_mm_kwargs(keywords)
-    cols, rows = 0, 0
-    if images.get_number_of_image_patches(*size, told) > 1:
-        tile, few, many = (told.get(name, getattr(images, name)) for name in ("size", "min_patches", "max_patches"))
-        cols, rows = get_optimal_tiled_canvas(size, (tile["height"], tile["width"]), few, many)
-    config = info.get_hf_config()
-    down, across = (
-        int(n * config.downsample_ratio) // patch
-        for n, patch in zip(config.vision_config.image_size, config.vision_config.patch_size, strict=True)
-    )
-    layout = _tiled_layout((down, across), (rows, cols), size)
-    return ImageTokens(layout, 1 + np.arange(layout.count), layout.count + 2, layout.count + 2)
+    fields: vLLM's. An input that is not named has an entry for each image.
+    """
+    found = {}
+    for name in fields.keys() & made.keys():
+        field = fields[name].field
+        if hasattr(field, "slices"):
+            ends = [one if isinstance(one, slice) else one[-1] for one in field.slices]
+            found[PARTS + name] = torch.tensor([(end.stop - end.start, field.dim) for end in ends])
+        elif hasattr(field, "batch_size"):
+            found[PARTS + name] = torch.tensor([(SHARED, 0)] * field.batch_size)
+    return found
 
 
-def take_images(inputs: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, Any]:
-    """Of inputs that have an entry for each image."""
-    return {
-        name: value[list(numbers)] if isinstance(value, torch.Tensor) else [value[n] for n in numbers]
-        for name, value in inputs.items()
-    }
+def take_images(inputs: Mapping[str, Any], parts: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, Any]:
+    """Inputs of the stock model, of these images of a batch. parts: as of `parts_of`."""
+    return {name: _take(value, parts.get(PARTS + name), list(numbers)) for name, value in inputs.items()}
 
 
-def take_qwen(inputs: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, Any]:
-    """Patches of all images lie one after the other."""
-    grids = inputs["image_grid_thw"]
-    taken = _take_parts(inputs["pixel_values"], grids.prod(-1).tolist(), numbers)
-    return {**inputs, "pixel_values": taken, "image_grid_thw": grids[list(numbers)]}
-
-
-def take_idefics(inputs: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, Any]:
-    """Tiles of all images lie one after the other, and so do their masks."""
-    counts = inputs["num_patches"]
-    parts = ("pixel_values", "pixel_attention_mask")
-    taken = {name: _take_parts(inputs[name], counts.tolist(), numbers) for name in parts}
-    return {**inputs, **taken, "num_patches": counts[list(numbers)]}
-
-
-def take_internvl(inputs: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, Any]:
-    """As `take_idefics`, without masks."""
-    counts = inputs["image_num_patches"]
-    taken = _take_parts(inputs["pixel_values"], counts.tolist(), numbers)
-    return {**inputs, "pixel_values": taken, "image_num_patches": counts[list(numbers)]}
-
-
-def _take_parts(rows: torch.Tensor, counts: Sequence[int], numbers: Sequence[int]) -> torch.Tensor:
-    parts = torch.split(rows, list(counts))
-    return torch.cat([parts[n] for n in numbers])
-
-
-def _nothing_but(layout: TokenLayout) -> ImageTokens:
-    """Of an image that visual tokens alone stand for."""
-    return ImageTokens(layout, np.arange(layout.count), layout.count, layout.count)
-
-
-def _patches(processor: Any) -> int:
-    """Patches along a side of a LLaVA's tower. Raises ModelError for a tower that has no such."""
-    config = processor.info.get_hf_config()
-    tower, strategy = config.vision_config.model_type, config.vision_feature_select_strategy
-    if tower == "pixtral" or strategy != "default":
-        raise ModelError(
-            f"foveate_budget for a LLaVA with a tower {tower!r} and vision_feature_select_strategy={strategy!r}",
-            expected="one grid of patches, without a class token",
-            fix="leave foveate_budget out",
-        )
-    return int(config.vision_config.image_size // config.vision_config.patch_size)
+def _take(value: Any, part: torch.Tensor | None, numbers: list[int]) -> Any:
+    if part is None:
+        return value[numbers] if isinstance(value, torch.Tensor) else [value[n] for n in numbers]
+    lengths, axis = part[:, 0].tolist(), int(part[0, 1])
+    if SHARED in lengths:
+        return value
+    if isinstance(value, torch.Tensor):
+        cut = torch.split(value, lengths, axis)
+        return torch.cat([cut[n] for n in numbers], axis)
+    ends = np.cumsum([0, *lengths])
+    return [each for n in numbers for each in value[ends[n] : ends[n + 1]]]

@@ -7,8 +7,8 @@
   encoded alone. Else no more images are encoded in one call than have as many visual tokens as vLLM measured its memory
   for.
 * Without M-RoPE, vLLM numbers tokens itself, without gaps. It asks a model only where the configuration has an M-RoPE
-  section, and then passes rows (time, row, column). So `SectionDeclared` adds a section, where no layer looks for one,
-  and `FlatPositions` passes the first of three equal rows on to the stock language model.
+  section, and then passes rows (time, row, column). So `SectionDeclared` adds a section, where there is none and no
+  layer looks for one, and `FlatPositions` passes the first of three equal rows on to the stock language model.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ from foveate.core.errors import ModelError
 from foveate.serving import metrics
 from foveate.serving.features import FEATURES, FEATURES_MB, FeaturePool
 from foveate.serving.kept import KeptEncoder, Rows
-from foveate.serving.layouts import ALONE, COUNT, DIGEST, FIELDS, PLACES, ROWS, SPAN, is_pixels
-from foveate.serving.request import read_megabytes
-
-SECTION = [1, 1, 1]  # only its length is read: three rows
+from foveate.serving.layouts import ALONE, COUNT, DIGEST, PLACES, ROWS, SECTION, SPAN, is_flat, is_pixels, take_images
+from foveate.serving.request import PREFIX, read_megabytes
 
 
 class ChosenRows:
@@ -77,7 +75,7 @@ class ChosenRows:
         found = {n: pool.take(key, rows[n]) for n, key in enumerate(keys) if key in pool}
         first = {key: n for n, key in reversed(list(enumerate(keys))) if n not in found}
         for numbers in group_images(sorted(first.values()), sizes, self._most):
-            encoded = self._encode_kept(stock, numbers, kept) if alone else self._encode(stock, numbers)
+            encoded = self._encode_kept(stock, numbers, kept) if alone else self._encode(stock, ours, numbers)
             for number, features in zip(numbers, encoded, strict=True):
                 for same in (n for n, key in enumerate(keys) if key == keys[number]):
                     found[same] = features.index_select(0, rows[same].to(features.device))
@@ -96,9 +94,11 @@ class ChosenRows:
             raise AssertionError("the processor refuses it")
         return self.kept_encoder.encode(self, stock, numbers, kept)
 
-    def _encode(self, stock: Mapping[str, Any], numbers: Sequence[int]) -> Sequence[torch.Tensor]:
+    def _encode(
+        self, stock: Mapping[str, Any], ours: Mapping[str, Any], numbers: Sequence[int]
+    ) -> Sequence[torch.Tensor]:
         """Full features of these images of a batch."""
-        taken = self.take_images(stock, numbers)
+        taken = take_images(stock, ours, numbers)
         placed = {name: self._place(value) if is_pixels(name) else value for name, value in taken.items()}
         return super().embed_multimodal(**placed)  # type: ignore[misc]
 
@@ -106,23 +106,21 @@ class ChosenRows:
         device = self._features.pages.device
         return pixels.to(device) if isinstance(pixels, torch.Tensor) else [each.to(device) for each in pixels]
 
-    @staticmethod
-    def take_images(inputs: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, Any]:
-        """What the stock model takes of some images of a batch. Of the family."""
-        raise NotImplementedError
-
 
 class FlatPositions:
-    """Mixin placed between `ChosenRows` and a stock model class without M-RoPE."""
+    """Mixin placed between `ChosenRows` and a stock model class, for models without M-RoPE; see `is_flat`."""
 
     supports_mrope = True
 
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         super().__init__(vllm_config=vllm_config, prefix=prefix)  # type: ignore[call-arg]
+        self._flat = is_flat(vllm_config.model_config.hf_config)
         self._last_position = count_positions(vllm_config.model_config) - 1
 
     def get_mrope_input_positions(self, input_tokens: list[int], mm_features: Any) -> tuple[torch.Tensor, int]:
-        """0, 1, 2, ..., three times: int64 [3, L]."""
+        """0, 1, 2, ..., three times: int64 [3, L]; of a model with M-RoPE as stock."""
+        if not self._flat:
+            return super().get_mrope_input_positions(input_tokens, mm_features)  # type: ignore[misc]
         return torch.arange(len(input_tokens)).repeat(3, 1), 0
 
     def forward(self, input_ids: Any, positions: torch.Tensor, *args: Any, **keywords: Any) -> Any:
@@ -130,22 +128,34 @@ class FlatPositions:
 
         The tensor is changed in place: a captured graph reads the same memory in every call.
         """
+        if not self._flat:
+            return super().forward(input_ids, positions, *args, **keywords)  # type: ignore[misc]
         one = positions[0] if positions.ndim == 2 else positions
         one.clamp_(max=self._last_position)
         return super().forward(input_ids, one, *args, **keywords)  # type: ignore[misc]
 
 
 class SectionDeclared:
-    """Of `vllm.model_executor.models.config.MODELS_CONFIG_MAP`: a model's configuration gets its section."""
+    """Of `vllm.model_executor.models.config.MODELS_CONFIG_MAP`: a configuration without M-RoPE gets our section.
 
-    @staticmethod
-    def verify_and_update_model_config(model_config: Any) -> None:
+    stock: what stood there before, or None.
+    """
+
+    stock: Any = None
+
+    @classmethod
+    def verify_and_update_model_config(cls, model_config: Any) -> None:
         """vLLM calls it before anything asks whether the model has M-RoPE."""
-        model_config.hf_config.mrope_section = SECTION
+        if cls.stock is not None:
+            cls.stock.verify_and_update_model_config(model_config)
+        if not model_config.uses_mrope:
+            model_config.hf_config.mrope_section = SECTION
 
-    @staticmethod
-    def verify_and_update_config(vllm_config: Any) -> None:
-        """Nothing more."""
+    @classmethod
+    def verify_and_update_config(cls, vllm_config: Any) -> None:
+        """As stock."""
+        if cls.stock is not None:
+            cls.stock.verify_and_update_config(vllm_config)
 
 
 def count_positions(model_config: Any) -> int:
@@ -172,7 +182,7 @@ def group_images(numbers: Sequence[int], spans: Sequence[int], most: int) -> lis
 
 def split_inputs(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """(our fields, the stock model's) of a batch of images."""
-    ours = {name: inputs[name] for name in FIELDS if name in inputs}
+    ours = {name: value for name, value in inputs.items() if name.startswith(PREFIX)}
     return ours, {name: value for name, value in inputs.items() if name not in ours}
 
 

@@ -6,6 +6,8 @@ a class of ours, before it loads a model.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 def register() -> None:
     """Put our classes in the place of the stock ones, by the names of their architectures. More than once is once."""
@@ -20,8 +22,9 @@ def register() -> None:
     open_folder()
     # vLLM keeps on disk what it learned of a class, by its name and this module's text: so the name has the version
     version = f"__{__version__.replace('.', '_')}"
-    for name, family in FAMILIES.items():
-        if family.flat:
-            MODELS_CONFIG_MAP[name] = SectionDeclared
+    for name in FAMILIES:
+        stock: Any = MODELS_CONFIG_MAP.get(name)
+        if not (stock and issubclass(stock, SectionDeclared)):
+            MODELS_CONFIG_MAP[name] = type("SectionDeclared", (SectionDeclared,), {"stock": stock})
     for name in (*FAMILIES, *other_architectures(FAMILIES)):
         ModelRegistry.register_model(name, f"foveate.serving.families:{name}{version}")

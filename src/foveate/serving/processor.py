@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -30,13 +30,17 @@ from foveate.serving.layouts import (
     COUNT,
     DIGEST,
     LENGTHS,
+    PARTS,
     PLACES,
     ROWS,
     SPAN,
     ChosenImage,
     ImageTokens,
     choose_places,
+    find_tokens,
     is_pixels,
+    parts_of,
+    visual_ids,
 )
 from foveate.serving.model import count_positions
 from foveate.serving.request import (
@@ -58,6 +62,7 @@ from foveate.texture.texture import Texture
 PIXELS = "pixel_values"  # of the stock processor: the patches of all images, where a family's are cut
 CHOSEN = "foveate_chosen"  # the choice, among the keywords of the calls below `apply`
 NAMED = "-foveate-"  # between vLLM's name for an image and ours for what is kept of it, in vLLM's caches
+SIZES = 1024  # by hand: sizes of images of which it is known where their tokens lie
 TEXTURES = 256 * 2**20  # by hand: bytes of textures that are kept; FOVEATE_TEXTURES_MB says otherwise
 
 logger = logging.getLogger("vllm.foveate")
@@ -66,8 +71,6 @@ logger = logging.getLogger("vllm.foveate")
 class ChoosingProcessor:
     """Mixin placed first in the bases of a stock `BaseMultiModalProcessor`; see the module."""
 
-    find_tokens: Callable[..., ImageTokens]  # of the family: (processor, size, keywords of the stock processor)
-    marks_of_images: tuple[str, ...]
     kept_encoder: KeptEncoder | None = None  # of a tower that cannot encode kept tokens alone
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
@@ -83,6 +86,7 @@ class ChoosingProcessor:
         self._check_encode(self.usual)
         self.textures: TextureCache[Texture] = TextureCache(read_megabytes("FOVEATE_TEXTURES_MB", TEXTURES))
         self._marks: TurnMarks | None = None
+        self._tokens: dict[tuple[tuple[int, int], str], ImageTokens] = {}
         init_logger("vllm.foveate").info_once(  # vLLM makes several processors in a process
             "foveate: visual tokens of %s are chosen by the question; a request without a budget gets %s; up to %d MB "
             "of textures are kept in this process, and %d MB of features on the device",
@@ -152,6 +156,7 @@ class ChoosingProcessor:
             out[LENGTHS] = torch.tensor([len(each.places) for each in chosen])
             out[SPAN] = torch.tensor([len(each.visual) for each in chosen])
             out[DIGEST] = torch.from_numpy(np.stack([each.digest for each in chosen]))
+            out.update(parts_of(super()._get_mm_fields_config(out, theirs), out))  # type: ignore[misc]
             if chosen[0].alone:
                 out[ALONE] = torch.ones(len(chosen), dtype=torch.bool)
                 if self._cuts:
@@ -170,8 +175,8 @@ class ChoosingProcessor:
             name: replace(config, field=replace(config.field, keep_on_cpu=True)) if is_pixels(name) else config
             for name, config in fields.items()
         }
-        single = [name for name in (COUNT, SPAN, DIGEST, ALONE) if name in hf_inputs]
-        ours = {name: MultiModalFieldConfig.batched("image", keep_on_cpu=True) for name in single}
+        named = (name for name in hf_inputs if name in (COUNT, SPAN, DIGEST, ALONE) or name.startswith(PARTS))
+        ours = {name: MultiModalFieldConfig.batched("image", keep_on_cpu=True) for name in named}
         sizes = {ROWS: hf_inputs[COUNT], PLACES: hf_inputs[LENGTHS]}
         if ALONE in hf_inputs and self._cuts:
             sizes[PIXELS] = hf_inputs[COUNT] * (len(hf_inputs[PIXELS]) // hf_inputs[COUNT].sum())
@@ -195,11 +200,10 @@ class ChoosingProcessor:
             def kept(number: int) -> Any:
                 content = update.content(number) if callable(update.content) else update.content
                 full = content if isinstance(content, PromptUpdateDetails) else PromptUpdateDetails.from_seq(content)
-                one, length = chosen[number], len(full.full)
-                visual = np.ones(length, bool) if full.is_embed is None else full.is_embed(full.full).numpy()
+                one, visual = chosen[number], visual_ids(full)
                 if not np.array_equal(visual, one.visual):
                     raise ModelError(
-                        f"{visual.sum()} visual tokens among the {length} ids of an image, where "
+                        f"{visual.sum()} visual tokens among the {len(visual)} ids of an image, where "
                         f"{one.visual.sum()} among {len(one.visual)} were expected",
                         expected="as many, at the same places",
                         fix="this release of vLLM lays images out otherwise than foveate expects: docs/serving.md",
@@ -234,14 +238,15 @@ class ChoosingProcessor:
         theirs = inputs.hf_processor_mm_kwargs
         shown = [image for image in images if image is not None]
         digests = [digest_image(image) for image in shown]
-        tokens = [self.find_tokens((image.shape[0], image.shape[1]), theirs) for image in shown]
+        told = repr(sorted(theirs.items(), key=lambda item: item[0]))
+        tokens = [self._find_tokens((image.shape[0], image.shape[1]), theirs, told) for image in shown]
         layouts = [each.layout for each in tokens]
         self._check_positions(len(inputs.prompt) + sum(each.positions for each in tokens))
         try:
             textures = [self._texture(*each, request) for each in zip(shown, digests, strict=True)]
         except ImageError as cause:
             return _leave_stock(inputs, cause)
-        question = request.question or self._question(inputs.prompt)[-MAX_CHARACTERS:]
+        question = request.question or self._question(inputs.prompt, tokens[-1].mark)[-MAX_CHARACTERS:]
         try:
             selection = select_rows(shown, textures, layouts, question, request.budget, request.floor)
         except ChannelError as cause:  # a KeyError, for which vLLM's server would blame itself
@@ -255,10 +260,9 @@ class ChoosingProcessor:
         kept, there = sum(map(len, selection.rows)), sum(layout.count for layout in layouts)
         metrics.KEPT.inc(kept)
         metrics.SAVED.inc(there - kept)
-        told = repr(sorted(theirs.items(), key=lambda item: item[0])).encode()
         alone = request.encode == "kept" and selection.outcome != "all"
         chosen = tuple(
-            choose_places(each, rows, digest + told, alone=alone)
+            choose_places(each, rows, digest + told.encode(), alone=alone)
             for each, rows, digest in zip(tokens, selection.rows, digests, strict=True)
         )
         return replace(inputs, hf_processor_mm_kwargs={**theirs, CHOSEN: chosen})
@@ -277,6 +281,15 @@ class ChoosingProcessor:
                 fix=f'pass {{"foveate_encode": "all"}}, or leave it out and unset {ENCODE}',
             )
 
+    def _find_tokens(self, size: tuple[int, int], theirs: Mapping[str, object], told: str) -> ImageTokens:
+        """Where the visual tokens of an image of (height, width) pixels lie: the same for the next of its size."""
+        if (found := self._tokens.get((size, told))) is None:
+            found = find_tokens(self, size, theirs)
+            if len(self._tokens) >= SIZES:
+                self._tokens.clear()
+            self._tokens[size, told] = found
+        return found
+
     def _check_positions(self, needed: int) -> None:
         """Raises where RoPE has no numbers for the positions of the full prompt, which kept tokens have."""
         there = count_positions(self.info.ctx.model_config)  # type: ignore[attr-defined]
@@ -294,11 +307,11 @@ class ChoosingProcessor:
             metrics.ENCODING.observe(took)
         return texture
 
-    def _question(self, prompt: Sequence[int]) -> str:
+    def _question(self, prompt: Sequence[int], mark: str) -> str:
         tokenizer = self.info.get_tokenizer()  # type: ignore[attr-defined]
         if self._marks is None:
             self._marks = find_marks(tokenizer)
-        return find_question(tokenizer.decode(list(prompt)), self._marks, self.marks_of_images)
+        return find_question(tokenizer.decode(list(prompt)), self._marks, mark)
 
 
 def pixels_of(items: Any, number: int) -> NDArray[np.uint8] | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -184,14 +184,10 @@ def find_marks(tokenizer: Any) -> TurnMarks:
     return TurnMarks("", "", special)
 
 
-def find_question(prompt: str, marks: TurnMarks, images: Sequence[str]) -> str:
-    """The last thing that the user said in a prompt, or "". images: what stands for an image in it."""
+def find_question(prompt: str, marks: TurnMarks, image: str) -> str:
+    """The last thing that the user said in a prompt, or "". image: what stands for an image in it; "" if nothing."""
     start = prompt.rfind(marks.before) if marks.before else -1
-    if start >= 0:
-        text = prompt[start + len(marks.before) :]
-    else:
-        start = max((prompt.rfind(mark) for mark in images), default=-1)
-        text = prompt[start:] if start >= 0 else prompt
+    text = prompt[start + len(marks.before) :] if start >= 0 else prompt.rpartition(image)[2] if image else prompt
     if marks.after:
         text = text.partition(marks.after)[0]
     for token in marks.special:
