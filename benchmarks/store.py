@@ -108,7 +108,7 @@ def make(path: Path, images: int) -> float:
 def _bases(reader: Reader) -> Iterator[tuple[Told, bytes, bytes, np.ndarray]]:
     """Of each bundled photograph: what it is told by, its whole record, one of 4 x 4 of its cells, its vectors."""
     work = EncodeBatch("nano", reader.identity, reader.space)
-    (told,) = reader.told(reader.vectors().rows.tolist())
+    ((_, told, _),) = reader.records(reader.vectors().rows.tolist())
     for file in sorted(PHOTOS.glob("*.jpg")):
         record = work.record(file.read_bytes())
         assert isinstance(record.vectors, np.ndarray)
@@ -189,7 +189,7 @@ def reading_rows(path: Path, repeats: int) -> list[dict[str, Any]]:
     store = Store(path, cache=0)
     rng, reader = np.random.default_rng(0), store._open()
     whole = [int(row) for row in reader.vectors().rows[1 :: max(1, len(store) // WHOLE)]]  # after the photograph
-    names = [told.name for told in reader.told(whole[:BATCH])]
+    names = [told.name for _, told, _ in reader.records(whole[:BATCH])]
 
     def batch() -> None:
         for _ in reader.textures(rng.choice(whole, min(316, len(whole)), replace=False).tolist()):

@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.common import time_row
 from foveate.core.checks import check_int
 from foveate.store.dataset import lance_module
-from foveate.store.hits import RERANKED
+from foveate.store.hits import HAVING
 from foveate.store.writing import WrittenTexts, index_words, read_quotes, units_of
 
 VOCABULARY, WORDS, NUMBERS, EVERY = 400_000, 80, 20, 1000
@@ -99,7 +99,7 @@ def _find(dataset: Any, images: int, text: str) -> None:
 
 def _ask(dataset: Any, images: int, words: list[tuple[str, ...]]) -> None:
     texts = WrittenTexts(dataset, images)  # a new one: it remembers what it found
-    texts.shares([words], texts.find_having(words, RERANKED))
+    texts.shares([words], texts.find_having(words, HAVING))
 
 
 def _timed(what: str, function: Callable[[], Any], repeats: int) -> dict[str, Any]:

@@ -43,7 +43,8 @@ def row_of(store: Store, name: str) -> tuple[Reader, Told, dict[str, Any]]:
     reader = store._open()
     row = store._find(reader, name)
     (content,) = (content for _, content in reader.dataset.read_blobs("record", ids=[row]))
-    return reader, reader.told([row])[0], load(content)
+    ((_, told, _),) = reader.records([row])
+    return reader, told, load(content)
 
 
 def write(store: Store, key: str, **columns: Any) -> None:

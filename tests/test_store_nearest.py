@@ -15,7 +15,7 @@ from foveate.core.errors import StoreDamagedError
 from foveate.encoders.load import load_encoder
 from foveate.language.query import prepare
 from foveate.store import Store, dataset, nearest
-from foveate.store.hits import short_list
+from foveate.store.hits import highest, promised
 from foveate.store.nearest import FOLDER, Indexed, Vectors
 from foveate.store.record import Record
 from foveate.store.schema import VECTOR, table_of
@@ -77,8 +77,11 @@ def check(store: Store, in_index: int) -> None:
     assert sum(len(part.rows) for part in by_index.parts if isinstance(part, Indexed)) == in_index
     assert all(isinstance(part, Vectors) for part in by_table.parts)
     queries = [prepare(load_encoder("nano"), text) for text in ("a dog", "an animal", "a red car")]
-    lists = [short_list(v, reader.space, queries, load_encoder("nano").calibration, 20) for v in (by_index, by_table)]
-    np.testing.assert_array_equal(lists[0], lists[1])
+    by_index, by_table = (
+        promised(v, reader.space, queries, load_encoder("nano").calibration) for v in (by_index, by_table)
+    )
+    for one, other in zip(by_index, by_table, strict=True):
+        np.testing.assert_array_equal(highest(one, 20), highest(other, 20))
 
 
 def test_it_finds_what_the_table_finds_while_the_store_changes(store: Store) -> None:

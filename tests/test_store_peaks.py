@@ -19,8 +19,9 @@ from foveate.encoders.protocol import DenseFeatures
 from foveate.language.query import Query, prepare
 from foveate.relevance.confidence import peak
 from foveate.relevance.scoring import peak_confidences
+from foveate.store import hits
 from foveate.store.engine import Local
-from foveate.store.hits import short_list
+from foveate.store.hits import highest, promised
 from foveate.store.reader import Reader
 from foveate.store.record import plane_peaks
 from foveate.store.schema import parse_identity
@@ -58,7 +59,7 @@ def by_name(store: Store) -> dict[str, np.ndarray]:
     reader = reader_of(store)
     vectors = reader.some_vectors(reader.vectors().rows.tolist())
     assert vectors.count == 1
-    names = [told.name for told in reader.told(vectors.rows.tolist())]
+    names = [told.name for _, told, _ in reader.records(vectors.rows.tolist())]
     return dict(zip(names, vectors.table, strict=True))
 
 
@@ -129,7 +130,7 @@ def test_the_short_list_is_that_of_a_twin(store: Store) -> None:
         query = prepare(PLANES, text)
         scores = vectors.table.astype(np.float64) @ query.vectors.astype(np.float64).T
         joined = (1 / (1 + np.exp(-(calibration.slope * scores + calibration.offset)))).prod(1)
-        (places,) = short_list(vectors, reader.space, [query], calibration, 5)
+        places = highest(promised(vectors, reader.space, [query], calibration)[0], 5)
         np.testing.assert_allclose(joined[places], np.sort(joined)[::-1][:5], rtol=1e-5)
 
 
@@ -143,8 +144,24 @@ def test_a_question_of_one_plane_is_ranked_as_all_cells_rank_it(quick: Path) -> 
     for plane in range(0, WIDTH, 5):
         query = Query("", ("",), np.eye(WIDTH, dtype=np.float32)[plane][None])
         exact = np.array([float(peak_confidences(t, query, PLANES.calibration, None)[0]) for t in textures])
-        (places,) = short_list(vectors, reader.space, [query], PLANES.calibration, 10)
+        places = highest(promised(vectors, reader.space, [query], PLANES.calibration)[0], 10)
         assert (np.sort(exact[places])[::-1] >= np.sort(exact)[::-1][:10] - 0.002).all()
+
+
+def test_a_search_ends_where_more_images_bring_nothing(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It finds what looking at all of them finds, and looks at fewer; with rerank= at as many as that says."""
+    made = Store(quick / "s.fov", encoder=PLANES, cache=0)
+    made.add(pictures(quick / "photos", 60))
+    for name, value in {"MOST": 60, "PATIENCE": 16}.items():
+        monkeypatch.setattr(hits, name, value)
+    looked, score = list[Query](), hits.peak_confidences
+    monkeypatch.setattr(hits, "peak_confidences", lambda t, query, *how: looked.append(query) or score(t, query, *how))
+    few = {text: [hit.id for hit in made.search(text, 1)] for text in ASKED}
+    assert 3 * 17 <= len(looked) < 3 * 50
+    for text in ASKED:
+        looked.clear()
+        assert [hit.id for hit in made.search(text, 1, rerank=60)] == few[text]
+        assert len(looked) == 60
 
 
 @dataclass(frozen=True)

@@ -237,8 +237,8 @@ def test_a_condition_comes_before_the_most_that_are_taken(
     store = Store(quick / "s.fov", encoder=Toy())
     store.add(pictures(quick / "photos", 8), read=mine)
     assert writing.index_words(store.dataset, 0 if indexed else 99) is indexed
-    for name in ("MOST", "COMMON", "RERANKED"):
-        monkeypatch.setattr(hits if name == "RERANKED" else writing, name, 2)
+    for name in ("MOST", "COMMON", "HAVING"):
+        monkeypatch.setattr(hits if name == "HAVING" else writing, name, 2)
     every = {hit.name: hit.score for hit in store.search('"colour"', 9)}
     for query in ('"colour"', '"color"', "a dog colour"):
         assert [hit.name for hit in store.search(query, where="name LIKE '%7.png'")] == ["007.png"], query

@@ -48,9 +48,12 @@ def peak_cells(cells: int) -> int:
 def peak(p: NDArray[np.float32]) -> float:
     """Mean of the best 1/1024 of a map of any shape, one to 16 cells: its confidence."""
     flat = p.ravel()
-    count = peak_cells(len(flat))
-    total = math.fsum(largest(flat, count).tolist())  # exact, so that their order does not count
-    return float(np.float32(total / count))  # a store keeps scores in float32: both are the same number
+    return mean_of(largest(flat, peak_cells(len(flat))))
+
+
+def mean_of(best: NDArray[np.float32]) -> float:
+    total = math.fsum(best.tolist())  # exact, so that their order does not count
+    return float(np.float32(total / len(best)))  # a store keeps scores in float32: both are the same number
 
 
 def with_odds(confidence: float, log_odds: float) -> float:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foveate.core.arrays import largest
 from foveate.core.checks import check_array
 from foveate.core.grid import Floats, Grid, check_grid, resize_map
 from foveate.core.readonly import ReadOnly
@@ -30,7 +31,7 @@ from foveate.language.cues import find_cues
 from foveate.language.negatives import Negatives
 from foveate.language.query import Query, asks_beside_it
 from foveate.relevance.composition import Composed, compose
-from foveate.relevance.confidence import FOLLOWED, limit, peak, with_odds
+from foveate.relevance.confidence import FOLLOWED, limit, mean_of, peak, peak_cells, with_odds
 from foveate.relevance.evidence import Shown, evidence_of
 from foveate.relevance.options import DEFAULTS, CheckedScoring
 from foveate.relevance.steps import asks_of, combine, segment_means, smooth
@@ -206,8 +207,13 @@ def peak_confidences(
     texture: Texture, query: Query, calibration: Calibration, negatives: Negatives | None = None
 ) -> Floats:
     """The confidence of each phrase that is asked for, float32 [n], without the map."""
-    confidences = _score_phrases(texture, query, calibration, negatives).confidences
-    return np.array(confidences, np.float32)[list(query.asked)]
+    made = compose_phrases(texture, query, calibration, negatives)
+    known = {
+        i: _look_for(texture, query, phrase, query.vectors[i : i + 1], calibration, negatives)[2]
+        for i, phrase in enumerate(query.phrases)
+        if i not in made
+    }
+    return np.array(join_composed(query, made, known)[0], np.float32)[list(query.asked)]
 
 
 def score_maps(
@@ -322,19 +328,35 @@ def _see(
 
     Where the word's own evidence is too little to follow, the map is that of the surest.
     """
-    logits, maps = _score_vectors(texture, vector, calibration, negatives)
-    own = peak(maps[0])  # without the odds: they make a thing surer, and its map no brighter
+    logits, shown, sure = _look_for(texture, query, word, vector, calibration, negatives)
+    return logits[[shown]], _maps_of(texture, logits[[shown]], calibration), sure
+
+
+def _look_for(
+    texture: Texture, query: Query, word: str, vector: Floats, calibration: Calibration, negatives: Negatives | None
+) -> tuple[Floats, int, float]:
+    """Logits of a word and of its kinds [1 + kinds, cells], which of them is the map's, and the confidence."""
+    kinds = query.kinds.get(word, ())
+    every = np.concatenate([vector, *(kind for kind, _ in kinds)]) if kinds else vector
+    logits, shown = _logits_of(texture, every, calibration, negatives), 0
+    own = _peak_of(texture, logits[0], calibration)  # without the odds: they make a thing surer, its map no brighter
     sure = with_odds(own, query.surer.get(word, 0.0))
-    for kind, odds in query.kinds.get(word, ()):
+    for place, (_, odds) in enumerate(kinds, 1):
         if sure >= SUREST:
             break
-        found = _logits_of(texture, kind, calibration, negatives)
-        if with_odds(_likely(float(found.max()), calibration), odds) > sure:  # else its peak cannot be
-            seen = _score_vectors(texture, kind, calibration, negatives)
-            if (surer := with_odds(peak(seen[1][0]), odds)) > sure:
-                sure = surer
-                logits, maps = seen if own < FOLLOWED else (logits, maps)
-    return logits, maps, sure
+        highest = _likely(float(logits[place].max()), calibration)
+        if with_odds(highest, odds) <= sure:  # nor can its peak be
+            continue
+        if (surer := with_odds(_peak_of(texture, logits[place], calibration), odds)) > sure:
+            sure, shown = surer, place if own < FOLLOWED else 0
+    return logits, shown, sure
+
+
+def _peak_of(texture: Texture, logits: Floats, calibration: Calibration) -> float:
+    """The peak of the map of some logits [cells], mostly without making it: p rises with them."""
+    if _validity(texture) is not None:
+        return peak(_maps_of(texture, logits, calibration))
+    return mean_of(relevance_of(largest(logits, peak_cells(len(logits))), calibration))
 
 
 def compose_phrases(
@@ -378,11 +400,15 @@ def compose_phrases(
 def _score_vectors(
     texture: Texture, vectors: Floats, calibration: Calibration, negatives: Negatives | None
 ) -> tuple[Floats, Floats]:
-    logits, valid = _logits_of(texture, vectors, calibration, negatives), _validity(texture)
-    maps = relevance_of(logits, calibration)
+    logits = _logits_of(texture, vectors, calibration, negatives)
+    return logits, _maps_of(texture, logits, calibration)
+
+
+def _maps_of(texture: Texture, logits: Floats, calibration: Calibration) -> Floats:
+    maps, valid = relevance_of(logits, calibration), _validity(texture)
     if valid is not None:
         maps *= valid
-    return logits, maps
+    return maps
 
 
 def _logits_of(texture: Texture, vectors: Floats, calibration: Calibration, negatives: Negatives | None) -> Floats:

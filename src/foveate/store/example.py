@@ -104,15 +104,14 @@ def short(example: Example, vectors: Vectors | Joined, space: Space) -> Floats:
 def like(example: Example, texture: Texture) -> tuple[float, Floats]:
     """How alike an image is, in [0, 1], and where: float32 [h, w] in [0, 1]. Raises TextureEncoderError."""
     _check_encoder(texture, example.encoder)
-    used = np.flatnonzero(example.directions.any(0))  # of planes a few
-    toward, weights, own = example.directions[:, used], example.weights, example.own
-    x = texture.coordinates() @ (texture.basis.rows[:, used].astype(np.float32) @ toward.T)
-    x += toward @ texture.basis.mean[used] - example.usual
+    weights, own = example.weights, example.own
+    x = texture.scores(example.directions).reshape(len(own), -1).T - example.usual
     peaks = plane_peaks(x).clip(0)
     both = np.minimum(peaks, own)
     share = min(1.0, float(peaks @ weights) / max(float(own @ weights), LEAST))
     cosine = min(1.0, float(both @ own) / max(float(np.linalg.norm(both) * np.linalg.norm(own)), LEAST))
-    return share * cosine, np.clip(x @ weights / max(example.strongest, LEAST), 0, 1).reshape(texture.grid.shape)
+    found: Floats = np.clip(x @ weights / np.float32(max(example.strongest, LEAST)), 0, 1)
+    return share * cosine, found.reshape(texture.grid.shape)
 
 
 def _check_encoder(texture: Texture, encoder: EncoderStamp) -> None:

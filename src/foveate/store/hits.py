@@ -5,10 +5,10 @@ docs/store.md ("Search") tells how scores are made. Of equal scores, the image s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from heapq import heappush, heapreplace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 WRITTEN = 0.8  # what a phrase counts that is written and not seen; docs/store.md has how it was chosen
 LEAST = 0.01  # of a word beside quoted text, that no image shows
-RERANKED, FACTOR = 50, 5  # images that are searched exactly: at least so many, and so many for each that is wanted
+MOST, FACTOR = 320, 5  # images that are searched exactly: at most so many, or so many for each that is wanted
+HAVING = 50  # images that have the question's words are searched exactly in any case
+PATIENCE = 50  # it ends before where so many in a row are not among the best; docs/store.md has how it was chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,26 +167,67 @@ def search(
     texture: Callable[[str], StoredTexture],
 ) -> list[list[Hit]]:
     """See Store.search. `texture` gives the texture of an id later on, when the store may have changed."""
-    k = check_int("k", k, fix="20 is usual") + check_int("offset", offset, 0)
-    size = max(reranked(reader, k) if rerank is None else check_int("rerank", rerank), k)
+    k, most = _counts(k, offset, rerank)
     _check_some(texts)
     matched: Any = match_encoder(reader.identity.encoder, encoder)
     if words is not None:
         matched = _taught(reader, matched, words)
+    words = matched.taught if isinstance(matched, TaughtEncoder) else None
+    negatives = negatives_of(matched) if matched.calibration.contrast > 0 else None
     questions = [seek(reader, matched, text) for text in texts]
-    allowed = None if where is None else np.sort(reader.rows_where(where))
+    allowed = None if where is None else reader.rows_where(where)
     seen = [question.query for question in questions if question.query is not None and not question.quoted]
-    listed = iter(_short_lists(reader, seen, matched, size, allowed, exact) if seen else ())
+    listed = iter(
+        _listed(reader, exact, allowed, most, lambda vectors: _likely(reader, matched, vectors, seen)) if seen else ()
+    )
     writing = None
     if reader.identity.reader:
         barring = () if where is None or allowed is None else (condition_of(where), frozenset(allowed.tolist()))
         writing = WrittenTexts(reader.dataset, reader.count(), *barring)
-    found: list[list[Hit]] = []
-    for text, question in zip(texts, questions, strict=True):
-        visual = next(listed).tolist() if question.query is not None and not question.quoted else []
-        candidates = _candidates(reader, writing, matched, question, visual, k, size)
-        found.append(_rank(reader, writing, matched, question, text, candidates, k, encoder, texture)[offset:])
-    return found
+
+    def seen_with(texture: Texture) -> Texture:
+        return texture if words is None else words.on(texture, matched.base)[0]
+
+    def relevance(texture: Texture, text: str) -> Relevance:
+        return score(texture, text, encoder=encoder, words=words)
+
+    def answer(text: str, asked: Sought) -> list[Hit]:
+        query, visual, quoted = asked.query, list[int](), dict[int, float]()
+        if query is not None and not asked.quoted:
+            visual = next(listed).tolist()
+        rows = visual
+        if writing is not None and asked.quoted:
+            quoted = writing.find_quoted(asked.quoted, k)
+            rows = sorted(quoted, key=lambda row: (-quoted[row], row))
+            if len(rows) > most and query is not None:  # of those that have it, the ones that look like the rest
+                few = reader.some_vectors(rows)
+                rows = few.rows[highest(_likely(reader, matched, few, [query])[0], most)].tolist()
+            rows = rows[:most]
+        elif writing is not None:
+            rows = list(dict.fromkeys([*writing.find_having(asked.words[-1], HAVING), *visual]))
+        written = np.zeros((len(rows), 0), np.float32) if writing is None else writing.shares(asked.words, rows)
+        shares = dict(zip(rows, written, strict=True))
+
+        def worth(row: int, texture: StoredTexture) -> float:
+            peaks = np.zeros(0, np.float32)
+            if query is not None:
+                peaks = peak_confidences(seen_with(texture), query, matched.calibration, negatives)
+            return join_factors(peaks, shares[row], [quoted[row]] * len(asked.quoted) if quoted else ())
+
+        def map_of(texture: Texture) -> Floats:
+            if query is None:
+                return np.zeros(texture.grid.shape, np.float32)
+            return score_maps(seen_with(texture), [query], matched.calibration, negatives)[0]
+
+        least = len(rows) - len(visual) if rerank is None else len(rows)
+        found = _exact(reader, rows, worth, k, least)
+        return [
+            Hit(told.id, told.source, told.name, worth, text, asked, partial(texture, told.id), relevance, map_of)
+            for worth, told in found[offset:k]
+            if worth > 0 or not asked.quoted
+        ]
+
+    return [answer(text, asked) for text, asked in zip(texts, questions, strict=True)]
 
 
 def search_like(
@@ -200,43 +243,76 @@ def search_like(
     texture: Callable[[str], StoredTexture],
 ) -> list[Hit]:
     """See Store.search: images like one, or like a box of it."""
-    k = check_int("k", k, fix="20 is usual") + check_int("offset", offset, 0)
-    size = max(reranked(reader, k) if rerank is None else check_int("rerank", rerank), k)
+    k, most = _counts(k, offset, rerank)
     if not reader.count():
         return []
-    example = example_of(image, reader.usual(), box)
-    vectors = reader.vectors(exact)
-    try:
-        scores = short(example, vectors, reader.space)
-    except StoreDamagedError as error:
-        if exact:
-            raise
-        log.warning("%s\n  fix: %s", error.received, FIX)
-        vectors = reader.vectors(exact=True)
-        scores = short(example, vectors, reader.space)
-    if where is not None:
-        admitted = np.isin(vectors.rows, reader.rows_where(where), assume_unique=True)
-        scores, size = np.where(admitted, scores, -np.inf).astype(np.float32), min(size, int(admitted.sum()))
-    scored: list[tuple[float, int, Told]] = []
-    for row, told, found in reader.textures(vectors.rows[highest(scores, size)].tolist()):
-        if isinstance(found, StoreDamagedError):
-            log.warning("%s\n  fix: %s", found.received, found.fix)
-        else:
-            scored.append((-like(example, found)[0], row, told))
-    scored.sort(key=lambda one: one[:2])
+    example, allowed = example_of(image, reader.usual(), box), None if where is None else reader.rows_where(where)
+    (rows,) = _listed(reader, exact, allowed, most, lambda vectors: short(example, vectors, reader.space)[None])
 
     def relevance(found: Texture, text: str) -> Relevance:
         (worth, map), saliency = like(example, found), found.channel("saliency", warn=False)
         return Relevance(text, map, map, worth, {text: map}, {}, saliency, None, found.grid, texture=found)
 
-    def seen(found: Texture) -> Floats:
+    def map_of(found: Texture) -> Floats:
         return like(example, found)[1]
 
     text = f"like {image.name}" if box is None else f"like a part of {image.name}"
+    least = 0 if rerank is None else len(rows)
+    found = _exact(reader, rows.tolist(), lambda _, texture: like(example, texture)[0], k, least)
     return [
-        Hit(told.id, told.source, told.name, -worth, text, Sought(None), partial(texture, told.id), relevance, seen)
-        for worth, _, told in scored[offset:k]
+        Hit(told.id, told.source, told.name, worth, text, Sought(None), partial(texture, told.id), relevance, map_of)
+        for worth, told in found[offset:k]
     ]
+
+
+def _counts(k: int, offset: int, rerank: int | None) -> tuple[int, int]:
+    """Hits that are wanted, with those that are passed over; images that are searched exactly, at most."""
+    k = check_int("k", k, fix="20 is usual") + check_int("offset", offset, 0)
+    return k, max(MOST, FACTOR * k) if rerank is None else max(k, check_int("rerank", rerank))
+
+
+def _listed(
+    reader: Reader,
+    exact: bool,
+    allowed: NDArray[np.int64] | None,
+    size: int,
+    scores_of: Callable[[Joined], Floats],
+) -> list[NDArray[np.int64]]:
+    """Rows of the `size` images of highest scores, of those that are allowed, for each row of scores [q, n]."""
+    vectors = reader.vectors(exact)
+    try:
+        found = scores_of(vectors)
+    except StoreDamagedError as error:
+        if exact:
+            raise
+        log.warning("%s\n  fix: %s", error.received, FIX)
+        return _listed(reader, True, allowed, size, scores_of)
+    if allowed is not None:
+        found[:, ~np.isin(vectors.rows, allowed, assume_unique=True)] = -np.inf
+        size = min(size, len(allowed))
+    return [vectors.rows[highest(scores, size)] for scores in found]
+
+
+def _exact(
+    reader: Reader, rows: Sequence[int], worth: Callable[[int, StoredTexture], float], k: int, least: int
+) -> list[tuple[float, Told]]:
+    """What images are worth exactly, the best first. `rows`: the likeliest first.
+
+    After `least` of them it ends where PATIENCE in a row are not among the best k.
+    """
+    scored, best, last = list[tuple[float, int, Told]](), list[float](), 0
+    for place, (row, told, texture) in enumerate(reader.textures(rows)):
+        if place - max(last, least) > PATIENCE:
+            break
+        if isinstance(texture, StoreDamagedError):
+            log.warning("%s\n  fix: %s", texture.received, texture.fix)
+            continue
+        found = worth(row, texture)
+        scored.append((-found, row, told))
+        if len(best) < k or found > best[0]:
+            last = place
+            (heappush if len(best) < k else heapreplace)(best, found)
+    return [(-found, told) for found, _, told in sorted(scored, key=lambda one: one[:2])]
 
 
 def _taught(reader: Reader, encoder: Encoder, words: TaughtWords) -> Encoder:
@@ -250,106 +326,15 @@ def _taught(reader: Reader, encoder: Encoder, words: TaughtWords) -> Encoder:
     return words.of(encoder)
 
 
-def _short_lists(
-    reader: Reader,
-    queries: Sequence[Query],
-    encoder: Encoder,
-    size: int,
-    allowed: NDArray[np.int64] | None,
-    exact: bool,
-) -> list[NDArray[np.int64]]:
-    """For each query the rows of the `size` most promising images, of those that are allowed."""
-    vectors = reader.vectors(exact)
+def _likely(reader: Reader, encoder: Encoder, vectors: Vectors | Joined, queries: Sequence[Query]) -> Floats:
+    """What image-level vectors promise of each query: [q, images]."""
     taught, width = None, reader.space.basis.width
     if isinstance(encoder, TaughtEncoder) and any(query.vectors[:, width:].any() for query in queries):
-        taught = reader.taught(encoder.taught, vectors, encoder.calibration)
-    barred = None if allowed is None else ~np.isin(vectors.rows, allowed, assume_unique=True)
-    try:
-        places = short_list(vectors, reader.space, queries, encoder.calibration, size, taught, barred)
-    except StoreDamagedError as error:
-        if exact:
-            raise
-        log.warning("%s\n  fix: %s", error.received, FIX)
-        return _short_lists(reader, queries, encoder, size, allowed, exact=True)
-    return [vectors.rows[p] for p in places]
-
-
-def _candidates(
-    reader: Reader,
-    writing: WrittenTexts | None,
-    encoder: Encoder,
-    question: Sought,
-    visual: list[int],
-    k: int,
-    size: int,
-) -> dict[int, float]:
-    """Rows of the images to search exactly, and how well each has what is in quotes. `visual`: the short list."""
-    if writing is None:
-        return dict.fromkeys(visual, 1.0)
-    if not question.quoted:
-        return dict.fromkeys([*visual, *writing.find_having(question.words[-1], RERANKED)], 1.0)
-    found = writing.find_quoted(question.quoted, k)
-    best = sorted(found, key=lambda row: (-found[row], row))
-    if len(best) > size and question.query is not None:  # of those that have it, the ones that look like the rest
-        few, taught = reader.some_vectors(best), None
-        if isinstance(encoder, TaughtEncoder):
-            every = reader.vectors()
-            peaks = reader.taught(encoder.taught, every, encoder.calibration)
-            taught = peaks[np.searchsorted(every.rows, few.rows)]
-        (places,) = short_list(few, reader.space, [question.query], encoder.calibration, size, taught)
-        best = few.rows[places].tolist()
-    return {row: found[row] for row in best[:size]}
-
-
-def reranked(reader: Reader, k: int) -> int:
-    """Images to search exactly for the best k: 50, 5 k, or the root of the store's images, whichever is most."""
-    return max(RERANKED, FACTOR * k, math.isqrt(reader.count()))
-
-
-def _rank(
-    reader: Reader,
-    writing: WrittenTexts | None,
-    encoder: Encoder,
-    question: Sought,
-    text: str,
-    candidates: Mapping[int, float],
-    k: int,
-    given: str | Encoder | None,
-    texture_at: Callable[[str], StoredTexture],
-) -> list[Hit]:
-    negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
-    words = encoder.taught if isinstance(encoder, TaughtEncoder) else None
-    rows, query = list(candidates), question.query
-    written = np.zeros((len(rows), 0), np.float32) if writing is None else writing.shares(question.words, rows)
-    scored: list[tuple[float, int, Told]] = []
-
-    def seen_with(texture: Texture) -> Texture:
-        return texture if words is None else words.on(texture, encoder.base)[0]  # type: ignore[attr-defined]
-
-    def relevance(texture: Texture, text: str) -> Relevance:
-        return score(texture, text, encoder=given, words=words)
-
-    def seen(texture: Texture) -> Floats:
-        if query is None:
-            return np.zeros(texture.grid.shape, np.float32)
-        return score_maps(seen_with(texture), [query], encoder.calibration, negatives)[0]
-
-    for place, (row, told, texture) in enumerate(reader.textures(rows)):
-        if isinstance(texture, StoreDamagedError):
-            log.warning("%s\n  fix: %s", texture.received, texture.fix)
-            continue
-        peaks = np.zeros(0, np.float32)
-        if query is not None:
-            peaks = peak_confidences(seen_with(texture), query, encoder.calibration, negatives)
-        worth = join_factors(peaks, written[place], [candidates[row]] * len(question.quoted))
-        if worth > 0 or not question.quoted:
-            scored.append((-worth, row, told))
-    scored.sort(key=lambda one: one[:2])
-
-    return [
-        Hit(told.id, told.source, told.name, -worth, text, question, partial(texture_at, told.id), relevance, seen)
-        for worth, _, told in scored[:k]
-    ]
+        every = vectors if isinstance(vectors, Joined) else reader.vectors()
+        taught = reader.taught(encoder.taught, every, encoder.calibration)
+        if every is not vectors:
+            taught = taught[np.searchsorted(every.rows, vectors.rows)]
+    return promised(vectors, reader.space, queries, encoder.calibration, taught)
 
 
 def join_factors(peaks: Floats, written: Floats, quoted: Sequence[float]) -> float:
@@ -370,19 +355,15 @@ def join_factors(peaks: Floats, written: Floats, quoted: Sequence[float]) -> flo
     return combine_peaks(factors)
 
 
-def short_list(
+def promised(
     vectors: Vectors | Joined,
     space: Space,
     queries: Sequence[Query],
     calibration: Calibration,
-    size: int,
     taught: Floats | None = None,
-    barred: NDArray[np.bool_] | None = None,
-) -> list[NDArray[np.int64]]:
-    """For each query, places of the `size` most promising images: highest first, ties by place.
-
-    taught: peaks of taught words [n, t], which the queries' vectors end with. barred: images that are left out [n].
-    """
+) -> Floats:
+    """What image-level vectors promise of each query, float32 [q, n]. taught: peaks of taught words [n, t], which the
+    queries' vectors end with."""
     kinds = [[kind for kind, _ in query.kinds.get(phrase, ())] for query in queries for phrase in query.phrases]
     stacked = np.concatenate([*(query.vectors for query in queries), *chain(*kinds)])
     stacked, more = np.split(stacked, [space.basis.width], axis=1)
@@ -395,16 +376,13 @@ def short_list(
     for row, below in zip(best, kinds, strict=False):  # the rest are the kinds' own
         for _ in below:
             np.maximum(row, next(others), out=row)
-    out, place = [], 0
-    for query in queries:
+    out, place = np.empty((len(queries), best.shape[1]), np.float32), 0
+    for row, query in zip(out, queries, strict=True):
         own = best[place : place + len(query.phrases)]
         place += len(query.phrases)
+        row[:] = own[0]
         if len(own) > 1:  # sum over phrases of log sigmoid(slope s + offset): the logarithm of a product of relevances
-            own = -np.logaddexp(0, -(calibration.slope * own + calibration.offset)).sum(0, keepdims=True)
-        scores, most = np.asarray(own[0], np.float32), size
-        if barred is not None:
-            scores, most = np.where(barred, -np.inf, scores).astype(np.float32), min(size, int((~barred).sum()))
-        out.append(highest(scores, most))
+            row[:] = -np.logaddexp(0, -(calibration.slope * own + calibration.offset)).sum(0)
     return out
 
 

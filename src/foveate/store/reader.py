@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.errors import QueryError, StoreDamagedError
+from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Calibration
 from foveate.encoders.taught import TaughtWords, as_evidence
 from foveate.relevance.confidence import peak_cells
 from foveate.store.dataset import reading, reason_of
 from foveate.store.example import SAMPLE, Usual, usual_of
 from foveate.store.nearest import Joined, Vectors, files_of, indexed
-from foveate.store.record import Record, basis_of, parse_record
+from foveate.store.record import Record, parse_record
 from foveate.store.schema import (
     CHECKSUM,
     ID,
@@ -39,12 +40,13 @@ from foveate.store.schema import (
     unchecked_rows,
 )
 from foveate.store.texture import StoredTexture, stored_texture
+from foveate.texture.basis import Basis
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 ROW = "_rowid"
-PAGE, TOGETHER = 256, 2**28  # records that are read at a time, of at most so many bytes
+PAGE, TOGETHER = 64, 2**28  # records that are read at a time, of at most so many bytes
 VECTORS = 4096  # rows of vectors that are read at a time
 log = logging.getLogger("foveate")
 TIMES = re.compile(r"\b(taken|modified)\s*(<=|>=|<>|!=|=|<|>)\s*'")  # compared with a text, which Lance refuses
@@ -69,10 +71,8 @@ class Reader:
         self._taught: tuple[TaughtWords, NDArray[np.float32]] | None = None
         self._usual: Usual | None = None
         self._guard = threading.Lock()
-        self._preprocessing = {
-            "long_side": self.identity.long_side,
-            "compression": "query" if self.identity.kind == "own" else f"store {self.identity.space}",
-        }
+        made = "query" if self.identity.kind == "own" else f"store {self.identity.space}"
+        self._preprocessing = ReadOnly({"long_side": self.identity.long_side, "compression": made})
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 
@@ -110,14 +110,6 @@ class Reader:
         """Row ids of the images for which an SQL condition holds."""
         return np.asarray(self.scan([ID], where)[ROW].to_numpy(), np.int64)
 
-    def told(self, rows: Sequence[int]) -> list[Told]:
-        """What these rows are told by, in their order. Raises StoreDamagedError, also for rows that are not there."""
-        found = [told for told, _, _ in self._described(rows)]
-        with reading(self.where):
-            for told in found:
-                check_told(told)
-            return found
-
     def intact(self, table: pa.Table) -> pa.BooleanArray:
         """Which rows, with TOLD and CHECKSUM, say what was written; others are logged."""
         import pyarrow as pa
@@ -132,8 +124,6 @@ class Reader:
 
     def _described(self, rows: Sequence[int]) -> list[tuple[Told, int, int]]:
         """Columns, checksum and the record's size, of rows in their order."""
-        if not len(rows):
-            return []
         table = self.scan([*TOLD, CHECKSUM, RECORD], f"{ROW} IN ({', '.join(map(str, rows))})")
         with reading(self.where):
             sizes = [0 if one is None else one["size"] for one in table[RECORD].to_pylist()]
@@ -195,10 +185,7 @@ class Reader:
             if isinstance(record, StoreDamagedError):
                 yield row, told, record
                 continue
-            try:
-                yield row, told, self.texture_of(told, record)
-            except StoreDamagedError as error:
-                yield row, told, error
+            yield row, told, self.texture_of(told, record)
 
     def texture(self, row: int) -> StoredTexture:
         """The texture of one row. Raises StoreDamagedError."""
@@ -208,8 +195,11 @@ class Reader:
         return found
 
     def texture_of(self, told: Told, record: Record) -> StoredTexture:
-        """A record as a texture. Raises StoreDamagedError."""
-        basis = basis_of(record, self.identity, self.space, f"'{printable(told.name)}'")
+        """A record as a texture."""
+        basis, tensors = None, record.tensors
+        if not self.identity.peaks:
+            own = self.identity.kind == "own"
+            basis = Basis(tensors["basis.mean"], tensors["basis.rows"]) if own else self.space.in_steps
         places: tuple[str, ...] = (told.source, os.path.join(self.root, told.name))
         if "\\x" in told.source:
             places = (*places, file_name(told.source))

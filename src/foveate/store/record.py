@@ -18,7 +18,6 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from safetensors.numpy import load
 from safetensors.numpy import save as to_bytes
 
 from foveate.channels.visual import compute_saliency
@@ -31,7 +30,7 @@ from foveate.reading.words import Words
 from foveate.relevance.confidence import peak_cells
 from foveate.store.schema import HUGE, MOST_RECORD, Identity, Space, damaged, number
 from foveate.store.words import pack_words
-from foveate.texture.basis import Basis, Metric, fit, packed, rounded_up, unpacked, widened
+from foveate.texture.basis import Basis, Metric, fit, packed, rounded_up, widened
 
 Floats = NDArray[np.float32]
 STEPS, LEVELS = 127, 255
@@ -41,10 +40,12 @@ THUMBNAIL, QUALITY = 128, 80
 FLAT, ALPHA = 1, 2  # flags: an image of one colour, one with transparency
 MOST_WORDS = 2**24  # bytes of what is written in an image: 100,000 words take a quarter
 HEAD = "record"  # beside the tensors, as JSON
-DTYPES: dict[str, Any] = {
-    "basis.columns": np.uint8, "basis.mean": np.float32, "basis.rows": np.float16, "basis.steps": np.float32,
-    "rivals": np.float16, "embedding": np.int8, "residual": np.uint8, "saliency": np.uint8, "valid": np.uint8,
-    "looks": np.int8, "thumbnail": np.uint8, "words": np.uint8,
+U8, I8, F16, F32 = (
+    (name, np.dtype(kind)) for name, kind in (("U8", "u1"), ("I8", "i1"), ("F16", "<f2"), ("F32", "<f4"))
+)
+DTYPES = {  # as safetensors and NumPy call them
+    "basis.columns": U8, "basis.mean": F32, "basis.rows": F16, "basis.steps": F32, "rivals": F16, "embedding": I8,
+    "residual": U8, "saliency": U8, "valid": U8, "looks": I8, "thumbnail": U8, "words": U8, HEAD: U8,
 }  # fmt: skip
 
 
@@ -86,7 +87,7 @@ def parse_record(content: bytes, identity: Identity, called: str) -> Record:
     try:
         if len(content) > MOST_RECORD:
             raise ValueError(f"{len(content):,} bytes")
-        tensors = load(content)
+        tensors = tensors_of(content)
         said = json.loads(tensors.pop(HEAD).tobytes())
         height, width = (number(n, MAX_PIXELS, 1) for n in said["size"])
         h, w = (number(n, MAX_PIXELS, 1) for n in said["grid"])
@@ -96,11 +97,24 @@ def parse_record(content: bytes, identity: Identity, called: str) -> Record:
         for name, shape in shapes_of(identity, (h, w), flags, tensors).items():
             if tensors[name].shape != shape:
                 raise ValueError(f"tensor '{name}' is {tensors[name].dtype} {list(tensors[name].shape)}")
-        if any(tensor.dtype != DTYPES[name] or not _sane(tensor) for name, tensor in tensors.items()):
+        if not all(_sane(tensor) for tensor in tensors.values() if tensor.dtype.kind == "f"):
             raise ValueError("numbers that are none")
         return Record(Grid(h, w, height, width), flags, step, tensors, number(said["vectors"], 2**32 - 1))
     except Exception as cause:  # a hostile file fails in many ways
         raise damaged(f"the record of {called}", cause) from cause
+
+
+def tensors_of(content: bytes) -> dict[str, NDArray[Any]]:
+    """The tensors of a record by name, read-only and not copied. Raises an error of any kind for what is none."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    out = dict[str, NDArray[Any]]()
+    for name, said in json.loads(content[8:start]).items():
+        (called, kind), (first, last) = DTYPES[name], said["data_offsets"]
+        if said["dtype"] != called or not 0 <= first <= last:
+            raise ValueError(f"tensor '{name}' is {said}")
+        flat = np.frombuffer(content, kind, (last - first) // kind.itemsize, start + first)
+        out[name] = flat.reshape(said["shape"])
+    return out
 
 
 def shapes_of(
@@ -110,7 +124,10 @@ def shapes_of(
     width, shapes = identity.encoder.width, dict[str, tuple[int, ...]]()
     if identity.peaks:
         shapes["basis.columns"] = (-(-width // 8),)
-        width = int(np.unpackbits(tensors["basis.columns"]).sum())
+        bits = int.from_bytes(tensors["basis.columns"].tobytes())
+        if bits & (1 << -width % 8) - 1:
+            raise ValueError(f"columns beyond {width}")
+        width = bits.bit_count()
     if identity.kind == "own":
         shapes |= {"basis.mean": (width,), "basis.rows": (identity.rank, width), "basis.steps": (identity.rank,)}
     if "rivals" in tensors:
@@ -121,23 +138,9 @@ def shapes_of(
     return shapes | ({"looks": (*halves, identity.looks)} if identity.looks else {})
 
 
-def basis_of(record: Record, identity: Identity, space: Space, called: str) -> Basis:
-    """The basis of a record's cells. Raises StoreDamagedError."""
-    if identity.kind == "shared":
-        return space.in_steps
-    tensors = record.tensors
-    if not identity.peaks:
-        return Basis(tensors["basis.mean"], tensors["basis.rows"])
-    try:
-        parts = tensors["basis.columns"], tensors["basis.mean"], tensors["basis.rows"]
-        return unpacked(*parts, identity.encoder.width)
-    except ValueError as cause:
-        raise damaged(f"the record of {called}", cause) from cause
-
-
 def _sane(array: NDArray[Any]) -> bool:
     """Whether all numbers are numbers, and none is huge; of float16 by its bits, which is quicker."""
-    if array.dtype.kind != "f" or not array.size:
+    if not array.size:
         return True
     if array.dtype.itemsize == 2:
         return bool((array.view("<u2") & 0x7C00).max() < 0x7C00)

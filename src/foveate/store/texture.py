@@ -11,6 +11,7 @@ import io
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import FrozenInstanceError, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from foveate.channels.build import SEGMENTS, build_planes
+from foveate.core.arrays import to_single
 from foveate.core.errors import FoveateError, StoreDamagedError
 from foveate.core.grid import resize_map
 from foveate.core.image import MAX_BYTES, Picture, load_image
@@ -30,12 +32,14 @@ from foveate.language.negatives import nouns
 from foveate.reading.words import Words
 from foveate.store.record import ALPHA, FLAT, LEVELS, THUMBNAIL, Record, lengths_of
 from foveate.store.words import unpack_words
-from foveate.texture.basis import Basis
+from foveate.texture.basis import Basis, unpacked
 from foveate.texture.texture import EncoderStamp, Texture
 
 T = TypeVar("T")
 Bytes = NDArray[np.uint8]
 Halves = NDArray[np.float16]
+Floats = NDArray[np.float32]
+NOTHING: ReadOnly[str, Any] = ReadOnly({})
 
 
 class StoredTexture(Texture):
@@ -45,6 +49,7 @@ class StoredTexture(Texture):
     _record: Record
     _names: tuple[str, ...]  # of planes that are made from pixels
     _places: tuple[str, ...]  # where the image's file may be
+    _basis: Basis | None  # None: the record's, which is widened when it is first read
 
     def __new__(cls, stored: Mapping[str, Any] | None = None, **fields: Any) -> Texture:  # type: ignore[misc]
         if stored is None:  # dataclasses.replace passes all that a Texture has
@@ -52,13 +57,26 @@ class StoredTexture(Texture):
         return object.__new__(cls)
 
     def __init__(self, stored: Mapping[str, Any], **fields: Any) -> None:
-        for name, value in {"extra": {}, **stored, **fields}.items():
-            object.__setattr__(self, name, ReadOnly(value) if type(value) is dict else value)
-        object.__setattr__(self, "_derived", {})
+        self.__dict__.update({"extra": NOTHING, "_derived": {}, **stored, **fields})
         self.embedding.setflags(write=False)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    @property
+    def basis(self) -> Basis:
+        return self._basis or self.derive("basis", lambda: unpacked(*self._packed, self.encoder.width))
+
+    @property
+    def _packed(self) -> tuple[Bytes, Floats, Halves]:
+        tensors = self._record.tensors
+        return tensors["basis.columns"], tensors["basis.mean"], tensors["basis.rows"]
+
+    def _projection(self) -> tuple[Any, Floats, Floats]:
+        if self._basis is not None:
+            return super()._projection()
+        columns, mean, rows = self._packed
+        return np.unpackbits(columns, count=self.encoder.width).astype(bool), mean, to_single(rows)
 
     @property
     def pixel(self) -> Bytes:
@@ -100,7 +118,9 @@ class StoredTexture(Texture):
         """Bytes of what is in memory now; pixels and planes count once they were made."""
         picture, planes = (self._derived.get(key, ({}, {}))[0] for key in ("picture", "made"))
         made = [*planes.values(), *((picture.rgb, picture.valid) if picture else ())]
-        own = (self.embedding, self.basis.mean, self.basis.rows, self._record.tensors.get("words"), *made)
+        basis = self._basis or self._derived.get("basis")
+        parts = (basis.mean, basis.rows) if basis else self._packed
+        own = (self.embedding, *parts, self._record.tensors.get("words"), *made)
         return 4 * self.grid.count + sum(each.nbytes for each in own if each is not None)
 
     @property
@@ -116,9 +136,9 @@ class StoredTexture(Texture):
         return self.derive("looks", self._look_again) if self.looks is None else self.looks
 
     def in_basis(self, embedding: Halves, basis: Basis, encoder: EncoderStamp) -> Texture:
-        stored = {name: getattr(self, name) for name in ("_id", "_record", "_names", "_places")}
+        stored = {name: getattr(self, name) for name in ("_id", "_record", "_names", "_places")} | {"_basis": basis}
         fields = {name: getattr(self, name) for name in ("grid", "preprocessing", "name")}
-        texture: Any = StoredTexture(stored, embedding=embedding, basis=basis, encoder=encoder, **fields)
+        texture: Any = StoredTexture(stored, embedding=embedding, encoder=encoder, **fields)
         texture._derived.update({key: self._derived[key] for key in ("validity", "picture") if key in self._derived})
         return texture
 
@@ -249,16 +269,24 @@ class StoredPlanes(ReadOnly[str, Halves]):
 
 
 def stored_texture(
-    id: str, record: Record, basis: Basis, channels: tuple[str, ...], places: tuple[str, ...], **fields: Any
+    id: str, record: Record, basis: Basis | None, channels: tuple[str, ...], places: tuple[str, ...], **fields: Any
 ) -> StoredTexture:
-    """The texture of a record; `channels` are planes to make when needed, `places` where the image may be."""
+    """The texture of a record; `channels` are planes to make when needed, `places` where the image may be.
+
+    basis: None where the record has it with its columns.
+    """
     kept = _kept(record.tensors)
-    names = tuple(n for n in channels if n not in kept and not (record.flags & FLAT and n in SEGMENTS))
-    stored = {"_id": id, "_record": record, "_names": names, "_places": places}
-    texture: Any = StoredTexture(stored, grid=record.grid, embedding=record.tensors["embedding"], basis=basis, **fields)
+    names = _names_of(channels, kept, bool(record.flags & FLAT))
+    stored = {"_id": id, "_record": record, "_names": names, "_places": places, "_basis": basis}
+    texture: Any = StoredTexture(stored, grid=record.grid, embedding=record.tensors["embedding"], **fields)
     if record.flags & ALPHA:  # as ingest saw it, on the cells
         texture.derive("validity", lambda: record.tensors["valid"].ravel() / np.float32(255))
     return texture
+
+
+@lru_cache(64)
+def _names_of(channels: tuple[str, ...], kept: tuple[str, ...], flat: bool) -> tuple[str, ...]:
+    return tuple(name for name in channels if name not in kept and not (flat and name in SEGMENTS))
 
 
 def steps_of(tensors: Mapping[str, NDArray[Any]], basis: Basis) -> NDArray[np.float32]:

@@ -396,20 +396,26 @@ class Texture(Frozen, Drawable):
 
     def coordinates(self) -> Floats:
         """The embedding as a float32 matrix [cells, r], ready for the product with a question's weights."""
-        return self.derive("coordinates", lambda: self.embedding.reshape(-1, self.basis.rank).astype(np.float32))
+        z = self.embedding
+        return self.derive("coordinates", lambda: z.reshape(-1, z.shape[-1]).astype(np.float32))
 
     def scores(self, queries: NDArray[np.floating]) -> Floats:
         """Scores of text vectors [n, D] at every cell: float32 [n, h, w]; approximately q.x for features x."""
         q: Floats = np.asarray(queries, np.float32)
         q = q[None] if q.ndim < 2 else q
-        rows: Floats = self.derive("rows", lambda: to_single(self.basis.rows))
+        columns, mean, rows = self.derive("projection", self._projection)
+        q = q[:, columns]
         if len(q) == 1:  # the same numbers: `dot` takes less time to find out what is to be done
             found: NDArray[Any] = self.coordinates().dot(rows.dot(q[0]))
-            found += self.basis.mean.dot(q[0])
+            found += mean.dot(q[0])
         else:
             found = (q @ rows.T) @ self.coordinates().T
-            found += (q @ self.basis.mean)[:, None]
+            found += (q @ mean)[:, None]
         return found.reshape(-1, *self.grid.shape)
+
+    def _projection(self) -> tuple[Any, Floats, Floats]:
+        """Components of the basis that are not 0 everywhere (or all), and in these its mean and rows."""
+        return slice(None), self.basis.mean, to_single(self.basis.rows)
 
     def error_bound(self, queries: NDArray[np.floating]) -> Floats:
         """No score of `scores(queries)` is further from the uncompressed one than this: float32 [n, h, w]."""
