@@ -41,6 +41,7 @@ BENCHMARKS = (
     "fusion",
     "refine",
     "boxes",
+    "sides",
     "objects",
     "weights",
     "presets",

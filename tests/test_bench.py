@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import maps, query, question, service, textures, when
+from benchmarks import maps, query, question, service, sides, textures, when
 from benchmarks.__main__ import app
 from foveate.pipeline import encode, score
 from tests.conftest import PHOTOS
@@ -147,3 +147,15 @@ def test_cells_of_a_quiet_image_are_shared_and_spread() -> None:
 @pytest.mark.parametrize("words", ["service --threads two", "index . --workers two", "index . --workers ,"])
 def test_lists_are_of_whole_numbers(words: str) -> None:
     assert CliRunner().invoke(app, words.split()).exit_code == 2
+
+
+def test_sides_are_asked_where_they_are_clear() -> None:
+    row = np.array([[10, 10, 30, 30], [10, 60, 30, 80], [12, 110, 42, 140]], float)
+    asked = {(kind, text): target for kind, text, target in sides.questions("dog", row, (100, 150))}
+    assert asked == {
+        ("largest", "the largest dog"): 2, ("left", "the dog on the left"): 0, ("right", "the dog on the right"): 2,
+        ("second", "the second dog from the left"): 1, ("middle", "the dog in the middle"): 1,
+    }  # fmt: skip
+    assert [*sides.questions("dog", row, (2000, 1500))] == []  # too small
+    close = np.array([[10, 10, 30, 30], [10, 12, 30, 32]], float)
+    assert [*sides.questions("dog", close, (100, 150))] == []

@@ -182,7 +182,7 @@ def test_a_query_is_prepared_once_and_what_cannot_be_read_does_not_refuse_the_re
     assert query.structure == (read("the dog's face"),)
     assert prepare(NANO, "狗 dog").phrases == ("狗 dog",)
     words: Any = type("Words", (Toy,), {"reads_phrases": False})()
-    assert prepare(words, "the tallest trophy on the left").unknown == ("tallest", "on the left")
+    assert prepare(words, "the tallest trophy in the background").unknown == ("tallest", "in the background")
     query = prepare(NANO, "a very particular dog")
     assert prepare(NANO, "a very particular dog") is query
     with pytest.raises(ValueError, match="read-only"):

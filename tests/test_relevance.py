@@ -318,6 +318,80 @@ def test_a_place_chooses_among_things(text: str, kept: tuple[int, int]) -> None:
     assert made[kept] > 2.5 * made[44, 2]
 
 
+DOGS = {(10, 8): 2.0, (12, 30): 4.0, (34, 44): 3.0, (24, 58): 2.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen"),
+    [
+        ("the dog on the left", (10, 8)),
+        ("which dog is on the right?", (24, 58)),
+        ("the leftmost dog", (10, 8)),
+        ("the second dog from the left", (12, 30)),
+        ("the dog third from the left", (34, 44)),
+        ("the dog at the bottom of the picture", (34, 44)),
+        ("the dog in the top right corner", (24, 58)),
+        ("the dog in the middle", (12, 30)),
+        ("the largest dog", (12, 30)),
+        ("the second largest dog", (34, 44)),
+        ("which dog is the smallest?", (10, 8)),
+        ("the dog closest to the camera", (34, 44)),
+        ("the dog nearest to the cat", (24, 58)),
+        ("the dog between the cat and the cup", (34, 44)),
+        ("the dog between the tables", (34, 44)),
+    ],
+)
+def test_a_side_and_a_size_choose_one_of_several(text: str, chosen: tuple[int, int]) -> None:
+    tables = np.maximum(blob(34, 28, 3), blob(34, 62, 2))
+    maps = {"dog": np.max([blob(*place, size) for place, size in DOGS.items()], 0), "cat": blob(34, 60, 3)}
+    maps |= {"cup": blob(34, 26, 2), "tables": tables}
+    query = prepare(NANO, text)
+    made = compose(query.structure[0], lambda *words: np.max([maps[word] for word in words], 0), colour, {})
+    assert query.unknown == ()
+    assert made.map[chosen] == made.map.max()
+    for place in DOGS.keys() - {chosen}:
+        assert made.map[place] < DETECTED * made.map[chosen]  # `boxes()` has no other
+    assert made.confidence > DETECTED
+
+
+def test_a_third_of_two_is_not_there_and_things_that_touch_are_two() -> None:
+    two = np.max([blob(20, 20, 6), blob(20, 36, 6), blob(20, 28, 3, 0.6)], 0)
+    assert (two[20, 14:43] > two.max() / 2).all()  # one piece
+    for text, chosen in (("the dog on the left", (20, 20)), ("the dog on the right", (20, 36))):
+        made = put(text, {"dog": two}).map
+        assert made[chosen] == made.max() > 2 * min(made[20, 20], made[20, 36])
+    third = put(
+        "the third dog from the left", {"dog": two}
+    )  # "third" stays an attribute, as long as it is not prepared
+    assert third.confidence > DETECTED
+    missing = compose(prepare(NANO, "the third dog from the left").structure[0], lambda *words: two, colour, {})
+    assert missing.confidence < DETECTED
+    assert missing.map[20, 36] == missing.map.max() > 2 * missing.map[20, 20]
+
+
+def test_sides_of_a_body_of_nothing_and_of_two_are_left_as_they_are() -> None:
+    for text, unknown in (
+        ("the man's left hand", ("left",)),
+        ("the left hand", ("left",)),
+        ("the dog on the left or on the right", ("on the left", "on the right")),
+        ("the tallest man", ("tallest",)),
+    ):
+        query = prepare(NANO, text)
+        assert query.unknown == unknown
+        assert all(phrase.choice is None for phrase in query.structure)
+    assert prepare(NANO, "the dog left of the car").structure[0].choice is None
+    assert prepare(NANO, "the dog in the middle car").structure[0].choice is None
+    assert prepare(Toy(), "the red dog on the left").words == ("red dog",)  # also of those that read phrases
+
+
+def test_behind_is_higher_in_the_picture_and_in_front_lower() -> None:
+    dogs = np.maximum(blob(14, 18, 2, 0.9), blob(30, 18, 2, 0.9))
+    maps = {"dog": dogs, "car": blob(22, 28, 7)}
+    behind, before = (put(f"the dog {where} the car", maps).map for where in ("behind", "in front of"))
+    assert behind[14, 18] > 1.2 * behind[30, 18]
+    assert before[30, 18] > 1.2 * before[14, 18]
+
+
 def test_the_only_thing_of_its_kind_keeps_its_map_but_not_its_confidence() -> None:
     cup = blob(4, 4, 2, 0.9)
     made = put("the cup next to the laptop", {"cup": cup, "laptop": blob(40, 55, 5)})

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, cast
 
@@ -21,9 +21,19 @@ LONGEST, DEEPEST = 24, 8  # words of a phrase and places within places; longer t
 
 # Where a thing is: noun - relation - of. The second line is of frames, "what is the man holding?".
 Relation = Literal[
-    "part", "on", "in", "under", "above", "beside", "left", "right", "behind", "before", "with",
+    "part", "on", "in", "under", "above", "beside", "between", "left", "right", "behind", "before", "with",
     "held", "worn", "worn on head", "ridden", "eaten", "carried", "used", "seen", "supporting", "around",
 ]  # fmt: skip
+
+
+By = Literal["left", "right", "top", "bottom", "middle", "largest", "smallest", "nearest", "farthest"]
+
+
+class Choice(NamedTuple):
+    """Which of several things of a kind: the `number`-th from the left, the largest; "top left" is by two."""
+
+    by: tuple[By, ...]
+    number: int = 1
 
 
 @dataclass(frozen=True)
@@ -34,19 +44,30 @@ class Phrase:
     noun: str  # the thing itself, "wheel" or "cup of coffee"; empty where the question asks which thing it is
     attributes: tuple[str, ...] = ()  # the words before it that describe it: ("red",), ("dark blue", "wooden")
     place: Place | None = None  # what it is part of, or where it is; None if the question does not tell
+    choice: Choice | None = None  # which of several it is
 
     @property
     def plain(self) -> bool:
-        return self.place is None and not self.attributes and bool(self.noun)
+        return self.place is None and not self.attributes and self.choice is None and bool(self.noun)
 
 
 @dataclass(frozen=True, repr=False)
 class Place:
     relation: Relation
     of: Phrase
+    other: Phrase | None = None  # of "between the car and the bench" the bench
+
+    @property
+    def things(self) -> tuple[Phrase, ...]:
+        return (self.of,) if self.other is None else (self.of, self.other)
+
+    def changed(self, change: Callable[[Phrase], Phrase]) -> Place:
+        """The same relation to what `change` makes of its things."""
+        return Place(self.relation, change(self.of), None if self.other is None else change(self.other))
 
     def __repr__(self) -> str:
-        return f"Place(relation={self.relation!r}, of={self.of.text!r})"
+        other = "" if self.other is None else f", other={self.other.text!r}"
+        return f"Place(relation={self.relation!r}, of={self.of.text!r}{other})"
 
 
 class Span(NamedTuple):
@@ -73,13 +94,13 @@ _WEARABLE = read_set("things", "clothes") | _COLOURS
 _HEAD, _HANDS, _ROOMS = read_set("things", "head"), read_set("things", "hands"), read_set("things", "rooms")
 _NOUNS_ING, _NOUNS_ED = read_set("things", "in -ing"), read_set("things", "in -ed")
 _WHOLES_AND_PARTS = [(frozenset(wholes), parts) for wholes, parts in read_rows("wholes")]
-_PART_OF = {
+PART_OF = {
     part: frozenset[str]().union(*(wholes for wholes, others in _WHOLES_AND_PARTS if part in others))
     for _, parts in _WHOLES_AND_PARTS
     for part in parts
 }
 _HAVE_TWO_WORD_PARTS = frozenset[str]().union(*(wholes for wholes, _ in _WHOLES_AND_PARTS))
-_PARTS = frozenset(_PART_OF) | read_set("things", "parts")
+_PARTS = frozenset(PART_OF) | read_set("things", "parts")
 
 
 def _by_entry(name: str, *but: str) -> dict[str, Relation]:
@@ -94,8 +115,8 @@ _POSTURE, _AFTER, _THOUGHT = read_set("verbs", "posture"), read_set("verbs", "st
 _HOLDS, _RIDES = read_set("verbs", "with"), read_set("verbs", "on")
 # The place of what an agent leans on, stands in and so on, from the preposition after the verb.
 _OTHER_SIDE: dict[Relation, Relation] = {
-    "on": "supporting", "in": "around", "under": "above", "above": "under", "beside": "beside", "behind": "before",
-    "before": "behind", "left": "right", "right": "left", "with": "used",
+    "on": "supporting", "in": "around", "under": "above", "above": "under", "beside": "beside", "between": "beside",
+    "behind": "before", "before": "behind", "left": "right", "right": "left", "with": "used",
 }  # fmt: skip
 
 _ARTICLES, _OWN, _BE = read_set("small", "articles"), read_set("small", "own"), read_set("small", "be")
@@ -133,7 +154,7 @@ def words_of(phrase: Phrase) -> tuple[str, ...]:
             out += things_of(relation)
             out += HANDS if relation in _USED_BY_HAND else ()
             out += ("head",) if relation == "worn on head" else ()
-        out += words_of(phrase.place.of)
+        out += [word for thing in phrase.place.things for word in words_of(thing)]
     return tuple(dict.fromkeys(out))
 
 
@@ -226,7 +247,7 @@ def _read_simple(words: Sequence[str]) -> Phrase:
     rest = words[i:]
     cut = len(rest) - (2 if tuple(rest[-2:]) in _TWO_WORD_PARTS else 1)
     noun, whole = _text(rest), None
-    if cut > 0 and rest[cut - 1] in (_PART_OF.get(rest[-1], ()) if cut == len(rest) - 1 else _HAVE_TWO_WORD_PARTS):
+    if cut > 0 and rest[cut - 1] in (PART_OF.get(rest[-1], ()) if cut == len(rest) - 1 else _HAVE_TWO_WORD_PARTS):
         noun, whole = _text(rest[cut:]), _read_simple(rest[:cut])
     return Phrase(_text(words), noun, tuple(attributes), Place("part", whole) if whole else None)
 
@@ -310,8 +331,12 @@ def _place(clause: Sequence[_Item], found: Sequence[Phrase], places: list[Phrase
             continue  # "the man's hand on the wheel": not a man on a wheel, and a hand has one place
         if relation == "in" and places[second].noun.split()[-1] in _WEARABLE:
             relation = "with"
-        of = found[second] if gap[-1] in _OWN else places[second]
-        places[first] = _inside(places[first], Place(relation, of))
+        of, other = found[second] if gap[-1] in _OWN else places[second], None
+        if relation == "between" and n + 2 < len(at):
+            after = [str(item) for item in clause[at[n + 1] + 1 : at[n + 2]]]
+            if after[:1] == ["and"] and _DETERMINERS.issuperset(after[1:]):
+                other = places[int(clause[at[n + 2]])]
+        places[first] = _inside(places[first], Place(relation, of, other))
 
 
 def _owns(first: Phrase, gap: Sequence[str], alone: bool) -> bool:

@@ -24,9 +24,10 @@ from foveate.core.errors import QueryError, QueryLanguageWarning, warn
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import BUILT_IN
 from foveate.encoders.protocol import ASK_IN_ENGLISH, Encoder, encode_texts
+from foveate.language.choice import chosen, find_choices
 from foveate.language.cues import COLOUR_OF, COLOURS, CUES, SPELLED, WORDS, Cue, find_cues, is_measured
 from foveate.language.lists import read_rows, read_set
-from foveate.language.phrase import Phrase, Place, Span, is_state, structure, words_of
+from foveate.language.phrase import Choice, Phrase, Span, is_state, structure, words_of
 from foveate.language.writing import WrittenOn, find_writing
 
 MAX_CHARACTERS = 1000  # of a question, and phrases in it: by hand
@@ -49,7 +50,7 @@ _DETERMINERS, _CANS = read_set("small", "determiners"), read_set("small", "befor
 _BESIDE, _IS = read_set("small", "beside"), frozenset(("is", "are", "was", "were"))
 _ADJECTIVES = read_set("small", "adjectives").union(COLOURS, SPELLED)
 _TOLD = read_set("small", "whole answer")
-_SIDES = frozenset(("left", "right", "above", "under", "beside", "behind", "before"))
+_SIDES = frozenset(("left", "right", "above", "under", "beside", "between", "behind", "before"))
 _BESIDE_IT = re.compile(
     r"\b(?:(?:left|right|front) of|above|below|over|under|beneath|underneath|beside|next to|behind|before) "
     r"(?:it|this|that|them|these|those|him|her)\b",
@@ -193,7 +194,9 @@ class Query:
 
 
 def _places(phrase: Phrase) -> tuple[str, ...]:
-    return () if phrase.place is None else (phrase.place.of.text, *_places(phrase.place.of))
+    if phrase.place is None:
+        return ()
+    return tuple(text for thing in phrase.place.things for text in (thing.text, *_places(thing)))
 
 
 def prepare(encoder: Encoder, text: str) -> Query:
@@ -233,7 +236,8 @@ def parse(text: str) -> Wording:
     """
     asked = unicodedata.normalize("NFC", text.replace(_QUOTE, " "))
     writing = _find_writing(asked)
-    words, spans = find_phrases(writing.on if writing is not None and writing.alone else asked)
+    asked, choices = _find_choices(writing.on if writing is not None and writing.alone else asked)
+    words, spans = find_phrases(asked)
     negated = _find_ignored(words, spans)
     if len(negated) == len(spans) and words and words[0] in _NAMED:
         negated = set()  # "no entry signs", "not a dog": nothing else can be meant
@@ -257,7 +261,7 @@ def parse(text: str) -> Wording:
         groups[-1].append(spans[i].phrase)
     read = dict(zip([s.phrase for s in reversed(spans)], reversed(structure(words, spans)), strict=True))  # the first
     together = tuple(tuple(dict.fromkeys(group)) for group in groups)
-    made = tuple(read[phrase] for phrase in found)
+    made = tuple(chosen(read[phrase], choices) if choices else read[phrase] for phrase in found)
     return Wording(found, together, ignored, made, _find_unread(words, spans), writing)
 
 
@@ -266,6 +270,14 @@ def _find_writing(text: str) -> WrittenOn | None:
     if writing is None or writing.on.split()[-1].lower() in _WHOLES or not find_phrases(writing.on)[1]:
         return None
     return writing
+
+
+def _find_choices(text: str) -> tuple[str, Mapping[str, Choice]]:
+    def things(part: str) -> tuple[str, ...]:
+        return tuple(span.phrase for span in find_phrases(part)[1])
+
+    rest, choices = (text, {}) if _QUOTED.search(text) else find_choices(text, things, lambda word: word not in _CUTS)
+    return (rest, choices) if choices.keys() <= {*things(rest)} else (text, {})
 
 
 def find_phrases(text: str) -> tuple[list[str], list[Span]]:
@@ -459,11 +471,12 @@ def _prepare(encoder: Encoder, text: str) -> Query:
         cues = tuple(dict.fromkeys((CUES[0], *cues)))
     if not getattr(encoder, "reads_phrases", True):  # then colours are seen in the pixels
         cues = tuple(cue for cue in cues if not cue.channel.startswith(COLOUR_OF))
-    else:
-        read = tuple(_without_attributes(phrase) for phrase in read)
     understood_as: UnderstoodAs = getattr(encoder, "understood_as", lambda text: None)
     if callable(knows := getattr(encoder, "knows", None)):  # "green apple" for apple would lose the colour
         read = tuple(_with_names(phrase, lambda text: knows(text) and not understood_as(text)) for phrase in read)
+    read = tuple(map(chosen, read))
+    if getattr(encoder, "reads_phrases", True):
+        read = tuple(_without_attributes(phrase) for phrase in read)
     things = tuple(
         one for one in read if one.noun not in _ADJECTIVES and not is_measured(one.noun)
     )  # "black and white"
@@ -528,13 +541,13 @@ def _encode_words(
 
 
 def _without_attributes(phrase: Phrase) -> Phrase:
-    place = phrase.place and Place(phrase.place.relation, _without_attributes(phrase.place.of))
+    place = phrase.place and phrase.place.changed(_without_attributes)
     return replace(phrase, noun=" ".join((*phrase.attributes, phrase.noun)).strip(), attributes=(), place=place)
 
 
 def _with_names(phrase: Phrase, knows: Callable[[str], bool]) -> Phrase:
     """Attributes and wholes that belong to a name join the noun: "front legs", "clock face"."""
-    place = phrase.place and Place(phrase.place.relation, _with_names(phrase.place.of, knows))
+    place = phrase.place and phrase.place.changed(lambda thing: _with_names(thing, knows))
     noun, attributes = phrase.noun, phrase.attributes
     for k in range(len(attributes)):
         if noun and knows(name := " ".join((*attributes[k:], noun))):
@@ -553,11 +566,12 @@ def _not_understood(phrase: Phrase, cues: tuple[Cue, ...], encoder: Encoder) -> 
     named = bool(phrase.noun) and phrase.noun not in used
     if named and callable(understands) and not _is_understood(phrase.noun, understands):
         out.append(phrase.noun)
-    return out if phrase.place is None else out + _not_understood(phrase.place.of, cues, encoder)
+    things = () if phrase.place is None else phrase.place.things
+    return out + [word for thing in things for word in _not_understood(thing, cues, encoder)]
 
 
 def _nouns(phrase: Phrase) -> tuple[str, ...]:
-    of = () if phrase.place is None else _nouns(phrase.place.of)
+    of = () if phrase.place is None else tuple(noun for thing in phrase.place.things for noun in _nouns(thing))
     return (phrase.noun, *of) if phrase.noun else of
 
 

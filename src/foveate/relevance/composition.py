@@ -6,6 +6,8 @@ The map:
     attribute   what the pixels show: p <- p (1 - A (1 - a)), with a the share of that colour around the cell
     place       where the relation allows it, from the map w of the other thing:  p <- p (1 - G (1 - place(w)))
 
+A choice ("on the left", "the largest") leaves what is chosen of the things of the map as it is, and lowers the others.
+
 A part is nothing without its whole. One that is not found is looked for where such parts are ("paws": low on the dog);
 that map stays below one half (GUESS). A place chooses among things of a kind: the one that fits best keeps its value.
 The map of a frame ("what is the man holding?") is the place times the likeliest of some words for what is held.
@@ -23,8 +25,8 @@ GATE, NEAR, MAIN and ODDS were chosen on one half of development sets (docs/log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
@@ -32,7 +34,7 @@ from numpy.typing import NDArray
 
 from foveate.language.cues import is_unusual
 from foveate.language.lists import read_set
-from foveate.language.phrase import HANDS, Phrase, Relation, things_of
+from foveate.language.phrase import HANDS, By, Choice, Phrase, Relation, things_of
 from foveate.relevance.confidence import DETECTED, limit, peak, with_odds
 from foveate.relevance.evidence import Shown
 
@@ -55,10 +57,15 @@ HIGH, LOW = read_set("things", "high"), read_set("things", "low")
 # Both are so much more for a colour that such things seldom have: a zebra on grass has green in its outlines.
 MINOR, MAJOR, ENOUGH, UNUSUAL = 0.2, 0.6, 0.4, 0.7
 AROUND = 5  # cells along the square in which a property counts for each cell
+OTHERS, TOO_FEW = 0.4, 0.45  # of the chosen thing's highest value, what others keep; how sure a third of two things is
+# Of the largest piece the smallest thing, of the highest value that of a thing, of the lower hill a valley between two.
+SMALL, LIKELY, VALLEY = 0.05, 0.8, 0.7
+DEEP = 0.5  # of a thing's height, by which feet tell what is behind it
 SAME = 0.6  # overlap (intersection over union) of two pieces from which they are one thing
 _WITHIN = frozenset(("part", "in", "with", "held", "worn"))
 _TOUCH = frozenset(("part", "on", "in", "with", "held", "ridden", "worn"))
 # Where the thing is: down, right of the other.
+_DEPTH: dict[Relation, int] = {"behind": -1, "before": 1}
 _SIDES: dict[Relation, tuple[int, int]] = {"above": (-1, 0), "under": (1, 0), "left": (0, -1), "right": (0, 1)}
 
 
@@ -88,6 +95,10 @@ def compose(
     """
     if known is None:
         return compose(phrase, look, evidence, surer, lambda noun, p: with_odds(peak(p), surer.get(noun, 0.0)))
+    if phrase.choice is not None:
+        made = compose(replace(phrase, choice=None), look, evidence, surer, known)
+        near = None if phrase.place is None else made.planes.get(phrase.place.of.noun or phrase.place.of.text)
+        return choose(made, phrase.choice, near)
     if phrase.plain:
         found = look(phrase.noun)
         return Composed(found, known(phrase.noun, found), {}, {}, {})
@@ -96,6 +107,11 @@ def compose(
     relation, other = phrase.place.relation, compose(phrase.place.of, look, evidence, surer, known)
     whole = phrase.place.of.noun or phrase.place.of.text
     planes, confidences = {whole: other.map} | other.planes, other.confidences | {whole: other.confidence}
+    if phrase.place.other is not None:  # between two things is nothing where one of them is not there
+        too = compose(phrase.place.other, look, evidence, surer, known)
+        planes[name := phrase.place.other.noun or phrase.place.other.text], confidences[name] = too.map, too.confidence
+        planes, confidences = planes | too.planes, confidences | too.confidences
+        other = replace(other, map=np.maximum(other.map, too.map), confidence=min(other.confidence, too.confidence))
     if not phrase.noun:
         planes["place"], found = frame(relation, other.map, look)
         found = found * planes["place"]
@@ -146,13 +162,85 @@ def _describe(phrase: Phrase, look: Look, evidence: Evidence, known: Known) -> t
     return Composed(found, sure, planes, {phrase.noun: confidence}, weights), pieces, fits
 
 
-def find_pieces(p: Floats) -> Pieces:
+def choose(made: Composed, choice: Choice, near: Floats | None = None) -> Composed:
+    """A phrase of which one thing of several is asked for: the others' values stay below the half of its highest.
+
+    Where there are fewer things than it counts, the last is taken, and it is not detected. near: the map of the thing
+    beside which it is the nearest.
+    """
+    pieces = find_things(made.map, choice.by)
+    if not pieces:
+        return made
+    order = np.argsort([_rank(piece, choice, near) for piece in pieces], kind="stable")
+    enough = choice.number <= len(pieces)
+    own = pieces[order[choice.number - 1 if enough else -1]]
+    highest = float(made.map[own].max())
+    rest = np.where(own, 0, made.map)
+    less = min(1.0, OTHERS * highest / max(float(rest.max()), 1e-6))
+    found = np.where(own, made.map, rest * np.float32(less))
+    return replace(made, map=found, confidence=made.confidence if enough else limit(made.confidence, TOO_FEW))
+
+
+def find_things(p: Floats, by: Sequence[By] = ()) -> Pieces:
+    """The parts of a map that are a thing each, bool [h, w]: also small pieces; those with valleys between are cut.
+
+    A valley is one of the evidence (log odds above the piece's border) in the columns of a piece, or in its rows: of
+    what stands side by side or, `by` top or bottom, one over the other.
+    """
+    likely = np.clip(p, 1e-6, 1 - 1e-6)
+    odds = np.log(likely / (1 - likely))
+    border = np.clip(p.max() / 2, 1e-6, 1)
+    evidence = np.maximum(cv2.blur(odds - np.float32(np.log(border / (1 - border))), (3, 3)), 0)
+    axes = [
+        axis for axis, sides in ((0, {"left", "right", "middle"}), (1, {"top", "bottom"})) if not sides.isdisjoint(by)
+    ]
+    pieces = find_pieces(p, SMALL)
+    for axis in axes or (0, 1):
+        pieces = [cut for piece in pieces for cut in _cut(piece, evidence, axis)]
+    return [piece for piece in pieces if p[piece].max() >= LIKELY * p.max()]
+
+
+def _cut(piece: NDArray[np.bool_], evidence: Floats, axis: int) -> Pieces:
+    """A piece in parts, where its evidence along an axis (0: in its columns) has valleys."""
+    profile = np.where(piece, evidence, 0).sum(axis).tolist()
+    ends, hill, low, at = [0], 0.0, 0.0, 0  # the hill that we are on; the lowest since it, and where
+    for i, value in enumerate(profile):
+        if value < low:
+            low, at = value, i
+        if hill and low < VALLEY * min(hill, value):
+            ends.append(at)
+            hill = low = value
+        elif value > hill:
+            hill = low = value
+    lines = np.arange(len(profile))
+    parts = [(lines >= a) & (lines < b) for a, b in zip(ends, [*ends[1:], len(profile)], strict=True)]
+    cut = [piece & (part[None] if axis == 0 else part[:, None]) for part in parts]
+    return [part for part in cut if part.sum() >= SMALL * piece.sum()] or [piece]
+
+
+def _rank(piece: NDArray[np.bool_], choice: Choice, near: Floats | None) -> float:
+    """By what things are put in order: the lowest is the first."""
+    (y0, x0), (y1, x1) = _box(piece)
+    y, x = (y0 + y1) / 2 / len(piece), (x0 + x1) / 2 / piece.shape[1]
+    size = (y1 - y0) * (x1 - x0) / piece.size
+    if near is not None:
+        away = float(cv2.distanceTransform((near <= near.max() / 2).astype(np.uint8), cv2.DIST_L2, 3)[piece].min())
+    else:
+        away = -y1 / len(piece) - size
+    values = {
+        "left": x, "right": -x, "top": y, "bottom": -y, "middle": abs(x - 0.5) + abs(y - 0.5) / 2, "largest": -size,
+        "smallest": size, "nearest": away, "farthest": -away,
+    }  # fmt: skip
+    return sum(values[by] for by in choice.by)
+
+
+def find_pieces(p: Floats, main: float = MAIN) -> Pieces:
     """The parts of a thing: connected cells above half of its highest value, bool [h, w] each; none that is small."""
     count, of_cell = cv2.connectedComponents((p > p.max() / 2).astype(np.uint8), connectivity=8)
     if count <= 2:
         return [of_cell == 1] * (count - 1)
     sizes = np.bincount(of_cell.ravel())[1:]
-    return [of_cell == number for number in np.flatnonzero(sizes >= MAIN * sizes.max()) + 1]
+    return [of_cell == number for number in np.flatnonzero(sizes >= main * sizes.max()) + 1]
 
 
 def property_fits(shown: Shown, p: Floats, pieces: Pieces, less: float = 0.0) -> Floats:
@@ -180,6 +268,9 @@ def place_fits(relation: Relation, pieces: Pieces, w: Floats) -> Floats:
         if down:  # one over the other
             fits = fits * np.clip(2 - 1.5 * np.abs(apart[..., 1]), 0, 1)
         return np.asarray(fits.max(1, initial=0), np.float32)
+    if relation == "between":
+        place = between(w)
+        return np.array([place[piece].mean() for piece in pieces], np.float32)
     others = w > w.max() / 2
     away = cv2.distanceTransform((~others).astype(np.uint8), cv2.DIST_L2, 3)
     gaps = np.array([away[piece].min() for piece in pieces], np.float32)
@@ -192,7 +283,12 @@ def place_fits(relation: Relation, pieces: Pieces, w: Floats) -> Floats:
     if relation in _TOUCH:
         return np.asarray(np.clip(1 - (gaps - TOUCHING) / SOFT, 0, 1))
     sizes = np.array([np.sqrt(piece.sum()) for piece in pieces], np.float32) + extent(w)
-    return np.asarray(np.clip(2 - gaps / np.maximum(BESIDE * sizes, TOUCHING), 0, 1))
+    fits = np.asarray(np.clip(2 - gaps / np.maximum(BESIDE * sizes, TOUCHING), 0, 1))
+    if relation in _DEPTH and others.any():  # what stands behind another stands higher in the picture
+        low = np.flatnonzero(others.any(1))
+        feet = np.array([np.flatnonzero(piece.any(1))[-1] for piece in pieces])
+        fits *= np.clip(0.75 + _DEPTH[relation] * (feet - low[-1]) / len(low) / DEEP, 0.5, 1)
+    return fits
 
 
 def _box(piece: NDArray[np.bool_]) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -214,7 +310,31 @@ def region(relation: Relation, w: Floats) -> Floats:
         step = BESIDE * size
         moved = np.maximum(shifted(w, down * step / 2, right * step / 2), shifted(w, down * step, right * step))
         return grown(moved, NEAR * size) * (1 - 0.5 * w)
-    return grown(w, BESIDE * size) * (1 - 0.5 * w)
+    if relation == "between":
+        return between(w)
+    near = grown(w, BESIDE * size) * (1 - 0.5 * w)
+    if relation in _DEPTH:
+        low = np.flatnonzero((w > w.max() / 2).any(1))
+        middle = (low[0] + low[-1] + 1) / 2
+        ramp = 0.5 + _DEPTH[relation] * (np.arange(len(w), dtype=np.float32) + 0.5 - middle) / len(low)
+        near *= np.clip(ramp, 0.4, 1)[:, None]
+    return near
+
+
+def between(w: Floats) -> Floats:
+    """Where a thing is between the two largest of those with the map w: float32 [h, w] in [0, 1]; of one beside it."""
+    things = sorted(find_things(w), key=lambda piece: -piece.sum())[:2]
+    if len(things) < 2:
+        return region("beside", w)
+    grid = np.indices(w.shape).astype(np.float32)
+    y, x = grid[0], grid[1]
+    (y0, x0), (y1, x1) = ((float(y[piece].mean()), float(x[piece].mean())) for piece in things)
+    far = max((y1 - y0) ** 2 + (x1 - x0) ** 2, 1e-6)
+    along = ((y - y0) * (y1 - y0) + (x - x0) * (x1 - x0)) / far
+    aside = np.abs((y - y0) * (x1 - x0) - (x - x0) * (y1 - y0)) / np.sqrt(far)
+    wide = sum(np.sqrt(piece.sum()) for piece in things) / 2
+    inside = np.clip(4 * np.minimum(along, 1 - along), 0, 1) * np.clip(2 - aside / wide, 0, 1)
+    return np.asarray(inside * (1 - 0.5 * w), np.float32)
 
 
 def on_thing(plane: Floats, w: Floats) -> Floats:

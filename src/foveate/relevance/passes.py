@@ -24,7 +24,6 @@ from foveate.core.layout import EVERY_NAME
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.language.negatives import negatives_of
-from foveate.language.phrase import Phrase
 from foveate.language.query import Query, encode_phrase, prepare
 from foveate.relevance.evidence import evidence_of
 from foveate.relevance.scoring import score_maps
@@ -76,8 +75,9 @@ def _words_of(query: Query, encoder: Encoder) -> dict[str, bool]:
     knows = getattr(encoder, "knows", lambda name: False)
     out: dict[str, bool] = {}
     for phrase in query.structure:
-        of: Phrase | None = phrase
-        while of is not None:
+        todo = [phrase]
+        while todo:
+            of = todo.pop()
             before = " ".join(of.attributes).split()
             if knows(of.noun):
                 last = of.noun
@@ -87,7 +87,7 @@ def _words_of(query: Query, encoder: Encoder) -> dict[str, bool]:
             for word, describes in (*((word, True) for word in before), (last, False)):
                 if word:
                     out.setdefault(word, describes)
-            of = of.place.of if of.place else None
+            todo += of.place.things if of.place else ()
     return out
 
 
