@@ -165,16 +165,16 @@ def record_of(
     if flat:
         x = np.zeros_like(x)  # as encode does: nothing is in it
     if identity.kind == "own":
-        basis, z, steps = _own(x, identity.rank, metric, columns)
+        narrow, z, steps = _own(x, identity.rank, metric if columns is None else metric.of(columns))
+        basis = narrow if columns is None else widened(narrow, columns, encoder.width)
         own = {**basis_tensors(basis, identity), "basis.steps": steps}
     else:
         basis, own = space.in_steps, dict[str, NDArray[Any]]()
-        z = whole_steps(space.coordinates(x, metric), space.steps)
+        narrow, z = basis, whole_steps(space.coordinates(x, metric), space.steps)
     shape = dense.grid.shape
-    kept = basis.restore(z.astype(np.float32))
-    kept = kept if columns is None else kept[:, columns]
-    left = np.linalg.norm(x - kept, axis=1)
-    levels, step = in_levels(left)
+    kept = narrow.restore(z)  # of the columns alone: four times as quick
+    left = x - kept
+    levels, step = in_levels(np.sqrt(np.einsum("nd,nd->n", left, left)))
     tensors: dict[str, NDArray[Any]] = dict(own)
     if encoder.calibration.contrast > 0:
         tensors["rivals"] = _rivals(z, basis, encoder).reshape(shape)
@@ -209,13 +209,10 @@ def add_words(record: Record, words: Words) -> Record:
     return replace(record, tensors={**record.tensors, "words": packed})
 
 
-def _own(
-    x: Floats, rank: int, metric: Metric, columns: NDArray[np.intp] | None
-) -> tuple[Basis, NDArray[np.int8], Floats]:
-    some = metric if columns is None else metric.of(columns)
-    basis, toward = fit(x[:: max(1, min(EVERY, len(x) // ENOUGH))], rank, some)
+def _own(x: Floats, rank: int, metric: Metric) -> tuple[Basis, NDArray[np.int8], Floats]:
+    """The basis of features [n, D] in steps, their coordinates in whole ones, and the steps [r]."""
+    basis, toward = fit(x[:: max(1, min(EVERY, len(x) // ENOUGH))], rank, metric)
     z = np.asarray((x - basis.mean) @ toward, np.float32)
-    basis = basis if columns is None else widened(basis, columns, len(metric.second))
     own = Space(basis, np.maximum(np.abs(z).max(0), SMALLEST) / np.float32(STEPS))
     return own.in_steps, whole_steps(z, own.steps), own.steps
 

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -190,6 +190,7 @@ class Space:
         return (self.hash, len(self.basis.mean), self.basis.rank) == (identity.space, identity.encoder.width, rank)
 
 
+@lru_cache(2)
 def plane_space(width: int) -> Space:
     """The space of peaks: each direction is a plane."""
     return Space(Basis(np.zeros(width, np.float32), np.eye(width, dtype=np.float16)), np.ones(width, np.float32))
