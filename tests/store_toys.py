@@ -18,6 +18,7 @@ from PIL import Image
 from foveate.core.grid import Grid
 from foveate.encoders.protocol import Calibration, DenseFeatures
 from foveate.reading.words import Word
+from foveate.store import EncodeBatch, Store
 
 WIDTH = 24
 
@@ -100,6 +101,17 @@ def pictures(folder: Path, count: int, first: int = 0) -> Path:
         if not path.exists():
             path.write_bytes(picture(seed))
     return folder
+
+
+def id_of(store: Store, name: str) -> str:
+    """The id of an image in a store."""
+    return store[name]._id
+
+
+def work_of(store: Store) -> EncodeBatch:
+    """What workers of an engine do for a store of toys."""
+    assert store.identity is not None
+    return EncodeBatch(store._wanted.encoder or store.identity.encoder.name, store.identity, store._open().space)
 
 
 def mine(rgb: np.ndarray) -> list[Word]:

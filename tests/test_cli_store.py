@@ -91,6 +91,20 @@ def test_tags_versions_and_what_was_removed(store: Path) -> None:
     assert len(said("store", "versions", store)["versions"]) == 1
 
 
+def test_the_last_version_that_can_be_read(store: Path) -> None:
+    said("store", "tag", store, "yellow_bus.jpg", "--add", "bus")
+    newest = min((store / "_versions").glob("*.manifest"))  # Lance counts them backwards
+    newest.write_bytes(newest.read_bytes()[:-100])
+    assert "store restore STORE" in call("search", store, "a bus").exception.fix  # type: ignore[union-attr]
+    found = said("store", "restore", store)
+    assert (found["images"], found["restored"]) == (3, found["before"])
+    assert said("store", "list", store, "--where", "tag = 'bus'")["total"] == 0
+    for each in (store / "_versions").glob("*.manifest"):
+        each.write_bytes(b"")
+    assert "damaged" in str(call("store", "restore", store).exception)
+    assert list((store / "_versions").glob("*.manifest"))
+
+
 def test_verify_names_each_damaged_image(store: Path) -> None:
     assert said("store", "verify", store)["damaged"] == []
     (data,) = (file for file in (store / "data").iterdir() if file.stat().st_size > 200_000)

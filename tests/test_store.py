@@ -48,7 +48,7 @@ from foveate.store.record import parse_record
 from foveate.store.sources import decode_for, encode_picture
 from foveate.store.work import EncodeBatch
 from tests.conftest import PHOTOS
-from tests.store_toys import AMONG, Rivalling, Toy, mine, picture, pictures
+from tests.store_toys import AMONG, Rivalling, Toy, id_of, mine, picture, pictures, work_of
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_it_is_like_a_dictionary(store: Store, photos: Path) -> None:
     assert "\ud800" not in store
     texture = store["cake_and_coffee.jpg"]
     assert isinstance(texture, Texture)
-    assert store[store.content_key("cake_and_coffee.jpg")].name == texture.name == "cake_and_coffee.jpg"
+    assert store[id_of(store, "cake_and_coffee.jpg")].name == texture.name == "cake_and_coffee.jpg"
     assert store[str(photos / "cake_and_coffee.jpg")].grid == texture.grid
     assert store["ünïcode 写真.png"].grid == store["below/ünïcode 写真.png"].grid  # the end of a path does
     with pytest.raises(StoreKeyError, match="no image"):
@@ -255,11 +255,11 @@ def test_adding_again_does_nothing_and_the_same_bytes_are_stored_once(toys: Stor
     again = toys.add(folder)
     assert (again.added, again.linked, again.known) == (0, 2, 7)
     assert len(toys) == 8
-    key = toys.content_key("001.png")
+    key = id_of(toys, "001.png")
     (folder / "001.png").write_bytes(picture(77))  # another image under a known name: the copy is what is left
     assert toys.add(folder).added == 1
-    assert (len(toys), toys.content_key("copy of 1.png")) == (9, key)
-    assert toys.content_key("001.png") != key
+    assert (len(toys), id_of(toys, "copy of 1.png")) == (9, key)
+    assert id_of(toys, "001.png") != key
     assert toys.add(folder).known == 9
     assert toys.verify().ok
 
@@ -344,7 +344,7 @@ def test_changes_while_others_search_and_tag(toys: Store, caplog: pytest.LogCapt
 
 def test_damage_is_listed_not_exported_and_can_be_removed(toys: Store, quick: Path) -> None:
     pytest.importorskip("pyarrow")
-    id, before = toys.content_key("001.png"), set(Path(toys.path, "data").glob("*.lance"))
+    id, before = id_of(toys, "001.png"), set(Path(toys.path, "data").glob("*.lance"))
     toys.dataset.update({"width": "0"}, where="name = '001.png'")
     with pytest.raises(StoreDamagedError, match="checksum"):
         toys.export(quick / "all.parquet")
@@ -412,11 +412,11 @@ def test_a_list_by_name(toys: Store) -> None:
     names = toys.keys()
     page = toys.page(2, 3)
     assert ([image.name for image in page.images], page.total, page.place) == (names[2:5], 8, None)
-    found = toys.page(0, 1, part="BELOW", of=toys.content_key("below/004.png"))
+    found = toys.page(0, 1, part="BELOW", of=id_of(toys, "below/004.png"))
     assert (found.total, found.place) == (2, 1)
     image = toys.page(part="001").images[0]
-    assert (image.id, image.height, image.width) == (toys.content_key("001.png"), 24, 36)
-    assert toys.thumbnail("001.png").startswith(b"\xff\xd8")
+    assert (image.id, image.height, image.width) == (id_of(toys, "001.png"), 24, 36)
+    assert toys["001.png"].thumbnail.startswith(b"\xff\xd8")
     assert toys.page(100, 5).images == ()
     with pytest.raises(OptionError):
         toys.page(-1)
@@ -435,7 +435,7 @@ def test_a_table_of_pandas(toys: Store, quick: Path, monkeypatch: pytest.MonkeyP
     file = Path(row.source).stat()
     assert (row.height, row.width, row.encoder, row.file_bytes) == (24, 36, "toy", file.st_size)
     assert row.modified == pandas.Timestamp(file.st_mtime_ns // 1000, unit="us", tz="UTC")
-    assert row.id == toys.content_key("003.png")
+    assert row.id == id_of(toys, "003.png")
     assert frame.words.isna().sum() == 7
     assert frame.words["below/000.png"].startswith("colour")
     toys.remove(toys.keys())
@@ -497,7 +497,7 @@ def test_a_store_that_does_not_exist_is_no_empty_store(quick: Path) -> None:
     reads: tuple[Callable[[], object], ...] = (
         lambda: store.search("a dog"), lambda: list(store.score_all("a dog")), lambda: store["x"], lambda: "x" in store,
         lambda: len(store), store.keys, store.stats, store.verify, store.compact, store.versions, store.to_pandas,
-        lambda: store.remove("x"), lambda: store.content_key("x"), lambda: store.work, lambda: store.tag("x", ["y"]),
+        lambda: store.remove("x"), lambda: store.tag("x", ["y"]),
         lambda: store.dataset, lambda: store.restore(1), lambda: store.export(quick / "x"),
     )  # fmt: skip
     for read in reads:
@@ -573,7 +573,7 @@ def test_another_encoder_is_refused(toys: Store, quick: Path) -> None:
 
 
 def test_the_unit_of_work_needs_no_store(toys: Store, quick: Path) -> None:
-    work = pickle.loads(pickle.dumps(toys.work))
+    work = pickle.loads(pickle.dumps(work_of(toys)))
     assert isinstance(work, EncodeBatch)
     bad = quick / "bad.png"
     bad.write_bytes(b"no image")
@@ -583,7 +583,7 @@ def test_the_unit_of_work_needs_no_store(toys: Store, quick: Path) -> None:
     }
     out = work(batch)
     record = parse_record(out["record"][0], work.identity, "one")
-    assert out["told"][0].id == toys.content_key("001.png")
+    assert out["told"][0].id == id_of(toys, "001.png")
     assert np.array_equal(record.tensors["embedding"], toys["001.png"].embedding)
     assert list(out) == ["path", "name", "told", "record", "vectors", "error"]
     assert out["record"][1] == b""
@@ -689,6 +689,8 @@ def test_odd_folders(quick: Path) -> None:
     assert len(store.search("a dog", 50)) == len(odd) + 1  # an image once, whatever its names
     assert unicodedata.normalize("NFD", "späße.png") in store
     assert (store.add(folder).added, set(store)) == (0, names)
+    assert Store(quick / "other.fov", encoder=Toy()).add(folder).stores == (store.path,)
+    assert added.stores == ()
 
 
 def test_lists_of_paths(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -744,7 +746,7 @@ def test_names_that_fit_several_images(quick: Path) -> None:
         store["001.png"]
     assert set(store.keys()) == {"below/000.png", str(a / "001.png"), str(b / "001.png")}
     assert store[str(a / "001.png")].grid == store["b/001.png"].grid
-    assert store.content_key("a/001.png") != store.content_key("b/001.png")
+    assert id_of(store, "a/001.png") != id_of(store, "b/001.png")
 
 
 def test_tiny_and_flat_images(quick: Path) -> None:

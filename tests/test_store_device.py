@@ -21,7 +21,7 @@ from foveate.encoders.protocol import DenseFeatures
 from foveate.store import work
 from foveate.store.engine import Local, Ray
 from foveate.store.work import BATCH
-from tests.store_toys import Toy, pictures
+from tests.store_toys import Toy, pictures, work_of
 
 COUNT = 2 * BATCH + 5
 
@@ -144,7 +144,7 @@ def test_a_batch_of_files_is_not_bad_because_of_the_device(tmp_path: Path) -> No
     files = sorted((tmp_path / "photos").rglob("*.png"))
     batch = {"path": [str(file) for file in files], "name": [file.name for file in files]}
     with pytest.raises(DeviceError, match="the device of 'toy' failed at 3 images"):
-        store.work(batch)
+        work_of(store)(batch)
 
 
 def test_the_device_goes_to_where_the_encoder_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_the_device_goes_to_where_the_encoder_is_loaded(tmp_path: Path, monkeypa
     load._places.clear()
     store = Store(tmp_path / "a.fov", encoder="clip:x")
     assert store.add(pictures(tmp_path / "photos", 2), device="cuda").added == 2
-    replace(store.work, device="cuda").resolve()  # as a worker of an engine does
+    replace(work_of(store), device="cuda").resolve()  # as a worker of an engine does
     assert asked == ["cuda:0"]
     load._load_from_hub.cache_clear()
     load._places.clear()

@@ -58,6 +58,14 @@ def opened(s3: S3, **how: int) -> Store:
     return Store(f"s3://{s3.bucket}/photos.fov", encoder=Toy(), options=s3.options, **how)  # type: ignore[arg-type]
 
 
+def clear(s3: S3) -> None:
+    """Delete all that is in the bucket."""
+    import boto3  # type: ignore[import-untyped]
+
+    keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x", "region_name": "us-east-1"}
+    boto3.resource("s3", endpoint_url=s3.options["aws_endpoint"], **keys).Bucket(s3.bucket).objects.delete()
+
+
 def test_the_way_through(s3: S3, quick: Path) -> None:
     folder, here = pictures(quick / "photos", 12), Store(quick / "s.fov", encoder=Toy())
     store = opened(s3)
@@ -87,6 +95,18 @@ def test_the_way_through(s3: S3, quick: Path) -> None:
     store.restore(before)
     assert len(other) == 15
     assert other.verify().ok
+
+
+def test_a_store_that_was_made_anew_is_noticed(s3: S3, quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foveate.store.store.LOOK", 0)
+    store = opened(s3)
+    store.add(pictures(quick / "photos", 3))
+    names, version = store.keys(), store.dataset.version
+    clear(s3)
+    other = Store(Path(store.path), encoder=Toy(), options=s3.options)  # `Path` takes a slash of the address away
+    other.add(pictures(quick / "more", 4, 50))
+    assert other.dataset.version == version
+    assert store.keys() == other.keys() != names
 
 
 def test_two_writers_at_once(s3: S3, quick: Path) -> None:

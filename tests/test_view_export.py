@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Page
 
 import foveate
 from tests.conftest import PHOTOS
+from tests.store_toys import id_of
 from tests.view_page import lines_of, opened, run_lines, serving
 
 pytestmark = pytest.mark.browser
@@ -86,7 +87,7 @@ def test_the_lines_of_python_keep_the_cells_of_the_page(
 def test_the_lines_of_python_open_a_store(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = foveate.Store(tmp_path / "photos.fov")
     store.add([PHOTOS / "yellow_bus.jpg"])
-    at = f"/#image={store.content_key(store.keys()[0])}&q=the+bus&k=64"
+    at = f"/#image={id_of(store, store.keys()[0])}&q=the+bus&k=64"
     with serving(tmp_path / "photos.fov") as address, opened(browser, address, at) as page:
         page.wait_for_function("window.foveate?.answer() && foveate.kept()")
         lines = lines_of(page)

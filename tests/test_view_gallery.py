@@ -24,6 +24,7 @@ from foveate.view import gallery
 from foveate.view.gallery import AskedPage, FolderListing, open_folder
 from foveate.view.opening import open_target
 from tests.conftest import PHOTOS
+from tests.store_toys import id_of
 from tests.view_client import check_refusal, client_of, message
 
 HOSTILE = ("<img src=x onerror=alert(1)>.jpg", "%2e%2e%2fetc%2fpasswd.jpg", "a\nb.jpg", "\u202egpj.exe.jpg", "ÉTÉ.JPG")
@@ -186,11 +187,11 @@ def test_the_list_of_a_store_is_its_keys(made: Path) -> None:
     asked, store = client_of(made), Store(made)
     every = listed(asked, limit=200)
     assert [image["name"] for image in every["images"]] == store.keys()
-    assert [image["id"] for image in every["images"]] == [store.content_key(name) for name in store]
+    assert [image["id"] for image in every["images"]] == [id_of(store, name) for name in store]
     assert [image["name"] for image in listed(asked, part="CAKE")["images"]] == ["cake_and_coffee.jpg"]
     assert listed(asked, part="%")["total"] == 0
     small = asked.get(f"/api/gallery/{every['images'][0]['id']}/thumbnail")
-    assert small.content == store.thumbnail(store.keys()[0])
+    assert small.content == store[store.keys()[0]].thumbnail
     assert max(Image.open(io.BytesIO(small.content)).size) == 128
 
 
@@ -275,7 +276,7 @@ def test_pages_and_conditions_are_those_of_the_store(made: Path) -> None:
 def test_images_like_one_of_the_store(made: Path) -> None:
     asked, store = client_of(made), Store(made)
     for name in store:
-        header, maps = message(asked.post(f"/api/gallery/{store.content_key(name)}/like", json={"count": 2}))
+        header, maps = message(asked.post(f"/api/gallery/{id_of(store, name)}/like", json={"count": 2}))
         hits = store.search(store[name], 2)
         assert [(hit["name"], hit["score"]) for hit in header["hits"]] == [(hit.name, hit.score) for hit in hits]
         assert (header["like"], header["of"], header["hits"][0]["name"]) == (name, 3, name)
@@ -291,14 +292,14 @@ def test_the_store_says_its_pages(made: Path) -> None:
     store = Store(made)
     page = store.page(1, 1)
     (image,) = page.images
-    assert (page.total, image.name, image.id) == (3, store.keys()[1], store.content_key(store.keys()[1]))
+    assert (page.total, image.name, image.id) == (3, store.keys()[1], id_of(store, store.keys()[1]))
     assert (image.height, image.width) == (store[image.id].grid.height, store[image.id].grid.width)
     assert Path(image.path) == made.parent / "photos" / image.name
     assert store.page(3).images == ()
     with pytest.raises(foveate.FoveateError):
         store.page(-1)
     with pytest.raises(StoreKeyError):
-        store.thumbnail("none")
+        id_of(store, "none")
 
 
 def test_a_folder_that_is_a_store_is_opened_as_one(store: Path, tmp_path: Path) -> None:

@@ -100,6 +100,7 @@ def index(
         ("added", count(added.added, "image") + (rate if added.added else "")),
         *([("read", f"{added.read}; {stats['read']} of the store's images, by {stats['reader']}")] if reads else []),
         *([("already there", count(added.known, "file"))] if added.known else []),
+        *([("passed over", f"{count(len(added.stores), 'store')}: {added.stores[0]}, ...")] if added.stores else []),
         *([("copies", f"{count(added.linked, 'file')} of the same content as others")] if added.linked else []),
         ("in the store", f"{count(stats['images'], 'image')}, {stats['bytes'] / 1e6:.1f} MB"),
         ("an image takes", f"{stats['bytes_an_image'] / 1e3:.0f} KB on average"),
@@ -107,7 +108,8 @@ def index(
     terminal.print_table(output, ("what", "value"), facts)
     terminal.print_json(
         store=output, added=added.added, newly_read=added.read, linked=added.linked, known=added.known,
-        bad=[{"path": path, "why": why} for path, why in added.bad], seconds=round(added.seconds, 3),
+        stores=added.stores, bad=[{"path": path, "why": why} for path, why in added.bad],
+        seconds=round(added.seconds, 3),
         **{name: value for name, value in stats.items() if name != "store"},
     )  # fmt: skip
 

@@ -172,12 +172,31 @@ def versions(path: StorePath) -> None:
 
 @store.command(epilog="Example:  foveate store restore photos.fov 12")
 def restore(
-    path: StorePath, version: Annotated[int, typer.Argument(help="A number that 'foveate store versions' lists.")]
+    path: StorePath,
+    version: Annotated[
+        int | None,
+        typer.Argument(help="A number that 'foveate store versions' lists [default: the last that can be read]."),
+    ] = None,
 ) -> None:
-    """Make an earlier version the newest one. Those between stay, so this can be taken back, too."""
-    known = open_store(path)
+    """Make an earlier version the newest one. Those between stay, so this can be taken back, too.
+
+    Where the newest cannot be read, its manifest is put aside.
+    """
+    from foveate.core.errors import StoreDamagedError
+    from foveate.store.dataset import set_aside
+
+    try:
+        known = open_store(path)
+        known.versions()
+    except StoreDamagedError:
+        if not (gone := set_aside(path)):
+            raise
+        typer.echo(f"versions that cannot be read, put aside: {', '.join(map(str, gone))}")
+        known = open_store(path)
     before = known.dataset.version
-    known.restore(version)
+    version = before if version is None else version
+    if version != before:
+        known.restore(version)
     typer.echo(
         f"{format_count(len(known), 'image')}, as in version {version}; to take it back: "
         f"foveate store restore {path} {before}"

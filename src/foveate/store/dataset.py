@@ -16,7 +16,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from foveate.core.errors import FoveateError, MissingExtraError, OptionError, OutputError, StoreError, StoreVersionError
+from foveate.core.errors import (
+    FoveateError,
+    MissingExtraError,
+    OptionError,
+    OutputError,
+    StoreDamagedError,
+    StoreError,
+    StoreVersionError,
+)
 from foveate.store.schema import ID, damaged
 
 if TYPE_CHECKING:
@@ -25,8 +33,9 @@ if TYPE_CHECKING:
 RETRIES = 40  # of a commit that another writer was in front of
 ROWS = 8192  # of a fragment, after compacting
 KEPT = timedelta(minutes=10)  # for readers of a version whose files were joined
-CONFLICT = re.compile("[Ii]ncompatible|[Cc]onflict")
-AGAIN, PAUSE = 5, 0.1  # how often a change is tried again, and seconds between
+CONFLICT = re.compile("[Ii]ncompatible|[Cc]onflict|concurrent")
+AGAIN, PAUSE = 20, 0.1  # how often a change is tried again, and seconds between
+SOME = 500  # ids in a condition
 BEFORE, MARKS = "before-", 10  # tags of versions that a later `add` changed, and how many are kept
 ABSENT = re.compile(r"was not found|Not found|not found: ")
 PLACES = re.compile(r",? ?/[^ ,]*\.rs:\d+(:\d+)?|(LanceError\(\w+\): )")  # of Lance's sources
@@ -52,9 +61,10 @@ def lance_module() -> Any:
 
 
 def place_of(path: str | os.PathLike[str]) -> str:
-    """An absolute path, or an address like s3://bucket/photos.lance as it is."""
+    """An absolute path, or an address like s3://bucket/photos.fov, also one whose slash `Path` took away."""
     given = os.fspath(path)
-    return given if re.match(r"[a-z0-9+]+://", given) else os.path.abspath(given)
+    address = re.match(r"([a-z][a-z0-9+]+):/+(?=[^/])", given)
+    return f"{address[1]}://{given[address.end() :]}" if address else os.path.abspath(given)
 
 
 def reading(where: str) -> AbstractContextManager[None]:
@@ -189,6 +199,35 @@ def update(dataset: Any, table: pa.Table) -> int:
     return changing(dataset, merge)
 
 
+def revise(
+    dataset: Any, ids: Sequence[str], columns: Sequence[str], make: Callable[[pa.Table], list[dict[str, Any]]]
+) -> int:
+    """Change columns of rows by what they hold: again where another writer was in front. -> how many were changed.
+
+    `make` gets the columns of some of these rows, and returns the ids and the new values of those that change.
+    Raises OutputError, StoreDamagedError.
+    """
+    import pyarrow as pa
+
+    def merge(which: str) -> int:
+        with reading(dataset.uri):
+            changed = make(dataset.to_table(columns=list(columns), filter=which))
+        if changed:
+            schema = pa.schema([dataset.schema.field(name) for name in changed[0]])
+            builder = dataset.merge_insert(ID).when_matched_update_all().conflict_retries(0)
+            builder.execute(pa.Table.from_pylist(changed, schema=schema))
+        return len(changed)
+
+    return sum(changing(dataset, partial(merge, which)) for which in some_of(ids))
+
+
+def forget(dataset: Any, ids: Sequence[str]) -> None:
+    """Delete rows by id. Raises OutputError."""
+    for which in some_of(ids):
+        with writing(dataset.uri):
+            dataset.delete(which)
+
+
 def changing(dataset: Any, change: Callable[[], T]) -> T:
     """Change the newest version; once more where another writer was in front. Raises OutputError."""
     with writing(dataset.uri):
@@ -201,6 +240,31 @@ def changing(dataset: Any, change: Callable[[], T]) -> T:
                     raise
                 time.sleep(PAUSE)
     raise AssertionError
+
+
+def pieces_of(dataset: Any) -> dict[tuple[Any, ...], Any]:
+    """Fragments by their number and the names of their files, which no other dataset has. Raises StoreDamagedError."""
+    with reading(dataset.uri):
+        return {(one.fragment_id, *(f.path for f in one.metadata.files)): one for one in dataset.get_fragments()}
+
+
+def set_aside(where: str) -> list[int]:
+    """Put manifests of a store on this machine that cannot be read aside; nothing where none can be.
+
+    -> their versions. The newest that can be read is then the newest. Raises OutputError.
+    """
+    bad = dict[int, Path]()
+    paths = [path for path in Path(where, "_versions").glob("*.manifest") if path.stem.isdecimal()]
+    for path in paths:
+        version = int(path.stem) if len(path.stem) < 20 else 2**64 - 1 - int(path.stem)  # Lance counts files backwards
+        try:
+            open_dataset(where, version=version)
+        except StoreDamagedError:
+            bad[version] = path
+    for path in bad.values() if len(bad) < len(paths) else ():
+        with writing(where):
+            path.rename(f"{path}.damaged")
+    return sorted(bad) if len(bad) < len(paths) else []
 
 
 def mark(dataset: Any) -> None:
@@ -242,3 +306,8 @@ def literal(value: str) -> str:
 
 def any_of(column: str, values: Sequence[str]) -> str:
     return f"{column} IN ({', '.join(map(literal, values))})"
+
+
+def some_of(ids: Sequence[str]) -> list[str]:
+    """SQL conditions for rows of these ids, of some of them each."""
+    return [any_of(ID, ids[start : start + SOME]) for start in range(0, len(ids), SOME)]

@@ -14,13 +14,12 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from foveate.core.checks import check_int, keyword
-from foveate.core.errors import EngineError, ImageNotFoundError, OptionError, OutputError, StoreError
+from foveate.core.errors import EngineError, OptionError, OutputError, StoreError
 from foveate.encoders.load import check_place, match_encoder, resolve_encoder
 from foveate.encoders.protocol import Encoder, gpu_of
 from foveate.encoders.specialists import name_in_textures
@@ -30,14 +29,16 @@ from foveate.reading.tesseract import TesseractReader
 from foveate.reading.words import WordReader
 from foveate.store.dataset import (
     Options,
-    any_of,
     changing,
     create,
+    forget,
     insert,
     join_small,
     mark,
     open_dataset,
+    pieces_of,
     reading,
+    revise,
     update,
     writing,
 )
@@ -70,13 +71,15 @@ from foveate.store.writing import index_words
 from foveate.texture.basis import Basis
 from foveate.texture.texture import EncoderStamp
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 COMMIT_IMAGES, COMMIT_BYTES, COMMIT_SECONDS = 256, 64 * 2**20, 3.0
-SOME = 500  # ids in a condition
-MOVES = 3  # times that rows of moved files are looked at
 SMALL = 64  # fragments after which they are joined
 MOST_WORKERS = 64
 RUN = 8  # files that follow one another, where several processes go through them in different orders
 OWN_RANK, VECTORS = 24, 6
+MOVED = ("name", "source", "file_bytes", "modified")  # columns that tell of a file and not of its content
 Value = str | float | bool
 
 
@@ -168,6 +171,7 @@ class Added:
         bad: (path, why) of files that are no images or cannot be read, and of images that the reader failed on.
         commits: of the dataset. seconds: of it all.
         read: images whose writing was read, new ones and those that were there without their words.
+        stores: folders that were passed over, as each is another store.
     """
 
     added: int
@@ -177,6 +181,7 @@ class Added:
     commits: int
     seconds: float
     read: int = 0
+    stores: tuple[str, ...] = ()
 
 
 # --- adding -----------------------------------------------------------------------------------------------------------
@@ -210,17 +215,6 @@ def add(
         wanted = replace(wanted, device=device)
         check_place(wanted.encoder, device)  # also where nothing is new, and no encoder is loaded
     found = find_sources(paths)
-    if not found.files:
-        listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-        named = f"'{listed[0]}'" + (f" and {len(listed) - 1} more" if len(listed) > 1 else "") if listed else "no paths"
-        lost = found.unreadable
-        blocked = f"; {len(lost)} paths cannot be read, '{lost[0][0]}' first: {lost[0][1]}" if lost else ""
-        raise ImageNotFoundError(
-            f"no image file in {named}{blocked}",
-            expected="files that end in .jpg, .png, .webp, .tif, .bmp or .gif; a file that is named itself, or by a "
-            ".txt list, may be called anything",
-            fix=f"check the paths; the working directory is '{Path.cwd()}'",
-        )
     chosen = choose_reader(read, False)
     if chosen is not None:  # what is wrong with it is raised before there is a store
         read_words(np.full((32, 32, 3), 255, np.uint8), chosen)
@@ -235,7 +229,8 @@ def add(
     if columns:
         _make_columns(dataset, columns)
     job = _Ingest(stored, wanted, reader, found.files, list(found.unreadable), progress, columns, new)
-    return job.run(engine, workers, device)
+    others = tuple(store for store in found.stores if store != where)
+    return replace(job.run(engine, workers, device), stores=others)
 
 
 def _make_columns(dataset: Any, columns: Mapping[str, Value]) -> None:
@@ -336,6 +331,16 @@ def without_looks(encoder: Encoder) -> OptionError:
     )
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What the store has of an image: its file, that one's size and time of change, and whether the image was read."""
+
+    source: str
+    file_bytes: int
+    modified: int
+    was_read: bool
+
+
 @dataclass
 class _Ready:
     """Rows that wait for their commit: new ones, those that were read now, and those whose file is elsewhere now."""
@@ -369,10 +374,9 @@ class _Ingest:
         self.dataset, self.columns, self.wanted, self.reader = stored.dataset, columns, wanted, reader
         self.started = self.committed_at = time.monotonic()
         self.added = self.linked = self.commits = self.read = self.committed = 0
-        self.ready, self.version = _Ready(), 0
-        self.rows = dict[str, tuple[bool, str]]()  # by id: whether it was read, and its source
-        self.sources = dict[str, tuple[int, int, str]]()  # by path: bytes, time of change, id
-        self.former = dict[str, set[str]]()  # by path: ids of further rows
+        self.ready, self.pieces = _Ready(), frozenset[Any]()
+        self.rows = dict[str, _Known]()  # by id
+        self.ids = dict[str, set[str]]()  # by path
         self.replaced = dict[str, str]()  # by id: the path that has another image now
         self.copies = dict[str, Told]()  # by id: another file with this content
         self._see()
@@ -437,38 +441,38 @@ class _Ingest:
     # --- what the store has -------------------------------------------------------------------------------------------
 
     def _see(self) -> None:
-        """Look at what the store has now: others may be adding to it."""
-        import pyarrow as pa
-
+        """Look at the pieces of the store that came or changed: others may be adding to it."""
         with reading(self.stored.where):
             self.dataset.checkout_latest()
-            self.version = self.dataset.version
-            names = {name: name for name in (ID, "source", "file_bytes", "modified")}
-            table = self.dataset.to_table(columns={**names, "unread": f"{WORDS} IS NULL"})
-            moments = table["modified"].cast(pa.int64()).to_pylist()
-            columns = [table[name].to_pylist() for name in (ID, "source", "file_bytes", "unread")]
-            for id, source, size, unread, moment in zip(*columns, moments, strict=True):
-                self._know(id, source, size, moment, not unread)
+            every = pieces_of(self.dataset)
+            came = [one for key, one in every.items() if key not in self.pieces]
+            self.pieces = frozenset(every)
+            names = {name: name for name in (ID, "source", "file_bytes")}
+            how = {**names, "modified": "arrow_cast(modified, 'Int64')", "was_read": f"{WORDS} IS NOT NULL"}
+            for batch in self.dataset.scanner(columns=how, fragments=came).to_batches() if came else ():
+                for id, *told in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    self._know(id, _Known(*told))
 
-    def _know(self, id: str, source: str, size: int, modified: int, was_read: bool) -> None:
-        self.rows[id] = was_read, source
-        if source in self.sources and self.sources[source][2] != id:
-            self.former.setdefault(source, set()).add(self.sources[source][2])
-        self.sources[source] = size, modified, id
+    def _know(self, id: str, now: _Known) -> None:
+        if id in self.rows:
+            self.ids[self.rows[id].source].discard(id)
+        self.rows[id] = now
+        self.ids.setdefault(now.source, set()).add(id)
 
     def _unchanged(self, source: Source) -> bool:
         """Whether the file is there as it was, with its words where they are wanted."""
-        known = self.sources.get(plain(source.path))
-        if known is None or not self._has(known[2]) or plain(source.path) in self.former:
+        ids = self.ids.get(plain(source.path), set())
+        if len(ids) != 1 or not self._has(*ids):
             return False
         try:
             status = os.stat(source.path)
         except OSError:
             return False
-        return known[:2] == (status.st_size, status.st_mtime_ns // 1000)
+        (known,) = (self.rows[id] for id in ids)
+        return (known.file_bytes, known.modified) == (status.st_size, status.st_mtime_ns // 1000)
 
     def _has(self, id: str) -> bool:
-        return id in self.rows and (self.reader is None or self.rows[id][0])
+        return id in self.rows and (self.reader is None or self.rows[id].was_read)
 
     # --- commits ------------------------------------------------------------------------------------------------------
 
@@ -478,17 +482,15 @@ class _Ingest:
         if error:
             self.bad.append((source.path, error))
         if told is not None and (record or not error):
-            known = told.id in self.rows
-            if told.source in self.sources:
-                stale = {self.sources[told.source][2], *self.former.pop(told.source, ())} - {told.id}
-                self.replaced |= dict.fromkeys(stale, told.source)
+            known = self.rows.get(told.id)
+            self.replaced |= dict.fromkeys(self.ids.get(told.source, set()) - {told.id}, told.source)
             if not record or self._has(told.id) or (known and told.words is None):
                 self._link(told)
             else:
                 row = told, record, np.frombuffer(vectors, np.float16)
                 (self.ready.read if known else self.ready.new).append(row)
                 self.read += told.words is not None
-                self._know(told.id, told.source, told.file_bytes, told.modified, told.words is not None)
+                self._know(told.id, _Known(told.source, told.file_bytes, told.modified, told.words is not None))
         self.done += 1
         if self.ready.full or (self.ready and time.monotonic() - self.committed_at > COMMIT_SECONDS):
             self._commit()
@@ -497,25 +499,21 @@ class _Ingest:
     def _link(self, now: Told) -> None:
         """A file whose content is there: a copy; or the same, moved or touched, which its row then tells."""
         self.linked += 1
-        before = self.rows[now.id][1]
-        touched = before == now.source and self.sources.get(before) != (now.file_bytes, now.modified, now.id)
-        there = os.path.exists(before) and self.replaced.get(now.id) != before
-        if not touched and (before == now.source or there):
+        before = self.rows[now.id]
+        known = _Known(now.source, now.file_bytes, now.modified, before.was_read)
+        there = os.path.exists(before.source) and self.replaced.get(now.id) != before.source
+        if before == known or (before.source != now.source and there):
             self.copies[now.id] = now
-            return
-        self.ready.moved.append(now)
-        self.sources.pop(before, None)
-        self._know(now.id, now.source, now.file_bytes, now.modified, self.rows[now.id][0])
+        else:
+            self.ready.moved.append(now)
+            self._know(now.id, known)
 
     def _forget(self) -> None:
         """Rows of images whose file has another one now: they tell of a copy, or go where none was found."""
-        gone = [id for id, path in self.replaced.items() if self.rows[id][1] == path]
+        gone = [id for id, path in self.replaced.items() if self.rows[id].source == path]
         copied = [self.copies[id] for id in gone if id in self.copies and self.copies[id].source != self.replaced[id]]
         self._move(copied)
-        gone = sorted(set(gone) - {told.id for told in copied})
-        for start in range(0, len(gone), SOME):
-            with writing(self.stored.where):
-                self.dataset.delete(any_of(ID, gone[start : start + SOME]))
+        forget(self.dataset, sorted(set(gone) - {told.id for told in copied}))
 
     def _commit(self) -> None:
         import pyarrow as pa
@@ -536,39 +534,27 @@ class _Ingest:
             self.linked += len(ready.new) - inserted  # another process was in front
         if ready.read:
             update(self.dataset, table_of(ready.read, schema).drop_columns(["tags"]))
-        if ready.moved:
-            self._move(ready.moved)
+        self._move(ready.moved)
         self.committed += len(ready.new) + len(ready.read)
         self.commits += 1
-        if self.dataset.version != self.version + sum(map(bool, (ready.new, ready.read, ready.moved))):
-            self._see()  # what others did
         if self.commits % SMALL == 0:
             self._join_small()
-        self.version = self.dataset.version
+        self._see()  # what others did
         self.committed_at = time.monotonic()
 
     def _move(self, rows: Sequence[Told]) -> None:
         """Rows whose file is elsewhere now. Their records stay as they are."""
-        import pyarrow as pa
+        now = {told.id: {name: getattr(told, name) for name in MOVED} for told in rows}
 
-        changed = (ID, "name", "source", "file_bytes", "modified")
-        now = {told.id: told for told in rows}
-        for _ in range(MOVES if rows else 0):  # another process may change these rows meanwhile: then once more
-            with reading(self.stored.where):
-                self.dataset.checkout_latest()
-                before = self.dataset.to_table(columns=[*TOLD, CHECKSUM], filter=any_of(ID, list(now)))
-                fields = [self.dataset.schema.field(name) for name in (*changed, CHECKSUM)]
-                found = list(zip(told_rows(before), before[CHECKSUM].to_pylist(), strict=True))
-            values: list[tuple[Any, ...]] = []
-            for told, checksum in found:
-                moved = replace(told, **{name: getattr(now[told.id], name) for name in changed})
-                if moved != told or checksum & 0xFFFFFFFF != moved.checksum:
-                    values.append((*(getattr(moved, name) for name in changed), checksum >> 32 << 32 | moved.checksum))
-            if not values:
-                return
-            columns = zip(zip(*values, strict=True), fields, strict=True)
-            arrays = [pa.array(column, each.type) for column, each in columns]
-            update(self.dataset, pa.Table.from_arrays(arrays, schema=pa.schema(fields)))
+        def moved(table: pa.Table) -> list[dict[str, Any]]:
+            found = list[dict[str, Any]]()
+            for before, checksum in zip(told_rows(table), table[CHECKSUM].to_pylist(), strict=True):
+                told = replace(before, **now[before.id])
+                if told != before:
+                    found.append({ID: told.id, **now[told.id], CHECKSUM: checksum >> 32 << 32 | told.checksum})
+            return found
+
+        revise(self.dataset, list(now), [*TOLD, CHECKSUM], moved)
 
     def _join_small(self) -> None:
         join_small(self.dataset)

@@ -172,7 +172,7 @@ def record_of(
         basis, own = space.in_steps, dict[str, NDArray[Any]]()
         narrow, z = basis, whole_steps(space.coordinates(x, metric), space.steps)
     shape = dense.grid.shape
-    kept = narrow.restore(z)  # of the columns alone: four times as quick
+    kept = narrow.restore(z.astype(np.float32))  # of the columns alone: four times as quick
     left = x - kept
     levels, step = in_levels(np.sqrt(np.einsum("nd,nd->n", left, left)))
     tensors: dict[str, NDArray[Any]] = dict(own)

@@ -68,7 +68,7 @@ def damaged(what: str, cause: object, fix: str = "") -> StoreDamagedError:
         f"{what} is damaged ({reason})",
         expected="what docs/format.md describes, as it was written",
         fix=fix
-        or "'foveate store verify STORE' lists what is wrong; 'store restore' goes back to a version before, "
+        or "'foveate store verify STORE' lists what is wrong; 'store restore STORE' goes back to a version before, "
         "or remove the image and index it again",
     )
 

@@ -23,7 +23,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from foveate.core.checks import check_array, check_int, check_type
-from foveate.core.errors import BasisFileError, FoveateError, ImageError, ImageNotFoundError, OptionError, StoreError
+from foveate.core.errors import BasisFileError, FoveateError, ImageError, OptionError, StoreError
 from foveate.core.files import carries, check_target, write_whole
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.core.threads import map_in_order
@@ -31,7 +31,7 @@ from foveate.encoders.protocol import LEAST_SIDE, Encoder
 from foveate.language.negatives import bank_of, query_metric_of
 from foveate.store.record import SMALLEST, STEPS
 from foveate.store.schema import MOST_PLANES, Space
-from foveate.store.sources import SUFFIXES, Source, decode_for, encode_picture, explain, find_sources, read
+from foveate.store.sources import Source, decode_for, encode_picture, explain, find_sources, read
 from foveate.texture.basis import Basis, Metric, Moments, inward, principal
 from foveate.texture.texture import EncoderStamp
 
@@ -166,15 +166,8 @@ class Gathered(Frozen):
 
 def images_in(paths: Iterable[str | os.PathLike[str]]) -> list[Source]:
     """Image files of folders (all the way down) and files, each once, by name. Raises ImageNotFoundError if none."""
-    given = list(paths)
-    found = find_sources(given)
+    found = find_sources(paths)
     missing = [Source(os.path.abspath(path), path) for path, _ in found.unreadable]
-    if not found.files:
-        raise ImageNotFoundError(
-            f"no images in {', '.join(repr(str(path)) for path in given)}",
-            expected="files that end in " + ", ".join(sorted(SUFFIXES)),
-            fix="check the path",
-        )
     return sorted([*found.files, *missing], key=lambda source: os.fsencode(source.name))
 
 

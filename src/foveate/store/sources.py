@@ -30,6 +30,7 @@ from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
 
 SUFFIXES = frozenset((".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp", ".dib", ".gif"))
 STORES = ({"_versions", "data"}, {"shards", "format.json"})  # what is in a store, and in one of an earlier release
+NAMED = 3  # paths in a message
 LIST, STANDARD_INPUT = ".txt", "-"
 SPARE = 2  # times what an encoder sees: with less, the decoder's filter changes where one in five names is highest
 PathLike = str | os.PathLike[str]
@@ -44,10 +45,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Sources:
-    """What was found: files in the order of their names, and what could not be read, with the reason."""
+    """What was found: files in the order of their names; what could not be read, with the reason; stores."""
 
     files: tuple[Source, ...]
     unreadable: tuple[tuple[str, str], ...]
+    stores: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -59,17 +61,20 @@ class Content:
     modified: int
 
 
-def find_sources(paths: PathLike | Iterable[PathLike]) -> Sources:
-    """Image files of folders, lists and files. Raises ImageNotFoundError for a path where nothing is, OptionError."""
+def find_sources(paths: PathLike | Iterable[PathLike], *, empty: bool = False) -> Sources:
+    """Image files of folders, lists and files.
+
+    Raises ImageNotFoundError for a path where nothing is, and, unless it may be `empty`, without any; OptionError.
+    """
     if isinstance(paths, str | os.PathLike):
         paths = (paths,)
     if not isinstance(paths, Iterable):
         raise OptionError(
             f"paths={paths!r}", expected="a path, or several", fix="pass a folder, a file, or a list of them"
         )
-    sources: dict[str, Source] = {}
-    unreadable: list[tuple[str, str]] = []
-    for path, listed in _unroll(paths):
+    given, sources = list(paths), dict[str, Source]()
+    unreadable, stores = list[tuple[str, str]](), list[str]()
+    for path, listed in _unroll(given):
         if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
             raise OptionError(f"a path of type {type(path).__name__}", expected="a text or a Path", fix="pass paths")
         refuse_address(path)
@@ -88,10 +93,20 @@ def find_sources(paths: PathLike | Iterable[PathLike]) -> Sources:
             )
         else:
             root = os.path.abspath(text)
-            for file in _walk(root, unreadable) if folder else (root,):
+            for file in _walk(root, unreadable, stores) if folder else (root,):
                 name = os.path.relpath(file, root) if folder else text
                 sources.setdefault(file, Source(file, Path(name).as_posix()))
-    return Sources(tuple(sources.values()), tuple(unreadable))
+    if not sources and not empty:
+        named = ", ".join(f"'{os.fspath(path)}'" for path in given[:NAMED]) or "no paths"
+        named += f" and {len(given) - NAMED} more" if len(given) > NAMED else ""
+        blocked = "".join(f"; '{path}' cannot be read: {why}" for path, why in unreadable[:NAMED])
+        raise ImageNotFoundError(
+            f"no image file in {named}{blocked}",
+            expected="files that end in .jpg, .png, .webp, .tif, .bmp or .gif; a file that is named itself, or by a "
+            ".txt list, may be called anything",
+            fix=f"check the paths; the working directory is '{Path.cwd()}'",
+        )
+    return Sources(tuple(sources.values()), tuple(unreadable), tuple(stores))
 
 
 def _unroll(paths: Iterable[PathLike]) -> Iterator[tuple[PathLike, bool]]:
@@ -115,7 +130,7 @@ def _unroll(paths: Iterable[PathLike]) -> Iterator[tuple[PathLike, bool]]:
                 yield os.fsdecode(line.removesuffix(b"\r")), True
 
 
-def _walk(root: str, unreadable: list[tuple[str, str]]) -> Iterator[str]:
+def _walk(root: str, unreadable: list[tuple[str, str]], stores: list[str]) -> Iterator[str]:
     visited: set[tuple[int, int]] = set()
     pending = [root]
     while pending:
@@ -131,6 +146,7 @@ def _walk(root: str, unreadable: list[tuple[str, str]]) -> Iterator[str]:
             unreadable.append((folder, cause.strerror or str(cause)))
             continue
         if any(store <= {entry.name for entry in entries} for store in STORES):
+            stores.append(folder)
             continue
         below = []
         for entry in entries:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -23,7 +24,7 @@ from foveate.language.negatives import negatives_of
 from foveate.reading.readers import ReadBy
 from foveate.relevance.scoring import score_maps
 from foveate.store import hits, ingest, upkeep
-from foveate.store.dataset import Options, any_of, literal, open_dataset, place_of, reading
+from foveate.store.dataset import Options, literal, open_dataset, pieces_of, place_of, reading, some_of
 from foveate.store.engine import Engine
 from foveate.store.hits import Hit
 from foveate.store.ingest import Added, Progress, Value, Wanted
@@ -32,7 +33,6 @@ from foveate.store.schema import ID, Identity
 from foveate.store.sources import PathLike, plain
 from foveate.store.texture import StoredTexture
 from foveate.store.upkeep import ListedPage, Verified, Version
-from foveate.store.work import EncodeBatch
 from foveate.texture.basis import Basis
 from foveate.texture.cache import CacheStatistics, TextureCache
 from foveate.texture.texture import Texture
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 CACHE = 256 * 2**20  # bytes of textures in memory
+LOOK = 5.0  # seconds between two looks whether a store on an object store is still the same
 HEX = re.compile(r"[0-9a-f]{64}")
 WEEK = timedelta(days=7)
 
@@ -110,7 +111,7 @@ class Store:
         self._options, self._version = options, version
         self._guard = threading.Lock()
         self._kept: Reader | None = None
-        self._folder = (0, 0)
+        self._folder, self._looked = (0, 0), 0.0
         self._reader()  # what is wrong is raised now
 
     def __repr__(self) -> str:
@@ -250,10 +251,6 @@ class Store:
         """
         return upkeep.page(self._open(), offset, limit, part, of, where)
 
-    def thumbnail(self, name: str) -> bytes:
-        """The small JPEG of an image, at most 128 pixels along; by what `store[name]` takes. Raises as that does."""
-        return self[name].thumbnail
-
     def to_pandas(self) -> pd.DataFrame:
         """The columns of the store as a table of pandas: a row an image, in the order of `keys`, labelled by name.
 
@@ -275,22 +272,11 @@ class Store:
         # another store may lie here by now, with as many versions
         return self.cache.get((reader.version, row, id, reader.identity), lambda: reader.texture(row))
 
-    def content_key(self, name: str) -> str:
-        """Id of an image: the SHA-256 of its file. Raises StoreKeyError."""
-        return self._meant(self._open(), name)[1]
-
     @property
     def identity(self) -> Identity | None:
         """Encoder, basis and preprocessing; None while there is no store."""
         reader = self._reader()
         return None if reader is None else reader.identity
-
-    @property
-    def work(self) -> EncodeBatch:
-        """What encodes a batch of files for this store, on whatever engine."""
-        reader = self._open()
-        words = ingest.reader_named(reader.identity.reader) if reader.identity.reader else None
-        return EncodeBatch(self._wanted.encoder or reader.identity.encoder.name, reader.identity, reader.space, words)
 
     @property
     def cached(self) -> CacheStatistics:
@@ -373,8 +359,8 @@ class Store:
         """The ids that names mean, once each. Raises StoreKeyError."""
         names = [names] if isinstance(names, str) else list(names)
         ids, known = [name for name in names if isinstance(name, str) and HEX.fullmatch(name)], set[str]()
-        for start in range(0, len(ids), 500):
-            known.update(reader.scan([ID], any_of(ID, ids[start : start + 500]))[ID].to_pylist())
+        for which in some_of(ids):
+            known.update(reader.scan([ID], which)[ID].to_pylist())
         return list(dict.fromkeys(name if name in known else self._meant(reader, name)[1] for name in names))
 
     def _find(self, reader: Reader, name: str) -> int:
@@ -407,13 +393,16 @@ class Store:
             if kept is not None and self._version is None:
                 with reading(self.path):
                     same = folder == self._folder and kept.dataset.latest_version == kept.version
+                if same and "://" in self.path and time.monotonic() - self._looked > LOOK:
+                    now = open_dataset(self.path, self._options)  # another store may be there, with as many versions
+                    same, self._looked = now is not None and pieces_of(now) == pieces_of(kept.dataset), time.monotonic()
                 kept = kept if same else None
             if kept is None:
                 dataset = open_dataset(self.path, self._options, self._version)
                 if dataset is not None:
                     kept = Reader(self.path, dataset, self._channels, self._root, before)
                     self._wanted.check(self.path, kept.identity, kept.space)
-                self._kept, self._folder = kept, folder
+                self._kept, self._folder, self._looked = kept, folder, time.monotonic()
             return kept
 
     def _change(self) -> Reader:

@@ -141,7 +141,7 @@ def parse_shard(path: Path) -> Shard:
     """A shard whose head can be. Raises ValueError, and others, for anything else."""
     if not path.is_file():
         raise ValueError("it is no file")
-    content = safe_open(path, framework="np")
+    content: Any = safe_open(path, framework="np")
     head = json.loads(content.metadata()["foveate"])
     if head["store"]["format"] != "foveate-store":
         raise ValueError("it is of no store")

@@ -17,7 +17,7 @@ import numpy as np
 from foveate.core.checks import check_int
 from foveate.core.errors import MissingExtraError, OptionError, OutputError, StoreDamagedError
 from foveate.core.files import make_folder
-from foveate.store.dataset import RETRIES, any_of, compact, mark, reading, writing
+from foveate.store.dataset import compact, forget, mark, reading, revise, writing
 from foveate.store.nearest import extend
 from foveate.store.reader import ROW, Reader
 from foveate.store.record import checksum_of_vectors
@@ -25,6 +25,7 @@ from foveate.store.schema import CHECKSUM, ID, RECORD, TAGS, TOLD, VECTOR, WORDS
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -160,39 +161,19 @@ def set_tags(reader: Reader, ids: Sequence[str], add: Iterable[str], drop: Itera
         good = isinstance(tag, str) and tag.strip() and len(tag) <= 200
         if not good or tag.encode("utf-8", "replace").decode() != tag:
             raise OptionError(f"tag {tag!r}", expected="a text of 1 to 200 characters", fix="'holiday', say")
-    return sum(_tag(reader, any_of(ID, ids[start : start + 500]), add, drop) for start in range(0, len(ids), 500))
 
+    def tagged(table: pa.Table) -> list[dict[str, Any]]:
+        found = [(id, tags or []) for id, tags in zip(table[ID].to_pylist(), table[TAGS].to_pylist(), strict=True)]
+        now = {id: [tag for tag in dict.fromkeys([*tags, *add]) if tag not in drop] for id, tags in found}
+        return [{ID: id, TAGS: now[id]} for id, tags in found if now[id] != tags]
 
-def _tag(reader: Reader, which: str, add: list[str], drop: set[str], tries: int = RETRIES) -> int:
-    """Of the images as they are at the newest version, again where another writer was in front."""
-    import pyarrow as pa
-
-    with writing(reader.where):
-        reader.dataset.checkout_latest()
-        table, changed = reader.scan([ID, TAGS], which), dict[str, list[str]]()
-        for id, tags in zip(table[ID].to_pylist(), table[TAGS].to_pylist(), strict=True):
-            now = [tag for tag in dict.fromkeys([*(tags or ()), *add]) if tag not in drop]
-            if now != (tags or []):
-                changed[id] = now
-        fields = [reader.dataset.schema.field(name) for name in (ID, TAGS)]
-        columns = [pa.array(each, field.type) for each, field in zip((changed, changed.values()), fields, strict=True)]
-        try:
-            if changed:
-                merge = reader.dataset.merge_insert(ID).when_matched_update_all().conflict_retries(0)
-                merge.execute(pa.Table.from_arrays(columns, schema=pa.schema(fields)))
-        except OSError as cause:
-            if not tries or "concurrent" not in str(cause):
-                raise
-            return _tag(reader, which, add, drop, tries - 1)
-    return len(changed)
+    return revise(reader.dataset, ids, [ID, TAGS], tagged)
 
 
 def remove(reader: Reader, ids: Sequence[str]) -> int:
     """Forget images by id. -> how many. Raises OutputError."""
     mark(reader.dataset)
-    for start in range(0, len(ids), 500):
-        with writing(reader.where):
-            reader.dataset.delete(any_of(ID, ids[start : start + 500]))
+    forget(reader.dataset, ids)
     return len(ids)
 
 

@@ -127,7 +127,7 @@ def open_folder(path: Path) -> Target:
 def list_folder(path: Path) -> FolderListing:
     """The images in a folder now; none where it is gone."""
     files = {}
-    for source in find_sources(path).files if path.is_dir() else ():
+    for source in find_sources(path, empty=True).files if path.is_dir() else ():
         try:
             files[file_id(Path(source.path))] = source
         except OSError:

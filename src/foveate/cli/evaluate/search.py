@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from foveate.cli.evaluate.agreement import circumstances, mean_estimate
 from foveate.cli.evaluate.relevance import question
 from foveate.core.checks import check_int
-from foveate.core.errors import ImageNotFoundError, QueryError, ReadingWarning
+from foveate.core.errors import QueryError, ReadingWarning
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.language.negatives import nouns
@@ -68,8 +68,6 @@ def choose_images(paths: PathLike | Iterable[PathLike], limit: int | None = None
     if limit is not None:
         check_int("--limit", limit, fix="leave it out for all of them")
     sources = find_sources(paths).files
-    if not sources:
-        raise ImageNotFoundError("no image file in the folders given", expected=".jpg, .png, ...", fix="check the path")
     return sources if limit is None or limit >= len(sources) else [sources[i] for i in _evenly(len(sources), limit)]
 
 
