@@ -40,7 +40,7 @@ BEFORE, MARKS = "before-", 10  # tags of versions that a later `add` changed, an
 ABSENT = re.compile(r"was not found|Not found|not found: ")
 PLACES = re.compile(r",? ?/[^ ,]*\.rs:\d+(:\d+)?|(LanceError\(\w+\): )")  # of Lance's sources
 UNREACHED = re.compile(
-    r"Permission denied|Generic (?!LocalFile)\w+ error|timed out|dispatch failure|Connection|connection"
+    r"Permission denied|Generic (?!LocalFile|memory)\w+ error|timed out|dispatch failure|Connection|connection"
 )
 Options = Mapping[str, str]
 T = TypeVar("T")
