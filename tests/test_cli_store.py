@@ -50,6 +50,7 @@ def test_columns_conditions_and_pages(made: Path) -> None:
     wide = "album = 'summer' and rating > 4 and width > height"
     listed = said("store", "list", made, "--where", wide)
     assert [image["name"] for image in listed["images"]] == ["cake_and_coffee.jpg", "yellow_bus.jpg"]
+    assert listed["images"][0]["columns"] == {"album": "summer", "rating": 5}
     pages = [said("store", "list", made, "-k", 1, "--page", page) for page in (1, 2, 3, 4)]
     assert [image["name"] for page in pages for image in page["images"]] == Store(made).keys()
     hits = Store(made).search("a bus", where=wide)
@@ -60,6 +61,11 @@ def test_columns_conditions_and_pages(made: Path) -> None:
     refused = call("search", made, "a bus", "--where", "albun = 'summer'")
     assert isinstance(refused.exception, FoveateError)
     assert "album" in refused.exception.expected
+    for how, why in (
+        (("--where", "album = 'winter'"), "--where leaves none of 3 images"),
+        (("--page", 9), "nothing on page 9"),
+    ):
+        assert why in call("search", made, "a bus", "--no-sheet", *how).output
 
 
 def test_like_an_image_or_a_part(made: Path, tmp_path: Path) -> None:
@@ -68,8 +74,10 @@ def test_like_an_image_or_a_part(made: Path, tmp_path: Path) -> None:
         (query,) = said("search", made, "--like", image, "-o", tmp_path)["queries"]
         assert (query["hits"][0]["name"], query["hits"][0]["score"] > 0.9) == ("yellow_bus.jpg", True)
         assert Path(query["sheet"]).is_file()
-    (part,) = said("search", made, "--like", photo, "--box", "100,100,300,500", "--no-sheet")["queries"]
+    (part,) = said("search", made, "--like", photo, "--box", "100,100,300,500", "-o", tmp_path)["queries"]
     assert part["hits"][0]["name"] == "yellow_bus.jpg"
+    assert Path(part["sheet"]).is_file()
+    assert part["sheet"] != query["sheet"]
     assert call("search", made, "--like", photo, "--box", "1,2,3").exit_code == 2
     for words in (("a bus", "--like", photo), (), ("a bus", "--box", "1,2,3,4")):
         assert isinstance(call("search", made, *words, "--no-sheet").exception, FoveateError)

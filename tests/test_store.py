@@ -401,6 +401,16 @@ def test_pages_of_hits_and_conditions(toys: Store) -> None:
     below = "name like 'below/%'"
     assert [hit.name for hit in toys.search("a dog", 9, where=below)] == [n for n, _ in every if n.startswith("below")]
     assert toys.search("a dog", 9, where="false") == []
+    toys.tag(toys.keys()[:3], "a")
+    toys.tag(toys.keys()[2:4], "b")
+    for condition, right in {
+        "tag = 'a'": 3, "TAG != 'a'": 5, "tag IN ('a', 'b')": 4, "tags not in ('b') and tag = 'a'": 2,
+        "modified BETWEEN '2001-01-01' and '2999-01-01 12:00:00'": 8, "modified > '2999-01-01'": 0,
+        "modified not in ('2001-01-01', '2002-01-01') and name != 'it''s tag = '": 8, "taken IS NULL": 8,
+    }.items():  # fmt: skip
+        assert (len(toys.search("a dog", 9, where=condition)), condition) == (right, condition)
+    with pytest.raises(QueryError, match="without quotes"):
+        toys.page(where="\"name\" = 'a'")
     for wrong in ("nothing = 1", "name = ", "", "name"):
         with pytest.raises(QueryError, match="SQL condition"):
             toys.search("a dog", where=wrong)

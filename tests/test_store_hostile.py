@@ -8,7 +8,7 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from foveate.core.errors import StoreDamagedError, StoreError
 from foveate.store.dataset import update
 from foveate.store.reader import Reader
 from foveate.store.record import HEAD, checksum_of_vectors, parse_record
-from foveate.store.schema import Told, checksum_of
+from foveate.store.schema import ID, RECORD, Told, checksum_of, damaged
 from tests.store_toys import Toy, pictures
 
 ROOT = Path(__file__).parents[1]
@@ -36,6 +36,21 @@ def store(quick: Path) -> Store:
     for path in (quick / "photos").rglob("*.png"):
         path.unlink()  # so that thumbnails are read
     return made
+
+
+def test_a_row_that_cannot_be_read_costs_itself_alone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, scan = store._open(), Reader.scan
+    bad = store._find(reader, "001.png")
+
+    def broken(self: Reader, columns: Sequence[str], where: str | None = None, **how: Any) -> Any:
+        if RECORD in columns and bad in scan(self, [ID], where)["_rowid"].to_pylist():
+            raise damaged("the store", "a page of a column")
+        return scan(self, columns, where, **how)
+
+    monkeypatch.setattr(Reader, "scan", broken)
+    assert {name for name, _ in store.score_all("a dog")} == {*store.keys()} - {"001.png"}
+    with pytest.raises(StoreDamagedError, match=f"row {bad}"):
+        reader.texture(bad)
 
 
 def row_of(store: Store, name: str) -> tuple[Reader, Told, dict[str, Any]]:

@@ -54,6 +54,8 @@ def search(
     if (like is None) != bool(query):
         received = "a question and --like" if like else "no question"
         raise QueryError(received, expected="a question, or --like IMAGE", fix='foveate search photos.fov "a dog"')
+    if box is not None and like is None:
+        raise QueryError("--box without --like", expected="an image that the box is in", fix="add --like IMAGE")
     known = open_store(path, encoder)
     how: dict[str, Any] = {"exact": exact, "where": where, **terminal.load_words(words)}
     if box is not None:
@@ -69,6 +71,8 @@ def search(
         typer.echo(f"note: {note}", err=True)
     for record in records:
         _show(record, offset)
+        if not record["hits"]:
+            typer.echo(_why_nothing(known, where, page))
     terminal.print_json(store=path, images=len(known), offset=offset, notes=notes, queries=records)
 
 
@@ -96,6 +100,8 @@ def _timed(known: Store, asked: str | Texture, count: int, how: dict[str, Any]) 
     start = time.perf_counter()
     hits = known.search(asked, count, **how)
     text = asked if isinstance(asked, str) else f"like {asked.name}"
+    if "box" in how:
+        text += " at " + ", ".join(f"{side:g}" for side in how["box"])
     return text, hits, time.perf_counter() - start
 
 
@@ -129,10 +135,16 @@ def _show(record: dict[str, Any], offset: int) -> None:
     asked = terminal.add_understood(f"“{record['query']}”", record)
     title = f"{asked}  {record['seconds'] * 1e3:.0f} ms"
     terminal.print_table(title, ("", "score", "image", "written there")[:columns], [row[:columns] for row in rows])
-    if not rows:
-        typer.echo("nothing: no image has that written, or none is left by --where, or on this page")
     if record["sheet"]:
         terminal.print_files("sheet", [record["sheet"]])
+
+
+def _why_nothing(known: Store, where: str | None, page: int) -> str:
+    if not len(known):
+        return "nothing: the store has no images"
+    if where is not None and not known.page(0, 0, where=where).total:
+        return f"nothing: --where leaves none of {terminal.format_count(len(known), 'image')}"
+    return f"nothing on page {page}: that many are not found" if page > 1 else "nothing: no image has that written"
 
 
 def _words(hit: Hit) -> list[dict[str, Any]]:

@@ -55,17 +55,19 @@ def list_images(
         (
             printable(image.name), f"{image.width} x {image.height}",
             f"{image.taken:%Y-%m-%d %H:%M}" if image.taken else "", ", ".join(map(printable, image.tags)),
-            shorten(image.words or ""),
+            shorten(image.words or ""), *(shorten(str(value)) for value in image.columns.values()),
         )
         for image in found.images
     ]  # fmt: skip
     title = f"{format_count(found.total, 'image')}{' of ' + str(len(known)) if where else ''}"
     title += f", {len(rows)} of them here" if len(rows) < found.total else ""
-    print_table(title, ("image", "size", "taken", "tags", "words"), rows)
+    own = found.images[0].columns if found.images else ()
+    print_table(title, ("image", "size", "taken", "tags", "words", *own), rows)
     images = [
         {
             "id": image.id, "name": image.name, "path": image.path, "height": image.height, "width": image.width,
             "taken": image.taken and image.taken.isoformat(), "tags": list(image.tags), "words": image.words,
+            "columns": {n: v if isinstance(v, str | int | float | None) else str(v) for n, v in image.columns.items()},
         }
         for image in found.images
     ]  # fmt: skip

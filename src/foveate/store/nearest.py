@@ -107,7 +107,7 @@ class Indexed:
                             found = np.bincount(np.concatenate([a for a, _, _ in asked]), worth, block.size)
                             row[place : place + block.size] = found  # fails for places that are none
                     place += block.size
-        scores = np.nan_to_num(scores, copy=False, posinf=0.0, neginf=0.0)
+        scores[~np.isfinite(scores)] = 0
         return scores if len(self.places) == scores.shape[1] else scores[:, self.places]  # they are in order
 
 

@@ -49,10 +49,11 @@ ROW = "_rowid"
 PAGE, TOGETHER = 64, 2**28  # records that are read at a time, of at most so many bytes
 VECTORS = 4096  # rows of vectors that are read at a time
 log = logging.getLogger("foveate")
-TIMES = re.compile(r"\b(taken|modified)\s*(<=|>=|<>|!=|=|<|>)\s*'")  # compared with a text, which Lance refuses
 REFUSED = re.compile("Invalid user input|Error applying filter expression|Not supported: This feature")  # a condition
-TEXTS = re.compile(r"'(?:[^']|'')*'")
-TAG = re.compile(r"\btag\s*=\s*('(?:[^']|'')*')")
+TEXT = "'(?:[^']|'')*'"
+TEXTS, SOME = re.compile(TEXT), rf"{TEXT}(?:\s*(?:,|and)\s*{TEXT})*"
+TIMES = re.compile(rf"\b(?:taken|modified)\s*(?:[<>=!]+|(?:not\s+)?between\b|(?:not\s+)?in\s*\()\s*{SOME}", re.I)
+TAG = re.compile(rf"\btags?\s*(?:(!=|<>|not\b)|=+)?\s*(?:in\s*\(\s*({SOME})\s*\)|({TEXT}))", re.I)
 
 
 class Reader:
@@ -70,6 +71,8 @@ class Reader:
         self._parts: dict[tuple[str, str], Vectors] = {} if before is None else before._parts
         self._taught: tuple[TaughtWords, NDArray[np.float32]] | None = None
         self._usual: Usual | None = None
+        self._names: pa.Table | None = None
+        self.mark = object()  # another store may lie here by now, with as many versions
         self._guard = threading.Lock()
         made = "query" if self.identity.kind == "own" else f"store {self.identity.space}"
         self._preprocessing = ReadOnly({"long_side": self.identity.long_side, "compression": made})
@@ -91,24 +94,36 @@ class Reader:
 
     def _asking(self, where: str | None, ask: Any) -> Any:
         """An SQL condition that Lance does not take is the caller's."""
-        if where is not None and ";" in TEXTS.sub("", where):  # which Lance would leave out
+        names = [f.name for f in self.dataset.schema if f.name not in (VECTOR, RECORD, CHECKSUM)]
+        if where is not None and ";" in (rest := TEXTS.sub("", where)):  # which Lance would leave out
             raise QueryError(f"where={where!r}", expected="one SQL condition", fix="leave out the ; and what follows")
+        if where is not None and (quoted := [name for name in names if f'"{name}"' in rest]):  # to Lance a text
+            raise QueryError(f"where={where!r}", expected="columns without quotes", fix=f"write {quoted[0]}")
         with reading(self.where):
             try:
                 return ask(None if where is None else condition_of(where))
             except (OSError, ValueError) as cause:
                 if where is None or not REFUSED.search(str(cause)):
                     raise
-                names = ", ".join(f.name for f in self.dataset.schema if f.name not in (VECTOR, RECORD, CHECKSUM))
                 raise QueryError(
-                    f"where={where!r} ({reason_of(cause)})",
-                    expected=f"an SQL condition on: {names}",
-                    fix="where=\"taken > '2026-01-01' and tag = 'dog'\", say",
+                    f"where={where!r} ({reason_of(cause).split(' Valid fields')[0]})",
+                    expected=f"an SQL condition on: {', '.join(names)}",
+                    fix="put texts and times in single quotes, columns in none: taken > '2026-01-01' and tag = 'dog'",
                 ) from cause
 
     def rows_where(self, where: str) -> NDArray[np.int64]:
         """Row ids of the images for which an SQL condition holds."""
         return np.asarray(self.scan([ID], where)[ROW].to_numpy(), np.int64)
+
+    def named(self, name: str) -> list[int]:
+        """Rows of the images of this name. The names of all are read once."""
+        import pyarrow.compute as pc
+
+        if self._names is None:
+            self._names = self.scan(["name"])
+        with reading(self.where):
+            found: list[int] = self._names.filter(pc.equal(self._names["name"], name))[ROW].to_pylist()
+            return found
 
     def intact(self, table: pa.Table) -> pa.BooleanArray:
         """Which rows, with TOLD and CHECKSUM, say what was written; others are logged."""
@@ -123,8 +138,13 @@ class Reader:
         return pa.array(good, pa.bool_())
 
     def _described(self, rows: Sequence[int]) -> list[tuple[Told, int, int]]:
-        """Columns, checksum and the record's size, of rows in their order."""
-        table = self.scan([*TOLD, CHECKSUM, RECORD], f"{ROW} IN ({', '.join(map(str, rows))})")
+        """Columns, checksum and the record's size, of rows in their order; what is no row of unreadable ones."""
+        try:
+            table = self.scan([*TOLD, CHECKSUM, RECORD], f"{ROW} IN ({', '.join(map(str, rows))})")
+        except StoreDamagedError:
+            if len(rows) == 1:
+                return [(Told("", f"row {rows[0]}", "", 0, 0, 0, 0, None, "", None), 0, 0)]
+            return [found for row in rows for found in self._described([row])]
         with reading(self.where):
             sizes = [0 if one is None else one["size"] for one in table[RECORD].to_pylist()]
             each = zip(unchecked_rows(table), table[CHECKSUM].to_pylist(), sizes, strict=True)
@@ -282,7 +302,11 @@ class Reader:
 
 def condition_of(where: str) -> str:
     """A condition as Lance takes it."""
-    return TAG.sub(r"array_has(tags, \1)", TIMES.sub(r"\1 \2 timestamp '", where))
+
+    def tags(found: re.Match[str]) -> str:
+        return f"{'NOT ' if found[1] else ''}array_has_any(tags, [{found[2] or found[3]}])"
+
+    return TAG.sub(tags, TIMES.sub(lambda found: TEXTS.sub(r"timestamp \g<0>", found[0]), where))
 
 
 def file_name(name: str) -> str:

@@ -268,9 +268,8 @@ class Store:
     def __getitem__(self, name: str) -> StoredTexture:
         """A texture by its image's name, path, end of path, or id. Raises StoreKeyError, StoreDamagedError."""
         reader = self._open()
-        row, id = self._meant(reader, name)
-        # another store may lie here by now, with as many versions
-        return self.cache.get((reader.version, row, id, reader.identity), lambda: reader.texture(row))
+        row = self._find(reader, name)
+        return self.cache.get((reader.mark, row), lambda: reader.texture(row))
 
     @property
     def identity(self) -> Identity | None:
@@ -364,7 +363,8 @@ class Store:
         return list(dict.fromkeys(name if name in known else self._meant(reader, name)[1] for name in names))
 
     def _find(self, reader: Reader, name: str) -> int:
-        return self._meant(reader, name)[0]
+        rows = reader.named(name) if isinstance(name, str) and name.isprintable() else []
+        return rows[0] if len(rows) == 1 else self._meant(reader, name)[0]
 
     def _meant(self, reader: Reader, name: str) -> tuple[int, str]:
         """Row and id of the image that a name means. Raises StoreKeyError."""

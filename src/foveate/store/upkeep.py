@@ -6,8 +6,8 @@ Nothing is repaired by guessing: `verify` says what is damaged; go back to a ver
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ import numpy as np
 from foveate.core.checks import check_int
 from foveate.core.errors import MissingExtraError, OptionError, OutputError, StoreDamagedError
 from foveate.core.files import make_folder
+from foveate.core.readonly import ReadOnly
 from foveate.store.dataset import compact, forget, mark, reading, revise, writing
 from foveate.store.nearest import extend
 from foveate.store.reader import ROW, Reader
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 class ListedImage:
     """An image of a store's list: id, name, path of its file, height and width in pixels.
 
-    taken: by the camera's clock. words: what was read in it, None where nobody read it.
+    taken: by the camera's clock. words: what was read in it, None where nobody read it. columns: your own, by name.
     """
 
     id: str
@@ -43,6 +44,7 @@ class ListedImage:
     taken: datetime | None = None
     tags: tuple[str, ...] = ()
     words: str | None = None
+    columns: Mapping[str, Any] = field(default_factory=lambda: ReadOnly({}))
 
 
 @dataclass(frozen=True)
@@ -105,12 +107,14 @@ def _listed(reader: Reader, rows: Sequence[int]) -> tuple[ListedImage, ...]:
         return ()
     names = (ID, "name", "source", "height", "width", "taken", TAGS, WORDS)
     few = f"{ROW} IN ({', '.join(map(str, rows))})" if len(rows) < 2000 else None
-    table = reader.scan([*TOLD, TAGS, CHECKSUM], few)
+    own = [name for name in reader.dataset.schema.names if name not in (*TOLD, TAGS, VECTOR, RECORD, CHECKSUM)]
+    table = reader.scan([*TOLD, TAGS, CHECKSUM, *own], few)
     with reading(reader.where):
         table = table.filter(reader.intact(table))
         columns = {name: table[name].to_pylist() for name in names}
         columns[TAGS] = [tuple(tags or ()) for tags in columns[TAGS]]
-        found = dict(zip(table[ROW].to_pylist(), map(ListedImage, *columns.values()), strict=True))
+        others = map(ReadOnly, table.select(own).to_pylist())
+        found = dict(zip(table[ROW].to_pylist(), map(ListedImage, *columns.values(), others), strict=True))
     return tuple(found[row] for row in rows if row in found)
 
 
