@@ -27,6 +27,7 @@ PROCESSOR = {  # methods, and the names of their parameters, which vLLM passes b
     "_get_prompt_updates": ("mm_items", "hf_processor_mm_kwargs", "out_mm_kwargs"),
     "_get_mm_prompt_updates": ("mm_items", "hf_processor_mm_kwargs", "out_mm_kwargs"),
 }
+RENDERER = {"_process_tokens_async": ("prompt", "skip_mm_cache"), "shutdown": ()}
 FLAT_MODEL = {"embed_multimodal": ("kwargs",)}
 MODEL = {**FLAT_MODEL, "get_mrope_input_positions": ("input_tokens", "mm_features")}
 VALUES = {  # of vllm.multimodal: constructors, and the parameters of theirs that are used

@@ -13,9 +13,10 @@ def register() -> None:
     """Put our classes in the place of the stock ones, by the names of their architectures. More than once is once."""
     from vllm import ModelRegistry, __version__
     from vllm.model_executor.models.config import MODELS_CONFIG_MAP
+    from vllm.renderers.registry import RENDERER_REGISTRY
 
     from foveate.serving.families import FAMILIES
-    from foveate.serving.hooks import other_architectures
+    from foveate.serving.hooks import is_known, other_architectures
     from foveate.serving.metrics import open_folder
     from foveate.serving.model import SectionDeclared
 
@@ -26,5 +27,7 @@ def register() -> None:
         stock: Any = MODELS_CONFIG_MAP.get(name)
         if not (stock and issubclass(stock, SectionDeclared)):
             MODELS_CONFIG_MAP[name] = type("SectionDeclared", (SectionDeclared,), {"stock": stock})
+    if is_known(__version__):
+        RENDERER_REGISTRY.renderers["hf"] = "foveate.serving.renderer", "PreparingRenderer"
     for name in (*FAMILIES, *other_architectures(FAMILIES)):
         ModelRegistry.register_model(name, f"foveate.serving.families:{name}{version}")

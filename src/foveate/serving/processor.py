@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -21,6 +24,7 @@ from PIL import Image
 
 from foveate.core.errors import ChannelError, ImageError, ImageTooLargeError, ModelError, OptionError, SceneError
 from foveate.core.image import MAX_PIXELS, load_image
+from foveate.core.threads import map_in_order
 from foveate.language.query import MAX_CHARACTERS
 from foveate.serving import metrics
 from foveate.serving.features import FEATURES, FEATURES_MB
@@ -55,7 +59,8 @@ from foveate.serving.request import (
     split_keywords,
     usual_request,
 )
-from foveate.serving.selection import digest_image, find_texture, select_rows
+from foveate.serving.selection import digest_image, find_texture, make_texture, needs_textures, select_rows
+from foveate.serving.workers import TextureWorkers, count_workers
 from foveate.texture.cache import TextureCache
 from foveate.texture.texture import Texture
 
@@ -85,6 +90,8 @@ class ChoosingProcessor:
         self.usual: Request = usual_request(getattr(configured, "foveate_keywords", {}))
         self._check_encode(self.usual)
         self.textures: TextureCache[Texture] = TextureCache(read_megabytes("FOVEATE_TEXTURES_MB", TEXTURES))
+        self._fresh: WeakSet[Texture] = WeakSet()  # made by `prepare`, and not asked for yet
+        self._workers, self._beside = TextureWorkers(count_workers()), False
         self._marks: TurnMarks | None = None
         self._tokens: dict[tuple[tuple[int, int], str], ImageTokens] = {}
         init_logger("vllm.foveate").info_once(  # vLLM makes several processors in a process
@@ -95,6 +102,32 @@ class ChoosingProcessor:
             self.textures.max_bytes // 2**20,
             read_megabytes(FEATURES_MB, FEATURES) // 2**20,
         )
+
+    def prepare(self, data: Any, keywords: Mapping[str, object]) -> None:
+        """Make the textures that a request needs, before `apply`; in any thread. What is wrong with it `apply` says.
+
+        data, keywords: its `multi_modal_data` and `mm_processor_kwargs`.
+        """
+        if not self._workers.count:
+            return
+        self._beside = True
+        with suppress(Exception):
+            ours, theirs = split_keywords(keywords)
+            request = parse_request(ours, self.usual)
+            items = self.info.parse_mm_data(data).get("image", ())  # type: ignore[attr-defined]
+            if request.budget is None or not len(items):
+                return
+            shown = [image for n in range(len(items)) if (image := pixels_of(items, n)) is not None]
+            told = tell(theirs)
+            known = [self._tokens.get(((image.shape[0], image.shape[1]), told)) for image in shown]
+            layouts = [each.layout for each in known if each is not None]
+            if len(layouts) < len(shown) or needs_textures(request.budget, layouts):
+                found = self._find_textures(shown, [digest_image(image) for image in shown], request)
+                self._fresh.update(texture for texture, took in found if took is not None)
+
+    def close_workers(self) -> None:
+        """End the processes that make textures."""
+        self._workers.close()
 
     def get_dummy_inputs(self, *args: Any, **keywords: Any) -> Any:
         """As stock, and without a budget: memory is measured for whole images."""
@@ -238,14 +271,19 @@ class ChoosingProcessor:
         theirs = inputs.hf_processor_mm_kwargs
         shown = [image for image in images if image is not None]
         digests = [digest_image(image) for image in shown]
-        told = repr(sorted(theirs.items(), key=lambda item: item[0]))
+        told = tell(theirs)
         tokens = [self._find_tokens((image.shape[0], image.shape[1]), theirs, told) for image in shown]
         layouts = [each.layout for each in tokens]
         self._check_positions(len(inputs.prompt) + sum(each.positions for each in tokens))
         try:
-            textures = [self._texture(*each, request) for each in zip(shown, digests, strict=True)]
+            needed = needs_textures(request.budget, layouts)
+            found = self._find_textures(shown, digests, request) if needed else []
         except ImageError as cause:
             return _leave_stock(inputs, cause)
+        for texture, took in found:
+            metrics.TEXTURES.labels("kept" if took is None and texture not in self._fresh else "made").inc()
+            self._fresh.discard(texture)
+        textures = [texture for texture, _ in found]
         question = request.question or self._question(inputs.prompt, tokens[-1].mark)[-MAX_CHARACTERS:]
         try:
             selection = select_rows(shown, textures, layouts, question, request.budget, request.floor)
@@ -300,18 +338,29 @@ class ChoosingProcessor:
                 fix="send fewer images, or smaller ones",
             )
 
-    def _texture(self, image: NDArray[np.uint8], digest: bytes, request: Request) -> Texture:
-        texture, took = find_texture(image, digest, request.preset, self.textures)
-        metrics.TEXTURES.labels("kept" if took is None else "made").inc()
-        if took is not None:
-            metrics.ENCODING.observe(took)
-        return texture
+    def _find_textures(
+        self, images: Sequence[NDArray[np.uint8]], digests: Sequence[bytes], request: Request
+    ) -> list[tuple[Texture, float | None]]:
+        """The textures of images, several at a time, and the seconds to make each; None where it was kept."""
+        make = self._workers.make if self._beside else make_texture
+        ask = partial(find_texture, preset=request.preset, textures=self.textures, make=make)
+        threads = min(len(images), self._workers.count) or 1
+        found = list(map_in_order(lambda each: ask(*each), zip(images, digests, strict=True), threads))
+        for _, took in found:
+            if took is not None:
+                metrics.ENCODING.observe(took)
+        return found
 
     def _question(self, prompt: Sequence[int], mark: str) -> str:
         tokenizer = self.info.get_tokenizer()  # type: ignore[attr-defined]
         if self._marks is None:
             self._marks = find_marks(tokenizer)
         return find_question(tokenizer.decode(list(prompt)), self._marks, mark)
+
+
+def tell(theirs: Mapping[str, object]) -> str:
+    """Keywords of the stock processor, as a part of keys."""
+    return repr(sorted(theirs.items(), key=lambda item: item[0]))
 
 
 def pixels_of(items: Any, number: int) -> NDArray[np.uint8] | None:

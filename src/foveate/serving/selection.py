@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Literal
@@ -55,26 +55,36 @@ def digest_image(rgb: Pixels) -> bytes:
     return blake2b(np.ascontiguousarray(rgb).data, digest_size=16, key=repr(rgb.shape).encode()).digest()
 
 
+Make = Callable[[Pixels, PresetName | None], tuple[Texture, float]]
+
+
+def make_texture(rgb: Pixels, preset: PresetName | None) -> tuple[Texture, float]:
+    """The texture of an image, and the seconds to make it. Raises ImageError."""
+    start = time.perf_counter()
+    how, _ = encoding_keywords(preset, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResolutionHint)  # of keywords that a client does not have
+        made = remember_preset(encode(rgb, read=False, **how), preset)  # reading takes seconds, and others wait
+    return made, time.perf_counter() - start
+
+
 def find_texture(
-    rgb: Pixels, digest: bytes, preset: PresetName | None, textures: TextureCache[Texture]
+    rgb: Pixels, digest: bytes, preset: PresetName | None, textures: TextureCache[Texture], make: Make = make_texture
 ) -> tuple[Texture, float | None]:
     """The texture of an image; and the seconds to make it, None where it was kept. Raises ImageError."""
     took: list[float] = []
 
-    def make() -> Texture:
-        start = time.perf_counter()
-        made = _encode(rgb, preset)
-        took.append(time.perf_counter() - start)
-        return made
+    def made() -> Texture:
+        texture, seconds = make(rgb, preset)
+        took.append(seconds)
+        return texture
 
-    return textures.get((digest, preset), make), took[0] if took else None
+    return textures.get((digest, preset), made), took[0] if took else None
 
 
-def _encode(rgb: Pixels, preset: PresetName | None) -> Texture:
-    how, _ = encoding_keywords(preset, None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResolutionHint)  # of keywords that a client does not have
-        return remember_preset(encode(rgb, read=False, **how), preset)  # reading takes seconds, and others wait
+def needs_textures(budget: Budget, layouts: Sequence[TokenLayout]) -> bool:
+    """Whether there is anything to choose: not where a budget holds every visual token."""
+    return not isinstance(budget, int) or budget < sum(layout.selectable for layout in layouts)
 
 
 def select_rows(
@@ -87,14 +97,18 @@ def select_rows(
 ) -> ImageRows:
     """The rows that a question keeps of the images of a request. `budget`, `floor`: as of `Request`.
 
-    Raises BudgetError for fewer tokens than images; OptionError, ChannelError.
+    textures: of the images; none where `needs_textures` says so. Raises BudgetError for fewer tokens than images;
+    OptionError, ChannelError.
     """
     start = time.perf_counter()
     there = [layout.selectable for layout in layouts]
+    if not needs_textures(budget, layouts):
+        every = [layout.rows([np.arange(grid.count) for grid in layout.grids]) for layout in layouts]
+        return ImageRows(tuple(every), "all", time.perf_counter() - start)
     scored = [score_anyway(texture, question, {}) for texture in textures]
     maps = [[relevance] for relevance, _ in scored]
     wanted: VisualBudget = "auto" if budget == "auto" else None
-    if isinstance(budget, int) and budget < sum(there):
+    if isinstance(budget, int):
         if budget < len(images):
             raise BudgetError(
                 f"foveate_budget={budget} for {len(images)} images",
