@@ -1,6 +1,7 @@
 """Fewer visual tokens in a serving engine: a load on any OpenAI-compatible server, and what arithmetic expects.
 
     python -m benchmarks serving --url http://localhost:8000 --images photos --budgets none,0.25,0.067 --concurrency 8
+    python -m benchmarks serving --textures 0,1,2,4      # in vLLM's environment: no server, no GPU
     python -m benchmarks serving --arithmetic            # no server, no GPU
 
 The load: so many clients, each sends its next request when its last one is answered; budgets take turns within a
@@ -45,6 +46,9 @@ def measure(
     per_image: Annotated[int, typer.Option(help="Questions about each image.")] = 1,
     max_tokens: Annotated[int, typer.Option(help="Tokens of an answer.")] = 32,
     fixed: Annotated[bool, typer.Option(help="Send ignore_eos, so that all answers have that length.")] = True,
+    textures: Annotated[
+        str, typer.Option(help="No server: new images a second through vLLM's renderer, by processes (0,1,2,4).")
+    ] = "",
     arithmetic: Annotated[bool, typer.Option("--arithmetic", help="Only what needs no server.")] = False,
     tokens: Annotated[str, typer.Option(help="Arithmetic: visual tokens of an image.")] = "1024,2691",
     device: Annotated[
@@ -56,6 +60,15 @@ def measure(
     check_int("--max-tokens", max_tokens)
     if arithmetic:
         return expect(parse_numbers("--tokens", tokens), max_tokens, parse_device(device, reached))
+    if textures and find_spec("vllm") is None:
+        raise MissingExtraError(
+            "--textures without vLLM", expected="vLLM", fix="make serving; .venv/serving/bin/python"
+        )
+    if textures:
+        from benchmarks import renderers
+
+        counts = [check_int("--textures", count, 0) for count in parse_numbers("--textures", textures)]
+        return renderers.measure(counts, images, check_int("--requests", requests), check_int("--rounds", rounds))
     if find_spec("httpx") is None:
         raise MissingExtraError("a load needs httpx, which is not installed", expected="httpx", fix="pip install httpx")
     from benchmarks import serving_clients
