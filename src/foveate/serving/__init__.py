@@ -10,6 +10,7 @@ on, at the positions that they have in the full prompt.
 * plugin.py: what vLLM loads at its start. Begin here. families.py: the classes that it then looks up by architecture.
 * request.py: what a client may ask for, checked, and what a prompt asks.
 * selection.py: images, question, budget -> rows that are kept. Textures are kept by the content of their images.
+* workers.py: textures in processes beside the API's. renderer.py: requests wait for these before they have their turn.
 * layouts.py: where visual tokens lie, and what travels between the processes. features.py: full features of images.
 * processor.py, model.py: the two mixins. hooks.py: vLLM's classes, and whether they still have what the mixins need.
 * metrics.py: counts for /metrics.
