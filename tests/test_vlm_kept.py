@@ -17,6 +17,7 @@ import pytest
 import foveate
 from benchmarks.document_grids import FAMILIES, model_of
 from foveate.core.errors import BudgetWarning, OptionError, SceneError
+from foveate.relevance import cells_of
 from foveate.vlm import Choosing, QuestionWarning
 from tests.vlm_models import attached, encoded, photo
 
@@ -189,6 +190,31 @@ def test_a_map_for_one_of_two_images() -> None:
     both: list[Any] = [np.eye(4), "a cat"]
     second = vlm.relevance(image, "why?", relevance=both)[1]
     assert second.query == "a cat"
+
+
+def test_the_tokens_of_given_boxes_and_a_context() -> None:
+    vlm = attached("qwen2_5_vl")
+    image = vlm.see([photo(), photo(seed=1)], read=False)
+    height, width = photo().shape[:2]
+    corner = [height / 2, width / 2, height, width]
+    one = vlm.see(photo(), read=False)
+    few, more = (vlm.prepare(one, "why?", boxes=[corner], budget=k).chosen[0].kept[0].mask for k in (4, 30))
+    inside = cells_of([corner], foveate.Grid(few.shape[0], few.shape[1], height, width))
+    assert (few & ~inside).sum() <= 2
+    assert few.sum() == 4
+    assert (more & ~inside).any()
+    assert vlm.ask(one, "why?", boxes=np.array([corner]), budget=4, **SHORT).tokens[0] == 4
+    both = vlm.prepare(image, "why?", boxes=[[corner], [corner, [0, 0, 9, 9]]], budget=(4, 4))
+    assert [bool(each.confidence) for each in both.relevance] == [True, True]
+    for bad, said in (
+        ([corner], "1 for boxes, of 2 images"),
+        ([[corner], []], "boxes"),
+        ([[corner], [[5, 5, 5, 9]]], "area"),
+    ):
+        with pytest.raises(OptionError, match=said):
+            vlm.prepare(image, "why?", boxes=bad)
+    with pytest.raises(OptionError, match="boxes= with relevance="):
+        vlm.prepare(one, "why?", boxes=[corner], relevance="the dog")
 
 
 def test_unknown_keywords_of_generate_and_budgets_that_are_too_large() -> None:

@@ -15,7 +15,7 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from foveate.core.checks import check_choice, check_int, keyword
 from foveate.core.errors import BudgetError, BudgetWarning, OptionError, PromptError, SceneError, warn
@@ -50,6 +50,7 @@ from foveate.vlm.prepare import (
     find_relevance,
     find_repeated,
     lay_out,
+    look_in,
     make_features,
 )
 from foveate.vlm.select.choice import Budget, Choosing
@@ -129,6 +130,7 @@ class VLM(Attached):
         method: Method = "relevance",
         kept: Kept | None = None,
         relevance: Where | None = None,
+        boxes: ArrayLike | Sequence[ArrayLike] | None = None,
         prompt: str | None = None,
         choosing: Choosing = Choosing(),  # noqa: B008  a value
         scoring: ScoringOptions = ScoringOptions(),  # noqa: B008
@@ -145,6 +147,8 @@ class VLM(Attached):
                 `foveate.allocate(relevance.on(encoded.grid), 128)`, or a mask bool [h, w]; a list for several grids.
             relevance: where to look, instead of what the question names: a text ("the dog"), a Relevance, or a map
                 [h, w] in [0, 1]. Of several images, a list; None for one that the question is to search.
+            boxes: where to look, instead: boxes (y0, x0, y1, x1) in pixels of the image, a detector's, say. Tokens in
+                them go first, the others of the budget are their context. Of several images, a list for each.
             prompt: the whole prompt, with an image token for each image, instead of the chat template.
             choosing: floor, policy, protected, window, seed, redundancy, weights.
             scoring: rarer keywords of `foveate.score`. Of several images, its `prior` may be a list.
@@ -156,6 +160,10 @@ class VLM(Attached):
         check_encoded(self, encoded, mode)
         check_request(mode, method, budget, kept, choosing)
         clock = Stopwatch()
+        if boxes is not None:
+            if relevance is not None:
+                raise OptionError("boxes= with relevance=", expected="one of them", fix="leave one of them out")
+            relevance = look_in(boxes, encoded.textures)
         found = find_relevance(
             self, encoded, question, relevance, scoring, searched=kept is None and budget != "lossless"
         )

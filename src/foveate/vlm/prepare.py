@@ -18,6 +18,7 @@ from PIL import Image
 from foveate.allocation.allocation import Allocation
 from foveate.core.checks import check_choice, check_type, keyword
 from foveate.core.errors import OptionError, QueryError, SceneError, warn
+from foveate.relevance.boxes import cells_of
 from foveate.relevance.options import ScoringOptions
 from foveate.relevance.presets import preset_of
 from foveate.relevance.scoring import given_relevance
@@ -153,6 +154,12 @@ def find_relevance(
         next(scored) if searching else given_relevance(texture, question, each)
         for texture, each, searching in zip(encoded.textures, given, wanted, strict=True)
     )
+
+
+def look_in(boxes: ArrayLike | Sequence[ArrayLike], textures: Sequence[Texture]) -> list[NDArray[np.bool_]]:
+    """Maps of the cells in boxes (y0, x0, y1, x1) of pixels, as `relevance=`; of several images a list of lists."""
+    each = [boxes] if len(textures) == 1 else one_each("boxes", boxes, len(textures))
+    return [cells_of(some, texture.grid) for some, texture in zip(each, textures, strict=True)]
 
 
 def _search(
