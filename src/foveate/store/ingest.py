@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COMMIT_IMAGES, COMMIT_BYTES, COMMIT_SECONDS = 256, 64 * 2**20, 3.0
+SHARED_SECONDS = 1.0  # where others add, too: what two are at between commits is done twice
 SMALL = 64  # fragments after which they are joined
 MOST_WORKERS = 64
 RUN = 8  # files that follow one another, where several processes go through them in different orders
@@ -228,9 +229,9 @@ def add(
     reader = _reader_of(stored, chosen, read)
     if columns:
         _make_columns(dataset, columns)
-    job = _Ingest(stored, wanted, reader, found.files, list(found.unreadable), progress, columns, new)
+    job = _Ingest(stored, wanted, reader, columns, progress, list(found.unreadable), len(found.files))
     others = tuple(store for store in found.stores if store != where)
-    return replace(job.run(engine, workers, device), stores=others)
+    return replace(job.run(found.files, engine, workers, device, new), stores=others)
 
 
 def _make_columns(dataset: Any, columns: Mapping[str, Value]) -> None:
@@ -269,23 +270,18 @@ def called(reader: WordReader) -> str:
     return f"{name}:{reader.languages}" if isinstance(reader, TesseractReader) and reader.languages else name
 
 
-def reader_named(name: str) -> WordReader:
-    """The reader that a store names. Raises StoreError for one that does not come with foveate."""
-    try:
-        return find_reader(name)
-    except OptionError as cause:
-        raise StoreError(
-            f"the images of the store are read by {name!r}, which does not come with foveate",
-            expected="the same reader for all images",
-            fix="pass it: store.add(..., read=mine)",
-        ) from cause
-
-
 def _reader_of(stored: Reader, chosen: WordReader | None, read: bool | ReadBy | None) -> WordReader | None:
-    """The reader that a store goes on with. Raises StoreError where another one is wanted."""
+    """The reader that a store goes on with. Raises StoreError where another one is wanted, or it is not foveate's."""
     before = stored.identity.reader
     if chosen is None and (not before or read is None):
-        return reader_named(before) if before else None
+        try:
+            return find_reader(before) if before else None
+        except OptionError as cause:
+            raise StoreError(
+                f"the images of the store are read by {before!r}, which does not come with foveate",
+                expected="the same reader for all images",
+                fix="pass it: store.add(..., read=mine)",
+            ) from cause
     if chosen is None or called(chosen) != (before or called(chosen)):
         wanted = "left unread" if chosen is None else f"read by '{called(chosen)}'"
         raise differs(stored.where, f"its images read by '{before}', not {wanted}")
@@ -305,30 +301,21 @@ def new_identity(wanted: Wanted, sources: Sequence[Source], workers: int = 1) ->
     usual = OWN_RANK if kind == "own" else SHARED_RANK
     rank = check_int("rank", wanted.rank or min(usual, encoder.width), 1, encoder.width)
     stamp = EncoderStamp(encoder.name, encoder.revision, encoder.width)
-    if kind == "own" and has_planes(sources, encoder, wanted.long_side):
+    peaks, side, looks = kind == "own" and has_planes(sources, encoder, wanted.long_side), wanted.long_side, None
+    if peaks and wanted.looks:
+        looks = encoder.encode_image(np.full((64, 64, 3), 128, np.uint8), long_side=side).looks
+    if wanted.looks and looks is None:
+        raise OptionError(
+            f"{keyword('looks', True)} with encoder '{encoder.name}' or a basis that images share",
+            expected="nano, and each image's own basis",
+            fix="leave it out; taught words can be asked of nano's textures only",
+        )
+    if peaks:
         space = plane_space(encoder.width)
-        looks = _count_looks(encoder, wanted.long_side) if wanted.looks else 0
-        return Identity(stamp, kind, rank, space.hash, wanted.long_side, 1, "", True, looks), space
-    if wanted.looks:
-        raise without_looks(encoder)
-    space = fit_space(sources, encoder, wanted.long_side, SPACE_RANK if kind == "own" else rank, basis, workers)
-    rank = rank if kind == "own" else space.basis.rank
-    return Identity(stamp, kind, rank, space.hash, wanted.long_side, VECTORS), space
-
-
-def _count_looks(encoder: Encoder, long_side: int | None) -> int:
-    looks = encoder.encode_image(np.full((64, 64, 3), 128, np.uint8), long_side=long_side).looks
-    if looks is None:
-        raise without_looks(encoder)
-    return looks.shape[-1]
-
-
-def without_looks(encoder: Encoder) -> OptionError:
-    return OptionError(
-        f"{keyword('looks', True)} with encoder '{encoder.name}' or a basis that images share",
-        expected="nano, and each image's own basis",
-        fix="leave it out; taught words can be asked of nano's textures only",
-    )
+        kept = 0 if looks is None else looks.shape[-1]
+        return Identity(stamp, kind, rank, space.hash, side, 1, peaks=True, looks=kept), space
+    space = fit_space(sources, encoder, side, SPACE_RANK if kind == "own" else rank, basis, workers)
+    return Identity(stamp, kind, rank if kind == "own" else space.basis.rank, space.hash, side, VECTORS), space
 
 
 @dataclass(frozen=True)
@@ -358,37 +345,43 @@ class _Ready:
         return len(rows) + len(self.moved) >= COMMIT_IMAGES or sum(len(r) for _, r, _ in rows) >= COMMIT_BYTES
 
 
+@dataclass(eq=False)
 class _Ingest:
-    def __init__(
-        self,
-        stored: Reader,
-        wanted: Wanted,
-        reader: WordReader | None,
-        sources: Sequence[Source],
-        bad: list[tuple[str, str]],
-        progress: Callable[[Progress], None] | None,
-        columns: Mapping[str, Value],
-        new: bool,
-    ) -> None:
-        self.stored, self.total, self.bad, self.progress = stored, len(sources), bad, progress
-        self.dataset, self.columns, self.wanted, self.reader = stored.dataset, columns, wanted, reader
+    stored: Reader
+    wanted: Wanted
+    reader: WordReader | None
+    columns: Mapping[str, Value]
+    progress: Callable[[Progress], None] | None
+    bad: list[tuple[str, str]]
+    total: int
+    added: int = 0
+    linked: int = 0
+    known: int = 0
+    read: int = 0
+    commits: int = 0
+    committed: int = 0
+    shared: bool = False  # whether another process adds to the store, too
+    ready: _Ready = field(default_factory=_Ready)
+    pieces: frozenset[Any] = frozenset()
+    rows: dict[str, _Known] = field(default_factory=dict)  # by id
+    ids: dict[str, set[str]] = field(default_factory=dict)  # by path
+    replaced: dict[str, str] = field(default_factory=dict)  # by id: the path that has another image now
+    copies: dict[str, Told] = field(default_factory=dict)  # by id: another file with this content
+
+    def __post_init__(self) -> None:
+        self.dataset = self.stored.dataset
         self.started = self.committed_at = time.monotonic()
-        self.added = self.linked = self.commits = self.read = self.committed = 0
-        self.ready, self.pieces = _Ready(), frozenset[Any]()
-        self.rows = dict[str, _Known]()  # by id
-        self.ids = dict[str, set[str]]()  # by path
-        self.replaced = dict[str, str]()  # by id: the path that has another image now
-        self.copies = dict[str, Told]()  # by id: another file with this content
         self._see()
         self.had = bool(self.rows)
+
+    def run(
+        self, sources: Sequence[Source], engine: Engine | None, workers: int, device: str | None, new: bool
+    ) -> Added:
         todo = [source for source in sources if not self._unchanged(source)]
         self.known = self.done = len(sources) - len(todo)
-        self.todo = todo if new else shuffled(todo)
-
-    def run(self, engine: Engine | None, workers: int, device: str | None) -> Added:
         try:
             self._report()
-            with closing(self._work(engine, workers, device)) as rows:
+            with closing(self._work(todo if new else shuffled(todo), engine, workers, device)) as rows:
                 for source, row in rows:
                     self._take(source, *row)
         except OutputError:
@@ -408,10 +401,10 @@ class _Ingest:
         return Added(self.added, self.linked, self.known, tuple(self.bad), self.commits, seconds, self.read)
 
     def _work(
-        self, engine: Engine | None, workers: int, device: str | None
+        self, todo: Sequence[Source], engine: Engine | None, workers: int, device: str | None
     ) -> Generator[tuple[Source, tuple[Told | None, bytes, bytes, str]]]:
         """What is to be done, with COLUMNS of each; here what the store has meanwhile is passed over."""
-        if not self.todo:
+        if not todo:
             return
         identity, space = self.stored.identity, self.stored.space
         encoder = self.wanted.match(identity.encoder)
@@ -423,16 +416,16 @@ class _Ingest:
         else:  # a name can be sent anywhere
             work, size = EncodeBatch(self.wanted.encoder or encoder.name, identity, space, self.reader, device), BATCH
         columns: dict[str, Sequence[Any]] = {
-            "number": range(len(self.todo)),
-            "path": [to_column(source.path) for source in self.todo],
-            "name": [to_column(source.name) for source in self.todo],
+            "number": range(len(todo)),
+            "path": [to_column(source.path) for source in todo],
+            "name": [to_column(source.name) for source in todo],
         }
         place = 0
         for batch in engine.map(work, columns, size):
             stop = place + len(batch["number"])
             if not np.array_equal(batch["number"], np.arange(place, stop)):  # else names would get others' records
                 raise EngineError(f"rows {batch['number']}", expected=f"{place} to {stop}, in order", fix="report this")
-            for source, row in zip(self.todo[place:stop], zip(*(batch[c] for c in COLUMNS), strict=True), strict=True):
+            for source, row in zip(todo[place:stop], zip(*(batch[c] for c in COLUMNS), strict=True), strict=True):
                 if row[3] and row[0] is None and not isinstance(engine, Local):
                     refuse_hidden(source, row[3])
                 yield source, row
@@ -451,6 +444,7 @@ class _Ingest:
             how = {**names, "modified": "arrow_cast(modified, 'Int64')", "was_read": f"{WORDS} IS NOT NULL"}
             for batch in self.dataset.scanner(columns=how, fragments=came).to_batches() if came else ():
                 for id, *told in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    self.shared |= self.commits > 0 and id not in self.rows
                     self._know(id, _Known(*told))
 
     def _know(self, id: str, now: _Known) -> None:
@@ -492,7 +486,8 @@ class _Ingest:
                 self.read += told.words is not None
                 self._know(told.id, _Known(told.source, told.file_bytes, told.modified, told.words is not None))
         self.done += 1
-        if self.ready.full or (self.ready and time.monotonic() - self.committed_at > COMMIT_SECONDS):
+        seconds = SHARED_SECONDS if self.shared else COMMIT_SECONDS
+        if self.ready.full or (self.ready and time.monotonic() - self.committed_at > seconds):
             self._commit()
         self._report()
 
