@@ -48,7 +48,7 @@ from foveate.store.record import parse_record
 from foveate.store.sources import decode_for, encode_picture
 from foveate.store.work import EncodeBatch
 from tests.conftest import PHOTOS
-from tests.store_toys import AMONG, Rivalling, Toy, id_of, mine, picture, pictures, work_of
+from tests.store_toys import AMONG, Rivalling, Toy, id_of, picture, pictures, work_of
 
 
 @pytest.fixture(scope="module")
@@ -432,30 +432,6 @@ def test_a_list_by_name(toys: Store) -> None:
         toys.page(-1)
 
 
-def test_a_table_of_pandas(toys: Store, quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pandas = pytest.importorskip("pandas")
-    toys.add(pictures(quick / "second", 1), read=mine)
-    toys.add(pictures(quick / "second", 2, first=9), read=mine, columns={"album": "x"})
-    frame = toys.to_pandas()
-    assert frame.index.tolist() == [Path(key).name if key.startswith("/") else key for key in toys]
-    assert list(frame.columns) == [
-        "id", "source", "file_bytes", "modified", "width", "height", "taken", "encoder", "words", "tags", "album",
-    ]  # fmt: skip
-    row = frame.loc["003.png"]
-    file = Path(row.source).stat()
-    assert (row.height, row.width, row.encoder, row.file_bytes) == (24, 36, "toy", file.st_size)
-    assert row.modified == pandas.Timestamp(file.st_mtime_ns // 1000, unit="us", tz="UTC")
-    assert row.id == id_of(toys, "003.png")
-    assert frame.words.isna().sum() == 7
-    assert frame.words["below/000.png"].startswith("colour")
-    toys.remove(toys.keys())
-    empty = toys.to_pandas()
-    assert (len(empty), list(empty.columns), empty.height.dtype) == (0, list(frame.columns), frame.height.dtype)
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(MissingExtraError, match="pip install pandas"):
-        toys.to_pandas()
-
-
 def test_other_programs_read_it(toys: Store) -> None:
     lance = pytest.importorskip("lance")
     table = lance.dataset(toys.path).to_table(columns=["name", "vector"], filter="height = 24")
@@ -506,7 +482,7 @@ def test_a_store_that_does_not_exist_is_no_empty_store(quick: Path) -> None:
     store = Store(quick / "typo.fov")  # no error: the first add makes it
     reads: tuple[Callable[[], object], ...] = (
         lambda: store.search("a dog"), lambda: list(store.score_all("a dog")), lambda: store["x"], lambda: "x" in store,
-        lambda: len(store), store.keys, store.stats, store.verify, store.compact, store.versions, store.to_pandas,
+        lambda: len(store), store.keys, store.stats, store.verify, store.compact, store.versions,
         lambda: store.remove("x"), lambda: store.tag("x", ["y"]),
         lambda: store.dataset, lambda: store.restore(1), lambda: store.export(quick / "x"),
     )  # fmt: skip

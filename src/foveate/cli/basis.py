@@ -76,7 +76,7 @@ def check(
     folders: Annotated[list[Path], typer.Argument(help="Images to check it on: best, others than it was fitted to.")],
     queries: Queries = None,
     encoder: terminal.EncoderName = None,
-    out: Annotated[Path, typer.Option(help="Folder for report.json and report.html.")] = Path("basis-check"),
+    out: Annotated[Path, typer.Option(help="Folder for report.json.")] = Path("basis-check"),
     limit: Annotated[
         list[str] | None, typer.Option(help="What is good enough, as spearman=0.95; again for more.")
     ] = None,
@@ -89,7 +89,6 @@ def check(
     from foveate.store.basis_check import check as checked_on
     from foveate.store.basis_check import encoder_for
     from foveate.store.shared_basis import FittedBasis, images_in
-    from foveate.viz.charts import basis_page
 
     fitted = FittedBasis.load(basis)
     resolved = encoder_for(fitted, encoder)
@@ -101,7 +100,6 @@ def check(
         result = checked_on(fitted, images, resolved, texts, limits, progress)
     _list(result.bad)
     write_whole(out / "report.json", json.dumps(result.report(), indent=1).encode())
-    write_whole(out / "report.html", basis_page(result, fitted).encode("utf-8", "backslashreplace"))
     names = list(result.own.values)
     rows = [
         (str(row.rank), *(f"{row.values[n]:.3f}" + (" !" if n in row.failed(limits) else "") for n in names))
@@ -112,9 +110,8 @@ def check(
     if not result.passed:
         better = f"rank {result.enough} would pass" if result.enough else "no rank in the file passes"
         typer.echo(f"rank {result.rank} falls short in {', '.join(result.own.failed(limits))}; {better}")
-    files = {"report": str(out / "report.json"), "page": str(out / "report.html")}
     counts = {"rank": result.rank, "enough": result.enough, "images": result.images, "bad": len(result.bad)}
-    terminal.print_json(passed=result.passed, **counts, **files, **result.own.values)
+    terminal.print_json(passed=result.passed, **counts, report=str(out / "report.json"), **result.own.values)
     raise typer.Exit(0 if result.passed else 1)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,9 +36,6 @@ from foveate.store.upkeep import ListedPage, Verified, Version
 from foveate.texture.basis import Basis
 from foveate.texture.cache import CacheStatistics, TextureCache
 from foveate.texture.texture import Texture
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Floats = NDArray[np.float32]
 CACHE = 256 * 2**20  # bytes of textures in memory
@@ -250,14 +247,6 @@ class Store:
         Raises OptionError, QueryError; StoreNotFoundError; StoreDamagedError.
         """
         return upkeep.page(self._open(), offset, limit, part, of, where)
-
-    def to_pandas(self) -> pd.DataFrame:
-        """The columns of the store as a table of pandas: a row an image, in the order of `keys`, labelled by name.
-
-        All columns of docs/format.md but vectors and records, and your own. Raises MissingExtraError,
-        StoreNotFoundError, StoreDamagedError.
-        """
-        return upkeep.frame(self._open())
 
     def __contains__(self, name: object) -> bool:
         try:

@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foveate.core.checks import check_int
-from foveate.core.errors import MissingExtraError, OptionError, OutputError, StoreDamagedError
+from foveate.core.errors import OptionError, OutputError, StoreDamagedError
 from foveate.core.files import make_folder
 from foveate.core.readonly import ReadOnly
 from foveate.store.dataset import compact, forget, mark, reading, revise, writing
 from foveate.store.nearest import extend
 from foveate.store.reader import ROW, Reader
 from foveate.store.record import checksum_of_vectors
-from foveate.store.schema import CHECKSUM, ID, RECORD, TAGS, TOLD, VECTOR, WORDS, checksum_of, unchecked_rows
+from foveate.store.schema import CHECKSUM, ID, RECORD, TAGS, TOLD, WORDS, checksum_of, unchecked_rows
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
 
 
@@ -116,23 +115,6 @@ def _listed(reader: Reader, rows: Sequence[int]) -> tuple[ListedImage, ...]:
         others = map(ReadOnly, table.select(own).to_pylist())
         found = dict(zip(table[ROW].to_pylist(), map(ListedImage, *columns.values(), others), strict=True))
     return tuple(found[row] for row in rows if row in found)
-
-
-def frame(reader: Reader) -> pd.DataFrame:
-    """As `Store.to_pandas`. Raises MissingExtraError, StoreDamagedError."""
-    try:
-        import pandas  # noqa: F401
-    except ImportError as cause:
-        raise MissingExtraError(
-            "Store.to_pandas() needs pandas, which is not installed",
-            expected="the package pandas",
-            fix=f"pip install pandas; or store.keys(), which needs nothing ({cause})",
-        ) from cause
-    names = [name for name in reader.dataset.schema.names if name not in (VECTOR, RECORD, CHECKSUM)]
-    with reading(reader.where):
-        table = reader.scan([*names, CHECKSUM])
-        found: pd.DataFrame = table.filter(reader.intact(table)).drop_columns([ROW, CHECKSUM]).to_pandas()
-    return found.sort_values(["name", "source"], kind="stable").set_index("name")
 
 
 def statistics(reader: Reader) -> dict[str, Any]:

@@ -1,31 +1,24 @@
-"""Curves: how much of a thing is kept, beside baselines; and the page of HTML that `foveate basis check` writes."""
+"""Curves: how much of a thing is kept, beside baselines."""
 
 from __future__ import annotations
 
-import base64
-import html
-import io
 import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from foveate.core.errors import FoveateError, OptionError
-from foveate.core.image import Bytes, load_image, shrink
+from foveate.core.errors import OptionError
+from foveate.core.image import Bytes
 from foveate.viz import paper
 from foveate.viz.colours import INK, PAPER, QUIET, RULE, Colour
 from foveate.viz.paper import GAP, TEXT, Block, Item
-
-if TYPE_CHECKING:
-    from foveate.store.basis_check import Checked
-    from foveate.store.shared_basis import FittedBasis
 
 Report = Mapping[str, Any] | str | os.PathLike[str]
 WIDE, TALL, FINER = 1000, 620, 3  # pixels of the area of curves, chosen by hand; lines are drawn so much finer
@@ -151,67 +144,3 @@ def _draw_area(
         for point in [] if one.dashed else points:
             cv2.circle(area, np.rint(point).astype(int).tolist(), thick, colours[one.name], -1, cv2.LINE_AA)
     return np.asarray(cv2.resize(area, (WIDE, TALL), interpolation=cv2.INTER_AREA), np.uint8)
-
-
-# The check of a basis:
-CURVES = ("spearman", "overlap", "variance", "neighbours")
-SMALL_SIDE = 160  # pixels of a photograph
-STYLE = """body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:60em;color:#222}
-table{border-collapse:collapse}
-td,th{padding:.25em .8em;text-align:right;border-bottom:1px solid #ddd}tr.own{background:#fff6e0;font-weight:600}
-.no{color:#b3261e}img{max-width:100%}figure{display:inline-block;margin:.5em;font-size:12px}"""
-
-
-def basis_page(checked: Checked, basis: FittedBasis) -> str:
-    """What a check of a basis found, as one page of HTML with its pictures in it: nothing to fetch."""
-    own, names = checked.own, list(checked.rows[0].values)
-    verdict = "passes" if checked.passed else "falls short in " + ", ".join(own.failed(checked.limits))
-    if checked.passed or checked.enough is None:
-        advice = "" if checked.passed else " No rank in the file passes."
-    else:
-        advice = f" Rank {checked.enough} would pass."
-    rows = []
-    for row in checked.rows:
-        failed = row.failed(checked.limits)
-        cells = "".join(f'<td class="{"no" if name in failed else ""}">{row.values[name]:.3f}</td>' for name in names)
-        rows.append(f'<tr class="{"own" if row.rank == checked.rank else ""}"><td>{row.rank}</td>{cells}</tr>')
-    limits = "".join(f"<td>{said}</td>" for said in checked.limits.texts(names))
-    head = "".join(f"<th>{name}</th>" for name in names)
-    ranks = [row.rank for row in checked.rows]
-    kept = [Series(name, ranks, [row.values[name] for row in checked.rows]) for name in CURVES]
-    shares = np.cumsum(basis.values) / max(float(basis.values.sum()), 1e-30)
-    share = Series("share", range(1, len(shares) + 1), shares.tolist(), bold=True)
-    charts = [
-        draw_chart(kept, "kept", "rank", ends=(0.0, 1.0)),
-        draw_chart([share], "squared scores kept", "directions", ends=(0.0, 1.0)),
-    ]
-    worst = "".join(_figure(path, value) for path, value in checked.worst)
-    return f"""<!doctype html><meta charset="utf-8"><title>foveate basis check</title><style>{STYLE}</style>
-<h1>Rank {checked.rank} {verdict}.{advice}</h1>
-<p>{checked.images} images, {checked.questions} questions, encoder {_as_html(basis.encoder.name)}
-{_as_html(basis.encoder.revision)}; fitted to {_as_html(basis.made.get("samples"))} features
-of {_as_html(basis.made.get("images"))} images.</p>
-<table><tr><th>rank</th>{head}</tr>{"".join(rows)}<tr><td>limit</td>{limits}</tr></table>
-{_embed(paper.paint(paper.above(charts, 2 * GAP)), "PNG")}
-<h2>Images that lose most (spearman)</h2>{worst}
-<h2>Images that could not be read</h2><p>{len(checked.bad)}</p>
-<ul>{"".join(f"<li>{_as_html(path)}: {_as_html(why)}</li>" for path, why in checked.bad[:50])}</ul>
-"""
-
-
-def _as_html(said: object) -> str:
-    return html.escape(str(said).encode("utf-8", "backslashreplace").decode())
-
-
-def _figure(path: str, value: float) -> str:
-    try:
-        small = Image.fromarray(shrink(load_image(path).rgb, SMALL_SIDE))
-    except FoveateError:
-        return ""
-    return f"<figure>{_embed(small, 'JPEG')}<br>{value:.3f} {_as_html(Path(path).name)}</figure>"
-
-
-def _embed(picture: Image.Image, kind: str) -> str:
-    out = io.BytesIO()
-    picture.save(out, kind)
-    return f'<img src="data:image/{kind.lower()};base64,{base64.b64encode(out.getvalue()).decode()}">'
