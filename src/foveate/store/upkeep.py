@@ -22,7 +22,7 @@ from foveate.store.dataset import compact, forget, mark, reading, revise, writin
 from foveate.store.nearest import extend
 from foveate.store.reader import ROW, Reader
 from foveate.store.record import checksum_of_vectors
-from foveate.store.schema import CHECKSUM, ID, RECORD, TAGS, TOLD, WORDS, checksum_of, unchecked_rows
+from foveate.store.schema import CHECKSUM, ID, RECORD, TAGS, TOLD, VECTOR, WORDS, checksum_of, unchecked_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
