@@ -30,7 +30,7 @@ from foveate.relevance.scoring import peak_confidences, score_maps
 from foveate.relevance.value import Relevance
 from foveate.store.example import example_of, like, short
 from foveate.store.nearest import FIX, Joined, Vectors
-from foveate.store.reader import Reader, condition_of, log
+from foveate.store.reader import Reader, condition_of, sound, tell
 from foveate.store.schema import Space, Told
 from foveate.store.texture import StoredTexture
 from foveate.store.words import tokens_of
@@ -285,7 +285,7 @@ def _listed(
     except StoreDamagedError as error:
         if exact:
             raise
-        log.warning("%s\n  fix: %s", error.received, FIX)
+        tell(error, FIX)
         return _listed(reader, True, allowed, size, scores_of)
     if allowed is not None:
         found[:, ~np.isin(vectors.rows, allowed, assume_unique=True)] = -np.inf
@@ -301,12 +301,9 @@ def _exact(
     After `least` of them it ends where PATIENCE in a row are not among the best k.
     """
     scored, best, last = list[tuple[float, int, Told]](), list[float](), 0
-    for place, (row, told, texture) in enumerate(reader.textures(rows)):
+    for place, (row, told, texture) in enumerate(sound(reader.textures(rows))):
         if place - max(last, least) > PATIENCE:
             break
-        if isinstance(texture, StoreDamagedError):
-            log.warning("%s\n  fix: %s", texture.received, texture.fix)
-            continue
         found = worth(row, texture)
         scored.append((-found, row, told))
         if len(best) < k or found > best[0]:

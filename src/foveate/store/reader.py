@@ -11,8 +11,8 @@ import os
 import re
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,7 @@ from foveate.texture.basis import Basis
 if TYPE_CHECKING:
     import pyarrow as pa
 
+T = TypeVar("T")
 ROW = "_rowid"
 PAGE, TOGETHER = 64, 2**28  # records that are read at a time, of at most so many bytes
 VECTORS = 4096  # rows of vectors that are read at a time
@@ -133,14 +134,13 @@ class Reader:
             rows, sums = unchecked_rows(table), table[CHECKSUM].to_pylist()
             good = [told.checksum == (one or 0) & 0xFFFFFFFF for told, one in zip(rows, sums, strict=True)]
         if not all(good):
-            error = damaged(f"{good.count(False)} rows of the store '{self.where}'", "they differ from their checksums")
-            log.warning("%s; they are left out\n  fix: %s", error.received, error.fix)
+            tell(damaged(f"{good.count(False)} rows of the store '{self.where}'", "they differ from their checksums"))
         return pa.array(good, pa.bool_())
 
     def _described(self, rows: Sequence[int]) -> list[tuple[Told, int, int]]:
         """Columns, checksum and the record's size, of rows in their order; what is no row of unreadable ones."""
         try:
-            table = self.scan([*TOLD, CHECKSUM, RECORD], f"{ROW} IN ({', '.join(map(str, rows))})")
+            table = self.scan([*TOLD, CHECKSUM, RECORD], among(rows))
         except StoreDamagedError:
             if len(rows) == 1:
                 return [(Told("", f"row {rows[0]}", "", 0, 0, 0, 0, None, "", None), 0, 0)]
@@ -160,52 +160,43 @@ class Reader:
         """Row, columns and record of rows, in their order; of a damaged one the error. Raises StoreDamagedError."""
         for start in range(0, len(rows), PAGE):
             some = list(rows[start : start + PAGE])
-            described = self._described(some)
-            good = {row: size for row, (_, _, size) in zip(some, described, strict=True) if size <= MOST_RECORD}
-            large = sum(good.values()) > TOGETHER
-            contents = {} if large else self._contents(list(good))
-            for row, (told, checksum, _) in zip(some, described, strict=True):
-                if large and row in good:
-                    contents = self._contents([row])
-                yield row, told, self._checked(told, checksum, contents.get(row))
+            described = dict(zip(some, self._described(some), strict=True))
+            together = sum(size for _, _, size in described.values()) <= TOGETHER
+            for part in [some] if together else [[row] for row in some]:
+                contents = self._contents([row for row in part if described[row][2] <= MOST_RECORD])
+                for row in part:
+                    told, checksum, _ = described[row]
+                    yield row, told, self._checked(told, checksum, contents.get(row))
 
     def _contents(self, rows: list[int]) -> dict[int, bytes | None]:
         """The bytes of these rows' records. One after the other where together they fail."""
-        if not rows:
-            return {}
         try:
             with reading(self.where):
-                found = self.dataset.read_blobs(RECORD, ids=rows, preserve_order=True)
+                found = self.dataset.read_blobs(RECORD, ids=rows, preserve_order=True) if rows else ()
             return {row: content for row, (_, content) in zip(rows, found, strict=True)}
         except StoreDamagedError:
-            if len(rows) == 1:
-                return {}
-            return {row: content for one in rows for row, content in self._contents([one]).items()}
+            return {} if len(rows) == 1 else {row: self._contents([row]).get(row) for row in rows}
 
     def _checked(self, told: Told, checksum: int | None, content: bytes | None) -> Record | StoreDamagedError:
+        called = f"{printable(str(told.name))!r}, {str(told.id)[:16]}, in the store '{self.where}'"
         try:
             check_told(told)
-        except ValueError as cause:
-            return damaged(f"the row of {told.name!r}, {str(told.id)[:16]}, in the store '{self.where}'", cause)
-        called = f"'{printable(told.name)}', {told.id[:16]}, in the store '{self.where}'"
-        if content is None or checksum is None:
-            return damaged(f"the record of {called}", "it cannot be read")
-        if told.checksum != checksum & 0xFFFFFFFF:
-            return damaged(f"the row of {called}", "its columns differ from their checksum")
-        if zlib.crc32(content) != checksum >> 32:
-            return damaged(f"the record of {called}", "its bytes differ from their checksum")
-        try:
+            if content is None or checksum is None:
+                raise ValueError("its record cannot be read")
+            if told.checksum != checksum & 0xFFFFFFFF:
+                raise ValueError("its columns differ from their checksum")
+            if zlib.crc32(content) != checksum >> 32:
+                raise ValueError("the bytes of its record differ from their checksum")
             return parse_record(content, self.identity, called)
         except StoreDamagedError as error:
             return error
+        except ValueError as cause:
+            return damaged(f"the row of {called}", str(cause))
 
     def textures(self, rows: Sequence[int]) -> Iterator[tuple[int, Told, StoredTexture | StoreDamagedError]]:
         """The same as textures."""
-        for row, told, record in self.records(rows):
-            if isinstance(record, StoreDamagedError):
-                yield row, told, record
-                continue
-            yield row, told, self.texture_of(told, record)
+        for row, told, found in self.records(rows):
+            yield row, told, found if isinstance(found, StoreDamagedError) else self.texture_of(told, found)
 
     def texture(self, row: int) -> StoredTexture:
         """The texture of one row. Raises StoreDamagedError."""
@@ -245,7 +236,7 @@ class Reader:
                 with reading(self.where):
                     index, known = indexed(self.dataset, self.space.basis.width)
             except StoreDamagedError as error:
-                log.warning("%s\n  fix: %s", error.received, error.fix)
+                tell(error)
         parts = {}
         with reading(self.where):
             for name, fragment in files_of(self.dataset).items():
@@ -266,7 +257,7 @@ class Reader:
 
     def some_vectors(self, rows: Sequence[int]) -> Vectors:
         """Of a few images, in the order of their rows in the store."""
-        return self._read_vectors(filter=f"{ROW} IN ({', '.join(map(str, rows))})")
+        return self._read_vectors(filter=among(rows))
 
     def _read_vectors(self, **which: Any) -> Vectors:
         k, s, peaks = self.identity.vectors, self.space.basis.rank, self.identity.peaks
@@ -289,15 +280,30 @@ class Reader:
         kept = self._taught  # which another thread may replace
         if kept is None or kept[0] != words or len(kept[1]) != len(vectors.rows):
             found = np.zeros((len(vectors.rows), len(words)), np.float32)
-            for place, (_, _, record) in enumerate(self.records(vectors.rows.tolist())):
-                if isinstance(record, StoreDamagedError):
-                    log.warning("%s; its image is left out\n  fix: %s", record.received, record.fix)
-                    continue
+            for row, _, record in sound(self.records(vectors.rows.tolist())):
                 odds = words.odds(record.tensors["looks"]).reshape(-1, len(words))
                 best = np.sort(odds, 0)[-peak_cells(len(odds)) :].mean(0)
-                found[place] = as_evidence(best, calibration)
+                found[np.searchsorted(vectors.rows, row)] = as_evidence(best, calibration)
             kept = self._taught = words, found
         return kept[1]
+
+
+def sound(found: Iterable[tuple[int, Told, T | StoreDamagedError]]) -> Iterator[tuple[int, Told, T]]:
+    """Records or textures that are not damaged; the others are logged."""
+    for row, told, one in found:
+        if isinstance(one, StoreDamagedError):
+            tell(one)
+        else:
+            yield row, told, one
+
+
+def tell(error: StoreDamagedError, fix: str = "") -> None:
+    log.warning("%s\n  fix: %s", error.received, fix or error.fix)
+
+
+def among(rows: Iterable[int]) -> str:
+    """The SQL condition for some rows."""
+    return f"{ROW} IN ({', '.join(map(str, rows))})"
 
 
 def condition_of(where: str) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.channels.build import ChannelSet, select_channels
-from foveate.core.errors import OptionError, StoreDamagedError, StoreKeyError, StoreNotFoundError
+from foveate.core.errors import OptionError, StoreKeyError, StoreNotFoundError
 from foveate.encoders.protocol import Encoder
 from foveate.encoders.taught import TaughtWords
 from foveate.language.negatives import negatives_of
@@ -28,7 +28,7 @@ from foveate.store.dataset import Options, literal, open_dataset, pieces_of, pla
 from foveate.store.engine import Engine
 from foveate.store.hits import Hit
 from foveate.store.ingest import Added, Progress, Value, Wanted
-from foveate.store.reader import ROW, Reader, log
+from foveate.store.reader import ROW, Reader, sound
 from foveate.store.schema import ID, Identity
 from foveate.store.sources import PathLike, plain
 from foveate.store.texture import StoredTexture
@@ -334,10 +334,7 @@ class Store:
         reader = self._open()
         matched, queries = hits.prepare_all(reader, texts, encoder or self._wanted.encoder)
         negatives = negatives_of(matched) if matched.calibration.contrast > 0 else None
-        for _, told, texture in reader.textures(reader.rows_where("true").tolist()):
-            if isinstance(texture, StoreDamagedError):
-                log.warning("%s\n  fix: %s", texture.received, texture.fix)
-                continue
+        for _, told, texture in sound(reader.textures(reader.rows_where("true").tolist())):
             maps = score_maps(texture, queries, matched.calibration, negatives)
             yield told.name, maps[0] if isinstance(query, str) else maps
 

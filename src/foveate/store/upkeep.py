@@ -20,7 +20,7 @@ from foveate.core.files import make_folder
 from foveate.core.readonly import ReadOnly
 from foveate.store.dataset import compact, forget, mark, reading, revise, writing
 from foveate.store.nearest import extend
-from foveate.store.reader import ROW, Reader
+from foveate.store.reader import ROW, Reader, among
 from foveate.store.record import checksum_of_vectors
 from foveate.store.schema import CHECKSUM, ID, RECORD, TAGS, TOLD, VECTOR, WORDS, checksum_of, unchecked_rows
 
@@ -105,7 +105,7 @@ def _listed(reader: Reader, rows: Sequence[int]) -> tuple[ListedImage, ...]:
     if not rows:
         return ()
     names = (ID, "name", "source", "height", "width", "taken", TAGS, WORDS)
-    few = f"{ROW} IN ({', '.join(map(str, rows))})" if len(rows) < 2000 else None
+    few = among(rows) if len(rows) < 2000 else None
     own = [name for name in reader.dataset.schema.names if name not in (*TOLD, TAGS, VECTOR, RECORD, CHECKSUM)]
     table = reader.scan([*TOLD, TAGS, CHECKSUM, *own], few)
     with reading(reader.where):
@@ -275,7 +275,7 @@ def _export_parquet(reader: Reader, path: Path, rows: list[int], progress: Calla
         with pq.ParquetWriter(part, schema) as writer:
             for start in range(0, len(rows), 256):
                 some = rows[start : start + 256]
-                table = reader.scan(names, f"{ROW} IN ({', '.join(map(str, some))})")
+                table = reader.scan(names, among(some))
                 with reading(reader.where):
                     blobs = reader.dataset.read_blobs(RECORD, ids=table[ROW].to_pylist(), preserve_order=True)
                     for told, (_, content), one in zip(unchecked_rows(table), blobs, table[CHECKSUM], strict=True):
