@@ -20,11 +20,12 @@ from PIL import Image
 import foveate
 from foveate import Texture
 from foveate.cli.main import main
-from foveate.cli.terminal import Program, make_slug, print_json
+from foveate.cli.terminal import Program, make_slug, print_json, round_confidence
 from foveate.core.errors import OutputError
 from foveate.core.image import load_image
 from foveate.core.layout import FULL40
 from foveate.reading import Word
+from foveate.relevance.confidence import in_digits
 from foveate.tiles.file import is_scene
 from tests.conftest import PHOTOS
 
@@ -232,14 +233,17 @@ def test_json_has_no_number_that_is_none(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == '{"numbers": [1.5, null], "most": {"ever": null}}\n'
 
 
-def test_a_bad_question_leaves_no_files_of_the_others(
-    run: Run, broccoli: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bad_question_leaves_the_others_be(run: Run, broccoli: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     foveate.Store("s.fov").add(broccoli)
-    fails(run("search", "s.fov", "broccoli", " "), "empty query")
+    fails(run("search", "s.fov", " ", "the"), "empty query")
     assert not Path("foveate-out").exists()
-    record = last(run("search", "s.fov", "broccoli", "--json"))["queries"][0]
-    assert Path(record["sheet"]).is_file()
+    for command in (("search", "s.fov"), ("zoom", broccoli, "--share", 0)):
+        ended = run(*command, " ", "broccoli", "--json")
+        (record,) = json.loads(ended.stdout)["queries"]
+        assert ended.returncode == 1  # a script hears of it
+        assert "not asked: an empty query" in ended.stderr
+        assert "empty query" in json.loads(ended.stdout)["refused"][0]["received"]
+        assert Path(record.get("sheet") or record["png"]).is_file()
 
     def full(*_: Any, **__: Any) -> None:
         raise OutputError("the disk is full", expected="room", fix="make some")
@@ -258,6 +262,16 @@ def test_look_answers_the_good_questions_beside_a_bad_one(run: Run, broccoli: Pa
     assert "empty query" in record["refused"][0]["received"]
     assert all(Path(each["png"]).is_file() for each in record["queries"])
     fails(run("look", broccoli, " ", ""), "empty query")
+
+
+def test_what_is_small_has_nothing_left_to_zoom_into_and_a_confidence_stays_below_its_threshold(run: Run) -> None:
+    Image.new("RGB", (64, 48), "white").save("small.png")
+    said = run("zoom", "small.png", "a giraffe").stdout
+    assert "the survey and earlier questions had looked at everything" in said
+    assert "none was left" in said
+    assert [round_confidence(c) for c in (0.49999, 0.5, 0.123456)] == [0.4999, 0.5, 0.1235]
+    assert round_confidence(0.89999, at=0.9) == 0.8999
+    assert in_digits(0.29, at=0.3) == "0.29"
 
 
 def test_help_leads_a_newcomer_and_version_is_one_line(run: Run) -> None:
@@ -423,7 +437,7 @@ def test_zoom_finds_and_draws(run: Run) -> None:
     wide[400 : 400 + len(rgb), 900 : 900 + rgb.shape[1]] = rgb
     Image.fromarray(wide).save("wide.png")
     asked = ("zoom", "wide.png", "--out", "out", "--scene", "scene")
-    fails(run("zoom", "wide.png", "a bus", " ", "--out", "none", "--scene", "bad"), "empty query")
+    fails(run("zoom", "wide.png", "the", " ", "--out", "none", "--scene", "bad"), "names no thing")
     assert not Path("none").exists()
     found = last(run(*asked, "a bus", "a giraffe", "--json"))
     assert (found["size"], found["scene"]) == ([700, 1200], "scene")

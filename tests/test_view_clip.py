@@ -95,6 +95,11 @@ def test_a_run_may_begin_where_somebody_looks(client: TestClient) -> None:
     assert arrays["4:kept:0"].max() == 2
 
 
+def test_a_question_that_cannot_be_asked_leaves_the_others_be(client: TestClient) -> None:
+    found, _ = run(client, questions=["the", "a cup"], frame=8, start=8)
+    assert [answer["query"] for answer in found[0]["answers"]] == ["a cup"]
+
+
 def test_answers_that_are_kept_no_longer_are_made_again(
     client: TestClient, frames: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,9 +55,11 @@ def ask(
     from foveate.relevance.presets import find_preset
     from foveate.texture.texture import Texture
     from foveate.vlm import Choosing, load
+    from foveate.vlm.inputs.prompt import check_question
 
     terminal.refuse_files(image, question)
     prompt = None if prompt is None else prompt.replace("\\n", "\n")
+    question, refused = terminal.answer_each(question, check_question)
     _check(question, budget, floor, policy, mode, method, prompt, max_new_tokens, chat)
     who, wanted = who_reads(read, reader), find_preset(preset).name if preset else None
     seen: Any
@@ -129,7 +131,10 @@ def ask(
                 image=str(image), **given, encoder=encoder or "nano", load_seconds=round(load_seconds, 3),
                 cells=encoded.tokens[0], see_seconds=round(see_seconds, 4),
                 words=None if read_words is None else len(read_words), warnings=list(notes), questions=records,
+                refused=refused,
             )  # fmt: skip
+    if refused:
+        raise typer.Exit(1)
 
 
 def _show(title: str, records: list[dict[str, Any]]) -> None:
@@ -159,13 +164,11 @@ def _check(
 ) -> None:
     from foveate.allocation.allocation import Keep
     from foveate.core.checks import check_choice, check_int
-    from foveate.core.errors import BudgetError, OptionError, PromptError, QueryError
+    from foveate.core.errors import BudgetError, OptionError, PromptError
     from foveate.vlm.encoded import MODES
     from foveate.vlm.select.methods import METHODS
 
     Keep(floor, policy)  # refuses them
-    if not all(question.strip() for question in questions):
-        raise QueryError("an empty question", expected="a text", fix='ask "what is in the picture?", say')
     check_choice("mode", mode, MODES)
     check_choice("method", method, METHODS)
     if budget not in ("auto", "lossless", "all"):
@@ -202,7 +205,7 @@ def _record(encoded: EncodedImage, answer: Answer, identity: dict[str, Any], out
         "seconds": {name: round(seconds, 6) for name, seconds in answer.seconds.items()},
         "looked_for": dict(answer.relevance[0].looked_for),
         "unknown": list(answer.relevance[0].unknown),
-        "confidence": round(answer.relevance[0].confidence, 4),
+        "confidence": terminal.round_confidence(answer.relevance[0].confidence),
         "detected": answer.relevance[0].detected,
     }
     if answer.regions is not None:

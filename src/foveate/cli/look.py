@@ -101,7 +101,6 @@ def _look_at(
     All are scored and drawn before anything is written. One that cannot be asked is told, and the others are answered.
     """
     from foveate.core.checks import check_choice
-    from foveate.core.errors import QueryError
     from foveate.core.files import make_folder
     from foveate.pipeline import allocate, score
     from foveate.viz import PICTURES, question_page
@@ -112,22 +111,16 @@ def _look_at(
     with hints_aside() as hints:
         texture, seconds = load_or_encode(image, encoder, long_side, read=read, page=page, preset=preset)
     encoder = encoder or (None if image.suffix.lower() == TEXTURE else "nano")
-    results, refused = [], list[QueryError]()
     score(texture, "a dog", encoder=encoder)  # loads the encoder of a texture: no part of a question's time
-    for query in queries:
+
+    def answer(query: str) -> tuple[Relevance, Any, float, Any]:
         start = time.perf_counter()
-        try:
-            relevance = score(texture, query, encoder=encoder, **known)
-        except QueryError as error:
-            refused.append(error)
-            continue
+        relevance = score(texture, query, encoder=encoder, **known)
         kept = allocate(relevance, budget, floor=floor, policy=policy)
         seconds_each = time.perf_counter() - start
-        results.append((relevance, kept, seconds_each, question_page(texture, relevance, kept, pictures)))
-    if not results:
-        raise refused[0]
-    for one in refused:
-        typer.echo(f"not asked: {one}", err=True)
+        return relevance, kept, seconds_each, question_page(texture, relevance, kept, pictures)
+
+    results, refused = terminal.answer_each(queries, answer)
     make_folder(out)
     records = [_write(texture, *result, out, str(image.absolute())) for result in results]
     said = [record["answer"] for record in records]
@@ -148,8 +141,7 @@ def _look_at(
     terminal.print_table(title, ("query", "looks for", *words, "confidence", "box y0 x0 y1 x1", "kept", "time"), rows)
     terminal.print_files("pictures", [record["png"] for record in records])
     print_hints(hints, *([] if read is False else _unread(texture, queries, image)))
-    told = [{"received": one.received, "expected": one.expected, "fix": one.fix} for one in refused]
-    record = describe_texture(image, texture, seconds) | {"queries": records, "refused": told}
+    record = describe_texture(image, texture, seconds) | {"queries": records, "refused": refused}
     return record, [relevance for relevance, *_ in results]
 
 
@@ -176,7 +168,7 @@ def _write(
     record = {
         "query": relevance.query,
         "phrases": list(relevance.parts),
-        "confidences": {phrase: round(value, 4) for phrase, value in relevance.confidences.items()},
+        "confidences": {phrase: terminal.round_confidence(value) for phrase, value in relevance.confidences.items()},
         "ignored": list(relevance.ignored),
         "looked_for": dict(relevance.looked_for),
         "unknown": list(relevance.unknown),
@@ -187,7 +179,7 @@ def _write(
         ],
         "budget": len(kept),
         "indices": kept.indices.tolist(),
-        "confidence": round(relevance.confidence, 4),
+        "confidence": terminal.round_confidence(relevance.confidence),
         "detected": relevance.detected,
         "boxes": [terminal.round_box(box) for box in relevance.boxes()],
         "score_seconds": round(seconds, 6),

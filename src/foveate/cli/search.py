@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,8 +63,11 @@ def search(
         how["box"] = _parse_box(box)
     with terminal.waiting("searching", encoder), terminal.warnings_aside(ReadingWarning) as notes:
         asked: list[Any] = list(query or ()) if like is None else [_texture(known, like, encoder)]
-        known.search(asked[0], 1, **how)  # reads vectors and the encoder: not part of a search's time
-        answers = [_timed(known, each, count, how | {"offset": offset}) for each in asked]
+        with suppress(QueryError):  # of the first question alone: the others may be asked
+            known.search(asked[0], 1, **how)  # reads vectors and the encoder: not part of a search's time
+        answers, refused = terminal.answer_each(
+            asked, lambda each: _timed(known, each, count, how | {"offset": offset})
+        )
         if not no_sheet:
             make_folder(out)  # only now, when all questions could be asked: a bad one leaves no files behind
         records = [_record(text, hits, seconds, None if no_sheet else out) for text, hits, seconds in answers]
@@ -73,7 +77,9 @@ def search(
         _show(record, offset)
         if not record["hits"]:
             typer.echo(_why_nothing(known, where, page))
-    terminal.print_json(store=path, images=len(known), offset=offset, notes=notes, queries=records)
+    terminal.print_json(store=path, images=len(known), offset=offset, notes=notes, queries=records, refused=refused)
+    if refused:
+        raise typer.Exit(1)
 
 
 def _texture(known: Store, image: str, encoder: str | None) -> Texture:

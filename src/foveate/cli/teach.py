@@ -63,7 +63,7 @@ def teach(
         shown = sum(each is texture for each, _ in boxes)
         said = terminal.format_confidence(relevance.confidence, relevance.detected)
         rows.append((path, str(shown), said))
-        records.append({"image": path, "boxes": shown, "confidence": round(relevance.confidence, 4)})
+        records.append({"image": path, "boxes": shown, "confidence": terminal.round_confidence(relevance.confidence)})
     count = sum(len(word.examples) for word in taught.words)
     terminal.print_table(f"{name}: {len(taught)} words from {count} boxes in {out}", ("image", "boxes", "found"), rows)
     terminal.print_json(words=list(taught), file=str(out), boxes=len(boxes), without=len(without), images=records)

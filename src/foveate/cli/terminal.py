@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from contextvars import ContextVar
 from pathlib import Path
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 PHOTOS = Path(__file__).parent / "photos"
 
 F = TypeVar("F", bound=Callable[..., None])
+Q = TypeVar("Q")
+T = TypeVar("T")
 
 EncoderName = Annotated[
     str | None,
@@ -103,6 +105,26 @@ def load_words(path: Path | None) -> dict[str, Any]:
     from foveate.encoders.taught import TaughtWords
 
     return {"words": TaughtWords.load(path)}
+
+
+def answer_each(questions: Sequence[Q], answer: Callable[[Q], T]) -> tuple[list[T], list[dict[str, str | None]]]:
+    """What `answer` gives for each question; those that cannot be asked are told, and returned for JSON.
+
+    Raises QueryError where none can be asked.
+    """
+    from foveate.core.errors import QueryError
+
+    found, refused = list[T](), list[QueryError]()
+    for question in questions:
+        try:
+            found.append(answer(question))
+        except QueryError as error:
+            refused.append(error)
+    if refused and not found:
+        raise refused[0]
+    for one in refused:
+        typer.echo(f"not asked: {one}", err=True)
+    return found, [{"received": one.received, "expected": one.expected, "fix": one.fix} for one in refused]
 
 
 class _Command(TyperCommand):
@@ -246,10 +268,20 @@ def format_confidence(confidence: float, detected: bool, digits: int = 2) -> str
     return in_digits(confidence, digits) + ("" if detected else " (not detected)")
 
 
+def round_confidence(confidence: float, at: float = 0.5) -> float:
+    """For JSON, four digits: below the threshold `at` it stays below."""
+    from foveate.relevance.confidence import in_digits
+
+    return float(in_digits(confidence, 4, at=at))
+
+
 def add_understood(text: str, record: dict[str, Any]) -> str:
     """For a table: 'violin (unknown)', 'tallest dog (unknown: tallest)', 'police car (as car)', from the lists
     `unknown` and `looked_for` of a record; the text alone where all of it was looked for as asked."""
-    said = [f"as {other}" if word == text else f"{word} as {other}" for word, other in record["looked_for"].items()]
+    others: dict[str, str] = record["looked_for"]
+    if (whole := next((word for word, other in others.items() if other == text != word), None)) is not None:
+        others, text = {word: other for word, other in others.items() if word != whole}, f"{text} in place of {whole}"
+    said = [f"as {other}" if word == text else f"{word} as {other}" for word, other in others.items()]
     if unknown := record["unknown"]:
         said.append("unknown" if unknown == [text] else f"unknown: {', '.join(unknown)}")
     return f"{text} ({'; '.join(said)})" if said else text

@@ -64,6 +64,8 @@ def video(
     """Follow questions through a clip: an overlay video, lines of JSON."""
     from foveate.allocation import Keep
     from foveate.core.checks import check_int, check_number
+    from foveate.encoders.load import resolve_encoder
+    from foveate.language.query import prepare
     from foveate.relevance.presets import find_preset
     from foveate.video import Propagation, Refresh, open_clip, stream
     from foveate.video.decode import import_pyav
@@ -81,6 +83,10 @@ def video(
         if not no_video:
             import_pyav("writing a video")  # better now than after the first frame
         with terminal.waiting(f"reading {clip}", encoder):
+            taught = terminal.load_words(words)
+            network = resolve_encoder(encoder or "nano")
+            seer = taught["words"].of(network) if taught else network
+            query, refused = terminal.answer_each(query, lambda text: prepare(seer, text).text)
             follow = stream(
                 opened,
                 query[0] if len(query) == 1 else query,
@@ -91,7 +97,7 @@ def video(
                 read=(read or None) if reader is None else reader,
                 keep=Keep(floor, policy),
                 propagation=Propagation(refresh=Refresh(every=every), blend=blend, read_every=read_every, **steady),
-                **terminal.load_words(words),
+                **taught,
             )
             opened.skip_to(start)
         before.pop_all()
@@ -100,9 +106,9 @@ def video(
     with terminal.until_interrupted() as stopped, terminal.counting(Path(clip).name, total) as progress:
         found = write_results(follow, lines, picture, most=frames, progress=progress, stopped=stopped)
     _print_summary(clip, found)
-    terminal.print_json(clip=clip, preset=preset, encoder=encoder or "nano", budget=budget, **found)
-    if found["interrupted"]:
-        raise typer.Exit(130)
+    terminal.print_json(clip=clip, preset=preset, encoder=encoder or "nano", budget=budget, refused=refused, **found)
+    if found["interrupted"] or refused:
+        raise typer.Exit(130 if found["interrupted"] else 1)
 
 
 def choose_outputs(clip: str, out: Path | None, video: bool = True) -> tuple[Path, Path | None]:
@@ -244,7 +250,7 @@ def write_results(
 def make_record(frame: Frame) -> dict[str, Any]:
     """A frame as an object of JSON: numbers of a single question, lists of several."""
     each = [
-        (kept.indices.tolist(), new.tolist(), round(relevance.confidence, 4), relevance.detected)
+        (kept.indices.tolist(), new.tolist(), terminal.round_confidence(relevance.confidence), relevance.detected)
         for relevance, kept, new in frame.answers
     ]
     values = [list(column) for column in zip(*each, strict=True)] if isinstance(frame.kept, tuple) else each[0]

@@ -10,6 +10,8 @@ import typer
 
 from foveate.cli import terminal
 
+AT_ONCE = "the survey and earlier questions had looked at everything"
+
 
 def zoom(
     image: Annotated[Path, typer.Argument(help="A large image: tiled TIFF, JPEG, PNG, ...")],
@@ -53,12 +55,13 @@ def zoom(
         scene = survey(image, encoder=network or "nano") if known is None else load(known, image, encoder=network)
     seconds = time.perf_counter() - start
     asked = match_encoder(scene.overview.encoder, None if scene.encoder == "nano" else scene.encoder)
-    for text in query:
-        prepare(asked, text)  # a question that cannot be asked is refused before the first one is looked for
+    prepared, refused = terminal.answer_each(
+        query, lambda text: prepare(asked, text)
+    )  # before the first one is looked for
     make_folder(out)
-    tiles, records = scene.counts[0] * scene.counts[1], []
+    records = list[dict[str, Any]]()
     try:
-        for text in query:
+        for text in (one.text for one in prepared):
             scene, record = _look_closer(scene, text, share, sure, out, image)
             records.append(record)
     finally:
@@ -66,7 +69,7 @@ def zoom(
             save(scene, folder)  # also what was encoded before something went wrong
     rows = [
         (terminal.add_understood(r["query"], r), _answer(r), "y {:.0f}, x {:.0f}".format(*r["peak"]),
-         f"{r['encoded']} of {tiles}", f"{r['seconds']:.1f} s")
+         _encoded(r), f"{r['seconds']:.1f} s")
         for r in records
     ]  # fmt: skip
     height, width = scene.raster.size
@@ -79,16 +82,26 @@ def zoom(
         survey_seconds=round(seconds, 3),
         scene=None if folder is None else str(folder),
         queries=records,
+        refused=refused,
     )
+    if refused:
+        raise typer.Exit(1)
 
 
 def _answer(record: dict[str, Any]) -> str:
-    confidence = f"{record['confidence']:.2f}"
+    from foveate.relevance.confidence import in_digits
+
+    confidence = in_digits(record["confidence"], at=record["sure"])
     if record["detected"]:
         return f"found, {confidence}"
     if record["exhausted"]:
-        return f"not found, {confidence}; everything was looked at"
-    return f"not found so far, {confidence}; {record['seen']:.0%} looked at"
+        return f"not found, {confidence}; {AT_ONCE if not record['encoded'] else 'everything was looked at'}"
+    return f"not found so far, {confidence}; {record['seen']:.0%} looked at, at half size or more"
+
+
+def _encoded(record: dict[str, Any]) -> str:
+    seen = not record["encoded"] and record["exhausted"]
+    return "none was left" if seen else f"{record['encoded']} of {record['tiles']}"
 
 
 def _look_closer(scene: Any, query: str, share: float, sure: float, out: Path, image: Path) -> tuple[Any, Any]:
@@ -103,7 +116,7 @@ def _look_closer(scene: Any, query: str, share: float, sure: float, out: Path, i
         "query": query,
         "looked_for": dict(found.relevance.looked_for),
         "unknown": list(found.relevance.unknown),
-        "confidence": round(found.relevance.confidence, 4),
+        "confidence": terminal.round_confidence(found.relevance.confidence, at=sure),
         "detected": found.detected,
         "sure": sure,
         "peak": terminal.round_box(found.peak),

@@ -84,6 +84,7 @@ _ATTRIBUTES = read_set("describing", "colours", "sizes", "qualities")
 _ENDINGS, _COUNTS = read_set("describing", "endings"), read_set("describing", "counts")
 _TWO_DESCRIBE = read_pairs("describing", "two words")
 _PREDICATES = (_COLOURS - read_set("describing", "no predicates")) | read_set("describing", "predicates")
+DESCRIBING = _PREDICATES | read_set("describing", "said after")  # "the candles are lit"
 
 _ONE_THING, _TWO_WORD_PARTS = read_pairs("things", "one thing"), read_pairs("things", "parts of two words")
 _WHOLE = read_pairs("things", "one thing with of")

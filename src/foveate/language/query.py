@@ -27,7 +27,7 @@ from foveate.encoders.protocol import ASK_IN_ENGLISH, Encoder, encode_texts
 from foveate.language.choice import chosen, find_choices
 from foveate.language.cues import COLOUR_OF, COLOURS, CUES, SPELLED, WORDS, Cue, find_cues, is_measured
 from foveate.language.lists import read_rows, read_set
-from foveate.language.phrase import Choice, Phrase, Span, is_state, structure, words_of
+from foveate.language.phrase import DESCRIBING, Choice, Phrase, Span, is_state, structure, words_of
 from foveate.language.writing import WrittenOn, find_writing
 
 MAX_CHARACTERS = 1000  # of a question, and phrases in it: by hand
@@ -49,6 +49,7 @@ _NOT, _ASKING = read_set("small", "not"), read_set("small", "asking")
 _DETERMINERS, _CANS = read_set("small", "determiners"), read_set("small", "before can")
 _BESIDE, _IS = read_set("small", "beside"), frozenset(("is", "are", "was", "were"))
 _ADJECTIVES = read_set("small", "adjectives").union(COLOURS, SPELLED)
+_SAID_OF = _IS | {"that", "which", "who"}
 _TOLD = read_set("small", "whole answer")
 _SIDES = frozenset(("left", "right", "above", "under", "beside", "between", "behind", "before"))
 _BESIDE_IT = re.compile(
@@ -288,7 +289,7 @@ def find_phrases(text: str) -> tuple[list[str], list[Span]]:
         places = [i for i, word in enumerate(words) if word == _QUOTE]
         return words, [Span(phrase, i, i + 1, True) for phrase, i in zip(in_quotes, places, strict=True)]
     sentences = [part for part in _SENTENCE.split(_TRUE_OR_FALSE.sub(" ", text)) if part.strip()]
-    words = _words(" ".join(part for part in sentences if not _ORDER.match(part.strip())) or text)
+    words = _before(_words(" ".join(part for part in sentences if not _ORDER.match(part.strip())) or text))
     kept = [_CUT if _cuts(words, i) else word for i, word in enumerate(words)]
     spans, phrase, start = [], list[str](), 0
     for i, word in enumerate([*kept, _CUT]):
@@ -301,6 +302,25 @@ def find_phrases(text: str) -> tuple[list[str], list[Span]]:
             spans.append(Span(" ".join(phrase), start, i))
             phrase = []
     return words, spans
+
+
+def _before(words: list[str]) -> list[str]:
+    """Words with what is said of a thing before it: "the candles that are lit" as "the lit candles"."""
+    out = list[str]()
+    for i, word in enumerate(words):
+        after = words[i + 1] if i + 1 < len(words) else "."
+        k = len(out)
+        while k and out[k - 1] in _SAID_OF:
+            k -= 1
+        start = k
+        while start and not (out[start - 1] in _CUTS or not any(c.isalnum() for c in out[start - 1])):
+            start -= 1
+        said = word in DESCRIBING and (after in _CUTS or not any(c.isalnum() for c in after))
+        if said and start < k and not _IS.isdisjoint(out[k:]) and out[start - 1 : start] != ["what"]:
+            out[start:] = [word, *out[start:k]]
+        else:
+            out.append(word)
+    return out
 
 
 def _find_ignored(words: list[str], spans: list[Span]) -> set[int]:

@@ -35,10 +35,12 @@ class Detectable:
         return max(self.confidence, self.peak) >= DETECTED
 
 
-def in_digits(confidence: float, digits: int = 2) -> str:
-    """A confidence as text. Rounding never lifts it to the threshold: 0.497, which is not detected, is 0.49."""
-    below = DETECTED - 10**-digits
-    return f"{min(confidence, below) if confidence < DETECTED else confidence:.{digits}f}"
+def in_digits(confidence: float, digits: int = 2, *, at: float = DETECTED) -> str:
+    """A confidence as text. Rounding never lifts it to the threshold `at`: 0.497, which is not detected, is 0.49."""
+    if confidence < at:
+        unit = 10**digits
+        confidence = min(confidence, (math.ceil(at * unit - 1e-9) - 1) / unit)
+    return f"{confidence:.{digits}f}"
 
 
 def peak_cells(cells: int) -> int:

@@ -13,6 +13,7 @@ from foveate.core.display import Drawable
 from foveate.core.grid import Box
 from foveate.core.image import Bytes, shrink
 from foveate.encoders.protocol import Encoder
+from foveate.relevance.confidence import in_digits
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 from foveate.tiles.raster import Raster
@@ -115,8 +116,8 @@ class Look(Drawable):
     def __repr__(self) -> str:
         how = "found" if self.detected else "not found"
         rest = "everything was looked at" if self.exhausted else f"{self.scene.seen:.0%} of the image was looked at"
-        query, confidence = self.relevance.query, self.relevance.confidence
-        return f"Look({query!r} {how}, {confidence:.2f}; parts encoded: {self.encoded}, {rest})"
+        query, confidence = self.relevance.query, in_digits(self.relevance.confidence, at=self.sure)
+        return f"Look({query!r} {how}, {confidence}; parts encoded: {self.encoded}, {rest})"
 
     def picture(self, **how: Any) -> Image.Image:
         """The picture of its relevance, over the overview."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,8 +19,10 @@ from starlette.responses import Response
 
 from foveate.allocation.allocation import Keep, auto_budget
 from foveate.allocation.policies import PolicyName
-from foveate.core.errors import ImageNotFoundError
+from foveate.core.errors import ImageNotFoundError, QueryError
 from foveate.core.image import Picture
+from foveate.encoders.load import resolve_encoder
+from foveate.language.query import prepare
 from foveate.video.decode import VideoClip, open_clip
 from foveate.video.state import Frame
 from foveate.video.streams import Stream, stream
@@ -146,7 +148,7 @@ class ClipRun:
         self._clip, self._first = clip, asked.start
         self._stream: Stream = stream(
             clip,
-            asked.questions,
+            askable(asked.questions, encoding),
             budget=asked.budget,
             keep=Keep(asked.floor, POLICIES[asked.policy]),
             encoder=encoding.encoder or "nano",
@@ -161,6 +163,24 @@ class ClipRun:
         self.ended = item is None
         self.next += item is not None
         return item if isinstance(item, Frame) else None
+
+
+def askable(questions: Sequence[str], encoding: SessionEncoding) -> tuple[str, ...]:
+    """Those of several questions that can be asked; the page asks the others by themselves, and shows why not.
+
+    Raises QueryError where none can.
+    """
+    network = resolve_encoder(encoding.encoder or "nano")
+    encoder = network if encoding.words is None else encoding.words.of(network)
+    found, refused = list[str](), list[QueryError]()
+    for question in questions:
+        try:
+            found.append(prepare(encoder, question).text)
+        except QueryError as error:
+            refused.append(error)
+    if refused and not found:
+        raise refused[0]
+    return tuple(found)
 
 
 class ClipRuns:

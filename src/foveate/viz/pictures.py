@@ -324,7 +324,8 @@ def looked_for(relevance: Relevance) -> tuple[str, ...]:
     bare = " ".join(
         word.removesuffix("'s") for word in relevance.query.lower().split() if word not in ("a", "an", "the")
     )
-    notes = () if phrases.lower() == bare else (f"looks for: {phrases}",)
+    told = phrases.lower() == bare or phrases in relevance.looked_for.values()
+    notes = () if told else (f"looks for: {phrases}",)
     if relevance.looked_for:
         notes = (*notes, "looks for " + ", ".join(describe_others(relevance.looked_for)))
     if relevance.unknown:

@@ -2,6 +2,7 @@
 import { newest, postPacked } from "./api.js";
 import { iconButton, make, typing } from "./dom.js";
 import { Frames } from "./frames.js";
+import { inDigits } from "./stage.js";
 
 const ALONE = 100; // answers of frames by themselves that are kept
 
@@ -325,7 +326,7 @@ function showLegend(list, active, colours, header) {
   const lines = active.map((text, i) => {
     const answer = header?.answers.find((each) => each.query === text);
     const counts = answer && `${answer.kept} cells kept, ${answer.new} newly sent`;
-    return [`rgb(${colours[i]})`, text, answer ? `confidence ${answer.confidence.toFixed(2)}, ${counts}` : ""];
+    return [`rgb(${colours[i]})`, text, answer ? `confidence ${inDigits(answer)}, ${counts}` : ""];
   });
   if (active.length) lines.push(...MARKS);
   const key = JSON.stringify(lines);

@@ -4,6 +4,7 @@ import { newest, postPacked } from "./api.js";
 import { make, trouble } from "./dom.js";
 import { fixations, follow, MOST, NOTHING, reachOf, read, spell } from "./gaze.js";
 import { coloured, strokeTwice } from "./layers.js";
+import { inDigits } from "./stage.js";
 import { MOST_ROUNDS } from "./state.js";
 
 const LOOK = 50; // milliseconds from one look at the pointer to the next
@@ -148,9 +149,9 @@ function mountRounds(app) {
 const ROUNDS = "Ask in rounds. A question that goes back, like “and its wheels?” or “is it open?”, looks where "
   + "the earlier ones looked.";
 
-function confidence({ confidence: value, detected }) {
-  const [className, title] = detected ? ["pill found", "found"] : ["pill absent", "not found"];
-  return make("span", { className, title }, value.toFixed(2));
+function confidence(header) {
+  const [className, title] = header.detected ? ["pill found", "found"] : ["pill absent", "not found"];
+  return make("span", { className, title }, inDigits(header));
 }
 
 // The pointer as gaze: where it rests is a fixation.

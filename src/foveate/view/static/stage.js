@@ -158,16 +158,20 @@ export const byDialogue = ({ prior, weight }) => prior === "history" && weight =
 export const inPlaceOf = ({ looked_for: others = {} }) =>
   Object.entries(others).map(([word, other]) => `${other} in place of ${word}`);
 
+// Rounding never lifts a confidence to the threshold: 0.497, which is not detected, is 0.49.
+export const inDigits = ({ confidence, detected }) =>
+  (!detected && confidence < 0.5 ? Math.min(confidence, 0.49) : confidence).toFixed(2);
+
 // Confidence, and whether the thing was found.
 export function pill(header) {
-  const { confidence, detected } = header;
+  const { detected } = header;
   if (byDialogue(header)) return make("span", { className: "pill" }, "goes by the dialogue");
   return make("span", { className: `pill ${detected ? "found" : "absent"}` },
-    `${confidence.toFixed(2)} ${detected ? "detected" : "not detected"}`);
+    `${inDigits(header)} ${detected ? "detected" : "not detected"}`);
 }
 
 // "confidence 0.45, not detected, looked for car in place of police car"
-export const verdict = (header) => [`confidence ${header.confidence.toFixed(2)}`,
+export const verdict = (header) => [`confidence ${inDigits(header)}`,
   header.detected ? "detected" : "not detected", ...inPlaceOf(header).map((each) => `looked for ${each}`)].join(", ");
 
 function describe(name, { view, layers, overlay }) {

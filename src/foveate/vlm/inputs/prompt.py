@@ -27,7 +27,8 @@ APART = (" =#= ", "and")
 def check_question(question: object) -> str:
     """The question itself. Raises QueryError for anything but a text with something in it."""
     if not isinstance(question, str) or not question.strip():
-        raise QueryError(f"the question {question!r}", expected="a text", fix='ask "what is in the picture?", say')
+        what = "an empty question" if isinstance(question, str) else f"the question {question!r}"
+        raise QueryError(what, expected="a text", fix='ask "what is in the picture?", say')
     return question
 
 
