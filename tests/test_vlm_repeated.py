@@ -10,20 +10,13 @@ import torch
 
 from foveate.core.errors import ModelError, OptionError, SceneError
 from foveate.vlm import Choosing
-from tests.vlm_models import attached, photo
+from tests.vlm_models import attached, page
 
 pytestmark = [
     pytest.mark.vlm,
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"),
 ]
 NAMES = ("qwen2_5_vl", "llava", "llava_next", "idefics3", "internvl")
-
-
-def page() -> np.ndarray:
-    """White, with a picture and a black line on it."""
-    rgb = np.full((150, 200, 3), 255, np.uint8)
-    rgb[40:60, 30:120], rgb[100:110, 100:180] = photo(20, 90), 0
-    return rgb
 
 
 def same_as_neighbours(cells: np.ndarray) -> np.ndarray:

@@ -29,6 +29,13 @@ def photo(height: int = 150, width: int = 200, seed: int = 0) -> np.ndarray:
     return cv2.resize(noise, (width, height), interpolation=cv2.INTER_CUBIC)
 
 
+def page() -> np.ndarray:
+    """White, with a picture and a black line on it, uint8 [150, 200, 3]."""
+    rgb = np.full((150, 200, 3), 255, np.uint8)
+    rgb[40:60, 30:120], rgb[100:110, 100:180] = photo(20, 90), 0
+    return rgb
+
+
 _TEXTURES: dict[Any, Any] = {}
 
 

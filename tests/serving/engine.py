@@ -105,7 +105,9 @@ class Engine:
         if len(ask.images) > 1 and isinstance(ours.get("budget"), int):
             ours["budget"] = share(encoded, ask)
         with pytest.MonkeyPatch.context() as patch, torch.no_grad():
-            patch.setattr("foveate.vlm.prepare.choose_tokens", lambda *given: choose_tokens(*given[:-1]))
+            patch.setattr(
+                "foveate.vlm.prepare.choose_tokens", lambda *given, **more: choose_tokens(*given[:-1], **more)
+            )
             prepared = self.vlm.prepare(encoded, ask.question, **{"budget": None, **ours, **how, "mode": mode})
             made = self.vlm.model.generate(
                 **prepared.inputs(), max_new_tokens=steps, min_new_tokens=steps, do_sample=False,

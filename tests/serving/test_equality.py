@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.serving.engine import Ask, Engine, Said, assert_same
-from tests.vlm_models import photo
+from tests.vlm_models import page, photo
 
 DOG = "where is the dog?"
 PERSON = "what is on the left of the person in the picture"
@@ -25,6 +25,8 @@ ASKS = {
     "no floor": Ask(DOG, keywords={"foveate_budget": 9, "foveate_floor": 0}),
     "all floor": Ask(DOG, keywords={"foveate_budget": 9, "foveate_floor": 1}),
     "preset": Ask(DOG, keywords={"foveate_budget": 9, "foveate_preset": "minimum"}),
+    "lossless": Ask(DOG, [page()], {"foveate_budget": "lossless"}),
+    "lossless, and nothing to look for": Ask("why?", [page(), TWO[0]], {"foveate_budget": "lossless"}),
     "another image": Ask(DOG, [TWO[1]], {"foveate_budget": 12}),
     "two images": Ask(DOG, TWO),
     "two images share": Ask(PERSON, TWO, {"foveate_budget": 20}),

@@ -20,7 +20,7 @@ from foveate.serving.model import FlatPositions
 from foveate.serving.processor import ChoosingProcessor
 from foveate.serving.selection import select_rows
 from tests.serving.engine import STEPS, Ask, Engine, assert_same
-from tests.vlm_models import photo
+from tests.vlm_models import page, photo
 
 DOG = "where is the dog?"
 POSITIONS = 256  # of the tiny models here
@@ -42,9 +42,9 @@ def compare(engine: Engine, ask: Ask) -> None:
     assert_same(said, engine.expect(ask))
 
 
-@pytest.mark.parametrize("budget", [None, 1, 9, "auto", 10_000])
+@pytest.mark.parametrize("budget", [None, 1, 9, "auto", "lossless", 10_000])
 def test_one_image(engine: Engine, budget: int | str | None) -> None:
-    ask = Ask(DOG, keywords={"foveate_budget": budget})
+    ask = Ask(DOG, [page() if budget == "lossless" else photo()], {"foveate_budget": budget})
     compare(engine, ask)
 
 

@@ -92,7 +92,7 @@ def find_tokens(stock: Any, size: Size, keywords: Keywords) -> ImageTokens:
     items = MultiModalKwargsItems.from_hf_inputs(made, stock._get_mm_fields_config(made, keywords))
     update = stock._get_mm_prompt_updates(blank, keywords, items)["image"][0][0]
     visual = visual_ids(update.content)
-    model = _without_weights(info.get_hf_config())
+    model = without_weights(info.get_hf_config())
     processor = fitting_processor(model, info.get_hf_processor(**keywords))
     shown = {name: _shape_only(value) if is_pixels(name) else value for name, value in made.items()}
     token = token_of(model, "image") or 0
@@ -114,8 +114,8 @@ def is_flat(config: Any) -> bool:
     return getattr(config, "mrope_section", None) == SECTION
 
 
-def _without_weights(config: Any) -> SimpleNamespace:
-    """What `find_layouts` asks of a model: its configuration, and how it packs features of tiles."""
+def without_weights(config: Any) -> SimpleNamespace:
+    """What `foveate.vlm` asks of a model here: its configuration, and how it packs features of tiles."""
     from transformers import MODEL_MAPPING
 
     pack = getattr(MODEL_MAPPING.get(type(config), None), "pack_image_features", None)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Any
 from weakref import WeakSet
 
@@ -47,6 +48,7 @@ from foveate.serving.layouts import (
     visual_ids,
 )
 from foveate.serving.model import count_positions
+from foveate.serving.repeated import find_unrepeated, without_repeated
 from foveate.serving.request import (
     ENCODE,
     Request,
@@ -69,6 +71,7 @@ CHOSEN = "foveate_chosen"  # the choice, among the keywords of the calls below `
 NAMED = "-foveate-"  # between vLLM's name for an image and ours for what is kept of it, in vLLM's caches
 SIZES = 1024  # by hand: sizes of images of which it is known where their tokens lie
 TEXTURES = 256 * 2**20  # by hand: bytes of textures that are kept; FOVEATE_TEXTURES_MB says otherwise
+UNREPEATED = 16 * 2**20  # by hand: bytes of the rows of budget "lossless": of 2,000 images of 1,024 tokens
 
 logger = logging.getLogger("vllm.foveate")
 
@@ -92,6 +95,7 @@ class ChoosingProcessor:
         self.textures: TextureCache[Texture] = TextureCache(read_megabytes("FOVEATE_TEXTURES_MB", TEXTURES))
         self._fresh: WeakSet[Texture] = WeakSet()  # made by `prepare`, and not asked for yet
         self._workers, self._beside = TextureWorkers(count_workers()), False
+        self.unrepeated: TextureCache[NDArray[np.int64]] = TextureCache(UNREPEATED, attrgetter("nbytes"))
         self._marks: TurnMarks | None = None
         self._tokens: dict[tuple[tuple[int, int], str], ImageTokens] = {}
         init_logger("vllm.foveate").info_once(  # vLLM makes several processors in a process
@@ -115,7 +119,7 @@ class ChoosingProcessor:
             ours, theirs = split_keywords(keywords)
             request = parse_request(ours, self.usual)
             items = self.info.parse_mm_data(data).get("image", ())  # type: ignore[attr-defined]
-            if request.budget is None or not len(items):
+            if request.budget in (None, "lossless") or not len(items):
                 return
             shown = [image for n in range(len(items)) if (image := pixels_of(items, n)) is not None]
             told = tell(theirs)
@@ -286,7 +290,12 @@ class ChoosingProcessor:
         textures = [texture for texture, _ in found]
         question = request.question or self._question(inputs.prompt, tokens[-1].mark)[-MAX_CHARACTERS:]
         try:
-            selection = select_rows(shown, textures, layouts, question, request.budget, request.floor)
+            if request.budget == "lossless":
+                finds = [partial(find_unrepeated, self, items[n], layout, theirs) for n, layout in enumerate(layouts)]
+                rows = [self.unrepeated.get((each, told), find) for each, find in zip(digests, finds, strict=True)]
+                selection = without_repeated(layouts, rows)
+            else:
+                selection = select_rows(shown, textures, layouts, question, request.budget, request.floor)
         except ChannelError as cause:  # a KeyError, for which vLLM's server would blame itself
             raise OptionError(
                 f"foveate_preset={request.preset!r}, which needs more than an image: {cause.received}",
@@ -294,7 +303,8 @@ class ChoosingProcessor:
                 fix="leave it out",
             ) from cause
         metrics.REQUESTS.labels(selection.outcome).inc()
-        metrics.SCORING.observe(selection.seconds)
+        if request.budget != "lossless":
+            metrics.SCORING.observe(selection.seconds)
         kept, there = sum(map(len, selection.rows)), sum(layout.count for layout in layouts)
         metrics.KEPT.inc(kept)
         metrics.SAVED.inc(there - kept)

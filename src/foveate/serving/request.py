@@ -26,7 +26,7 @@ KEYS = ("foveate_budget", "foveate_question", "foveate_preset", "foveate_floor",
 ENVIRONMENT, ENCODE = "FOVEATE_BUDGET", "FOVEATE_ENCODE"
 ONLY = "FOVEATE_ONLY"  # 1: clients may send keywords of foveate, and none for the stock processor
 FIRST, ANSWER, LAST = "foveatefirst", "foveateanswer", "foveatelast"  # words that no template has
-Budget: TypeAlias = int | Literal["auto"] | None
+Budget: TypeAlias = int | Literal["auto", "lossless"] | None
 Encode: TypeAlias = Literal["all", "kept"]
 
 
@@ -34,7 +34,8 @@ Encode: TypeAlias = Literal["all", "kept"]
 class Request:
     """What is asked for, checked.
 
-    budget: visual tokens of all images of the request together, "auto", or None for all of them: the stock answer.
+    budget: visual tokens of all images of the request together, "auto", "lossless" (all but those whose pixels a
+    neighbour has), or None for all of them: the stock answer.
     question: what to look for, where that is not what the prompt asks. preset: as of `foveate.encode`, `foveate.score`.
     floor: share of the budget that is spread evenly, in [0, 1]; None as `VLM.prepare` decides it.
     encode: what the vision encoder sees: the whole image, or the patches of kept tokens alone.
@@ -92,12 +93,12 @@ def parse_request(ours: Mapping[str, object], usual: Request = Request()) -> Req
 
 def check_budget(budget: object) -> Budget:
     """A budget as JSON has it. Raises BudgetError."""
-    if budget is None or budget == "auto":
+    if budget is None or budget == "auto" or budget == "lossless":
         return budget
     if isinstance(budget, bool) or not isinstance(budget, int) or budget < 1:
         raise BudgetError(
             f"foveate_budget={budget!r}",
-            expected="a whole number from 1 on, of visual tokens of all images together; 'auto'; or null for all",
+            expected="a whole number from 1 on, of visual tokens of all images; 'auto'; 'lossless'; or null for all",
             fix='pass {"foveate_budget": 128}, say',
         )
     return budget
@@ -145,7 +146,9 @@ def usual_request(configured: Mapping[str, object], environment: Mapping[str, st
         usual = Request(budget=check_budget(budget), encode=_check_encode(ENCODE, encode) if encode else "all")
     except BudgetError as cause:
         raise BudgetError(
-            f"{ENVIRONMENT}={told!r}", expected="a whole number from 1 on, or 'auto'", fix=f"unset {ENVIRONMENT}"
+            f"{ENVIRONMENT}={told!r}",
+            expected="a whole number from 1 on, 'auto' or 'lossless'",
+            fix=f"unset {ENVIRONMENT}",
         ) from cause
     return parse_request(configured, usual)
 

@@ -34,15 +34,15 @@ from foveate.vlm.select.methods import choose_tokens, share_budget
 
 Indices = NDArray[np.int64]
 Pixels = NDArray[np.uint8]
-Outcome = Literal["chosen", "unsearched", "all"]
+Outcome = Literal["chosen", "unsearched", "lossless", "all"]
 
 
 @dataclass(frozen=True, eq=False)
 class ImageRows:
     """What is kept of the images of a request: `rows` of features of each image, int64, ascending.
 
-    outcome: "chosen"; "unsearched" for a question that names nothing; "all" where the budget holds everything.
-    seconds: to score and to choose.
+    outcome: "chosen"; "unsearched" for a question that names nothing; "lossless" (repeated.py); "all" where the budget
+    holds everything. seconds: to score and to choose.
     """
 
     rows: tuple[Indices, ...]
@@ -83,7 +83,9 @@ def find_texture(
 
 
 def needs_textures(budget: Budget, layouts: Sequence[TokenLayout]) -> bool:
-    """Whether there is anything to choose: not where a budget holds every visual token."""
+    """Whether there is anything to choose: not where a budget holds every visual token, or is "lossless"."""
+    if budget == "lossless":
+        return False
     return not isinstance(budget, int) or budget < sum(layout.selectable for layout in layouts)
 
 

@@ -249,7 +249,7 @@ def choose_kept(
     pictures = [encoded.images] if video else [[image] for image in encoded.images]
     return choose_tokens(
         encoded.layouts, encoded.per_layout(relevance), pictures, encoded.rows, budget, method, choosing, alike,
-        None if levels is None else repeated(levels),
+        repeated=None if levels is None else repeated(levels),
     )  # fmt: skip
 
 

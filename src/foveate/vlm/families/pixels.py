@@ -18,7 +18,7 @@ from foveate.core.errors import ModelError
 from foveate.vlm.families.features import find_method
 from foveate.vlm.families.layouts import pack_numbers
 from foveate.vlm.families.token_layout import TokenGrid, TokenLayout
-from foveate.vlm.families.where_shown import LOCAL, cut_pictures, find_block, find_level
+from foveate.vlm.families.where_shown import GRIDS, LOCAL, cut_pictures, find_block, find_level
 
 Floats = NDArray[np.float32]
 Inputs = Mapping[str, Any]
@@ -42,7 +42,7 @@ def find_cells(model: Any, processor: Any, inputs: Inputs, layouts: Sequence[Tok
         return [_of_rows(part, layout) for part, layout in zip(parts, layouts, strict=True)]
     if "image_sizes" in inputs and find_method(model, "pack_image_features") is not None:
         return [_of_rows(*_packed(model, pixels[main], inputs, n, layout)) for n, layout in enumerate(layouts)]
-    block = find_block(processor)
+    block = find_block(processor) if any(name in inputs for name in GRIDS) else 1
     pictures = cut_pictures(pixels[main], inputs, block)
     grids = [grid for layout in layouts for grid in layout.grids]
     if len(pictures) == sum(layout.count for layout in layouts) > len(grids):  # each token is a picture

@@ -1,0 +1,41 @@
+"""Budget "lossless": the rows of visual tokens but those whose pixels a neighbour has. No texture, and no question.
+
+The stock processor is run on an image that is new: its pixels are those that the model gets. Then it runs once more,
+as vLLM's caches are asked by the rows that are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from foveate.serving.layouts import is_pixels, without_weights
+from foveate.serving.selection import ImageRows
+from foveate.vlm.families.pixels import find_repeated
+from foveate.vlm.families.token_layout import TokenLayout
+
+Indices = NDArray[np.int64]
+
+
+def find_unrepeated(stock: Any, image: Any, layout: TokenLayout, keywords: Mapping[str, object]) -> Indices:
+    """Rows of the tokens of an image that repeat no neighbour, and the ends of their lines: int64, ascending.
+
+    stock: vLLM's processor. image: as vLLM has it. keywords: of the stock processor. Raises ModelError.
+    """
+    items = stock.info.parse_mm_data({"image": [image]}, validate=False)
+    made = dict(stock._apply_hf_processor_main(mm_items=items, hf_kwargs=keywords))
+    lists = {name: value for name, value in made.items() if is_pixels(name) and isinstance(value, list)}
+    made |= {name: torch.stack(value) for name, value in lists.items()}
+    processor = stock.info.get_hf_processor(**keywords)
+    (repeated,) = find_repeated(without_weights(stock.info.get_hf_config()), processor, made, [layout])
+    return layout.rows([np.flatnonzero(~each) for each in repeated])
+
+
+def without_repeated(layouts: Sequence[TokenLayout], rows: Sequence[Indices]) -> ImageRows:
+    """What is kept of the images of a request, of which these rows repeat no neighbour."""
+    whole = all(len(each) == layout.count for each, layout in zip(rows, layouts, strict=True))
+    return ImageRows(tuple(rows), "all" if whole else "lossless", 0.0)
