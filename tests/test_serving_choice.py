@@ -88,6 +88,7 @@ def test_the_server_asks_by_its_environment_and_what_is_configured_wins() -> Non
     assert usual_request({}, {}) == Request()
     assert usual_request({}, {"FOVEATE_BUDGET": " 64 "}) == Request(64)
     assert usual_request({}, {"FOVEATE_BUDGET": "auto"}) == Request("auto")
+    assert usual_request({}, {"FOVEATE_BUDGET": "lossless"}) == Request("lossless")
     assert usual_request({"foveate_budget": 9}, {"FOVEATE_BUDGET": "64"}) == Request(9)
     assert usual_request({}, {"FOVEATE_ENCODE": "kept"}) == Request(encode="kept")
     assert usual_request({"foveate_encode": "all"}, {"FOVEATE_ENCODE": "kept"}) == Request()

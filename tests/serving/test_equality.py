@@ -40,6 +40,22 @@ def engine(request: pytest.FixtureRequest, start: Callable[..., Engine]) -> Engi
     return start(request.param)
 
 
+def test_what_a_neighbour_has_is_found_once_an_image_and_without_a_texture(engine: Engine) -> None:
+    """Another question keeps the same tokens: no stock processor runs for it, and the prefix cache has them."""
+    from foveate.serving import processor
+
+    image, found = photo(336, 336, seed=3), list[int]()
+    image[:, 168:] = 255  # half of it, of 144 or 100 tokens
+    with pytest.MonkeyPatch.context() as patch:
+        find = processor.find_unrepeated
+        patch.setattr(processor, "find_unrepeated", lambda *given: found.append(1) or find(*given))
+        patch.setattr(processor, "find_texture", lambda *given: pytest.fail("a texture"))
+        first, second = (engine.ask(Ask(q, [image], {"foveate_budget": "lossless"}))[0] for q in (DOG, "why?"))
+    assert len(found) == 1
+    assert first.length - len(DOG) == second.length - len("why?") < 100
+    assert second.cached >= 32
+
+
 @pytest.fixture(scope="module")
 def batch(engine: Engine) -> dict[str, Said]:
     """All at once, with and without a budget, so that they share steps, images and caches."""

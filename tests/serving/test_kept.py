@@ -10,7 +10,7 @@ import pytest
 
 from foveate.core.errors import ModelError
 from tests.serving.engine import Ask, Engine, Said, assert_same
-from tests.vlm_models import photo
+from tests.vlm_models import page, photo
 
 DOG = "where is the dog?"
 PERSON = "what is on the left of the person in the picture"
@@ -28,6 +28,7 @@ ASKS = {
         for budget in (1, 9, 20, 34, 10_000, "auto")
     },
     "of the whole image": Ask(DOG, keywords={"foveate_budget": 9, "foveate_encode": "all"}),
+    "lossless": Ask(DOG, [page()], kept("lossless")),
     "no budget": Ask(DOG, keywords={"foveate_encode": "kept"}),
     "two images share": Ask(PERSON, TWO, kept(20)),
     "the same image twice": Ask(DOG, [TWO[0], TWO[0]], kept(16)),
