@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from foveate.serving.layouts import is_pixels, without_weights
 from foveate.serving.selection import ImageRows
 from foveate.vlm.families.pixels import find_repeated
+from foveate.vlm.families.processors import fitting_processor
 from foveate.vlm.families.token_layout import TokenLayout
 
 Indices = NDArray[np.int64]
@@ -30,8 +31,9 @@ def find_unrepeated(stock: Any, image: Any, layout: TokenLayout, keywords: Mappi
     made = dict(stock._apply_hf_processor_main(mm_items=items, hf_kwargs=keywords))
     lists = {name: value for name, value in made.items() if is_pixels(name) and isinstance(value, list)}
     made |= {name: torch.stack(value) for name, value in lists.items()}
-    processor = stock.info.get_hf_processor(**keywords)
-    (repeated,) = find_repeated(without_weights(stock.info.get_hf_config()), processor, made, [layout])
+    model = without_weights(stock.info.get_hf_config())
+    processor = fitting_processor(model, stock.info.get_hf_processor(**keywords))
+    (repeated,) = find_repeated(model, processor, made, [layout])
     return layout.rows([np.flatnonzero(~each) for each in repeated])
 
 
