@@ -52,6 +52,7 @@ BENCHMARKS = (
     "selection",
     "when",
     "zoom",
+    "redundancy",
     # Writing in images
     "text",
     "readers",

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import tarfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from benchmarks import redundancy
 from foveate.core.errors import ModelError, OptionError, SceneError
 from foveate.vlm import Choosing
-from tests.vlm_models import attached, page
+from tests.vlm_models import attached, page, photo
 
 pytestmark = [
     pytest.mark.vlm,
@@ -83,6 +87,9 @@ def test_levels_count_pixels_that_are_nearly_the_same() -> None:
     encoded = vlm.see(rgb, read=False)
     halves = [int((~vlm.repeated(encoded, levels)[0]).sum()) for levels in range(4)]
     assert halves == [2, 2, 1, 1]
+    for levels, count in ((None, 2), (0, 2), (2, 1)):
+        chosen = vlm.prepare(encoded, "a dog", budget="lossless", choosing=Choosing(redundancy=levels))
+        assert chosen.tokens[0] == count
     with pytest.raises(OptionError, match="levels"):
         vlm.repeated(encoded, -1)
 
@@ -113,3 +120,18 @@ def test_what_does_not_go_together_is_refused(how: dict[str, Any], named: str) -
         vlm.prepare(vlm.see(page(), read=False), "a dog", **{"budget": "lossless", **how})
     with pytest.raises(OptionError, match="redundancy"):
         Choosing(redundancy=-1)
+
+
+def test_the_table_of_unique_tokens(tmp_path: Path) -> None:
+    """A blank image keeps a token, noise all; a tar is read as a folder is."""
+    for name, rgb in (("blank", np.full((300, 300, 3), 7, np.uint8)), ("noise", photo(300, 300))):
+        (tmp_path / name).mkdir()
+        Image.fromarray(rgb).save(tmp_path / name / "one.png")
+    with tarfile.open(tmp_path / "noise.tar", "w") as archive:
+        archive.add(tmp_path / "noise" / "one.png", "one.png")
+    rows = redundancy.measure([tmp_path / name for name in ("blank", "noise", "noise.tar")])["rows"]
+    shares = [row["shares"] for row in rows]
+    assert [row["tokens"] for row in rows[:2]] == [121, 81]
+    assert shares[0] == pytest.approx([1 / 121] * 4)
+    assert shares[2][0] == shares[2][3] == 1
+    assert shares[2:4] == shares[4:]

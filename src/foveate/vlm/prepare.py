@@ -94,16 +94,12 @@ def check_request(mode: Mode, method: Method, budget: Budget, kept: Kept | None,
             fix="use mode='drop', or see a smaller image",
         )
     check_type("choosing", choosing, Choosing)
-    lossless = isinstance(budget, str) and budget == "lossless"
-    if lossless and (mode == "weight" or method != "relevance" or choosing.named()):
+    beside = ["mode='weight'"] * (mode == "weight") + ["method="] * (method != "relevance")
+    beside += [name for name in choosing.named() if name != "redundancy"]
+    if budget == "lossless" and beside:
         raise OptionError(
-            "budget='lossless' with "
-            + (
-                "mode='weight'"
-                if mode == "weight"
-                else ", ".join(["method="] * (method != "relevance") + choosing.named())
-            ),
-            expected="it alone, in mode drop or sparse: which tokens go is a matter of pixels",
+            f"budget='lossless' with {', '.join(beside)}",
+            expected="it alone, or with redundancy=, in mode drop or sparse: which tokens go is a matter of pixels",
             fix="leave the others out, or pass a number and Choosing(redundancy=0)",
         )
     if choosing.redundancy is not None and method not in ("relevance", "changed"):
@@ -244,7 +240,7 @@ def choose_kept(
     if kept is not None:
         return choose_given(kept, encoded.layouts, () if video else encoded.images)
 
-    levels = 0 if isinstance(budget, str) and budget == "lossless" else choosing.redundancy
+    levels = 0 if budget == "lossless" and choosing.redundancy is None else choosing.redundancy
     alike = None if encoded.features is None else encoded.alike
     pictures = [encoded.images] if video else [[image] for image in encoded.images]
     return choose_tokens(

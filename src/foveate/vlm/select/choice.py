@@ -36,7 +36,8 @@ class Choosing:
         protected: bool mask over the image, at any resolution: tokens that touch it are kept first.
         seed: of method "random".
         redundancy: tokens whose pixels a neighbour has (`VLM.repeated`), to so many levels of 255, are kept after all
-            others; for methods "relevance" and "changed". None: they are as others.
+            others, and go with budget "lossless"; for methods "relevance" and "changed". None: they are as others, and
+            "lossless" takes 0.
         weights: for mode "weight": a factor for each visual token of each image, tensors [n]; gradients flow through
             them. None: 0.5 where nothing is relevant, to 1 at the peak.
     """

@@ -52,7 +52,7 @@ def choose_tokens(
     without `alike` they are compared by how they look in the textures. repeated: of each grid of each layout, tokens
     that are kept after all others, bool [h, w]; budget "lossless" keeps the others.
     """
-    lossless = isinstance(budget, str) and budget == "lossless"
+    lossless = budget == "lossless"
     counts = count_tokens(layouts, relevance, None if lossless else budget, choosing.window)
     chosen = []
     for number, (layout, maps, count) in enumerate(zip(layouts, relevance, counts, strict=True)):
