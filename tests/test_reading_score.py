@@ -322,6 +322,27 @@ def test_where_no_word_answers_the_largest_are_named_and_it_is_said(street: Text
     assert 300 < (x + 0.5) * 640 / read.grid.w < 480
 
 
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("the words about the weather", "Rain Wind"),
+        ("what is written about food?", "Pizza"),
+        ("anything written about medicine?", "Doctor"),
+    ],
+)
+def test_where_no_word_answers_those_near_in_meaning_are_named_and_it_is_said(
+    street: Texture, question: str, answer: str
+) -> None:
+    rows = (("Rain", 40, 100), ("Wind", 40, 200), ("Pizza,", 90, 100), ("Doctor", 140, 100), ("12", 190, 100))
+    words = [Word(text, (y, x, y + 14, x + 60), 1.0, i) for i, (text, y, x) in enumerate(rows)]
+    read = foveate.score(
+        street.with_words(Words.of([*words, Word("BRIX", (240, 100, 300, 300), 1.0, 9)], "x")), question
+    )
+    assert read.answer.rstrip(",") == answer
+    assert list(read.looked_for.values()) == ["the nearest words in meaning"]
+    assert not read.detected
+
+
 def test_a_question_without_a_noun_asks_for_what_is_written_unless_it_is_left_out(
     blank: Texture, page: Texture
 ) -> None:

@@ -52,7 +52,8 @@ SURE_BY_TYPE = {  # confidence that a question is answered by what is only of th
 PHOTOGRAPH = {"what": 0.8, "label": 0.7, "where": 0.45, "plain": 0.45, "is": 0.45}  # where little is written
 PAGE = {"what": 1.0, "label": 1.0, "where": 0.85, "plain": 0.85, "is": 0.7}  # where much is
 HEADING = 0.8  # floor of a heading where the name of a house is asked for
-LOST, GUESSED = 0.25, 0.45  # a confidence below which none answers; that of the largest words in their place
+LOST, GUESSED = 0.25, 0.45  # a confidence below which none answers; that of other words in their place
+NEAR = 0.35  # a cosine of two words from which on they are near in meaning, by hand
 UNNAMED, TIED = 0.6, 0.3  # of a confidence, where no label has a word for the very thing; where two values are as good
 TOWN = 0.4  # of what an address alone makes sure, where a town is asked for
 EXACTLY = 0.8  # of the best word's score, where the very text is asked for
@@ -79,7 +80,7 @@ class WordScores(NamedTuple):
     scores: Floats
     confidence: float
     because: Mapping[int, str]
-    lost: bool = False  # whether no word answers, and the largest are named in their place
+    instead: str = ""  # what is named where no word answers: the largest, or those that are near in meaning
     answer: tuple[int, ...] = ()  # the words of the one value that answers best; empty where many words may
 
 
@@ -279,7 +280,20 @@ def _score_largest(page: ReadWords) -> WordScores:
     heights = (page.boxes[:, 2] - page.boxes[:, 0]) * (page.letters > 1) * page.keeps
     words = _by_word(page, heights / max(float(heights.max()), 1e-6))
     why = {int(i): "is among the largest words; none answers" for i in np.flatnonzero(words >= LARGE)}
-    return WordScores(np.where(words >= LARGE, words, MASK).astype(np.float32), GUESSED, why, True)
+    return WordScores(np.where(words >= LARGE, words, MASK).astype(np.float32), GUESSED, why, "the largest writing")
+
+
+def score_near(alike: Floats) -> WordScores | None:
+    """The words that are nearest in meaning to what is asked for, as sure as the largest; None where none is near.
+
+    alike: cosine of each word [n] with the nearest word of the question.
+    """
+    highest = float(alike.max(initial=0))
+    if highest < NEAR:
+        return None
+    words = np.maximum(np.where(alike >= max(NEAR, LARGE * highest), alike / highest, MASK), 0).astype(np.float32)
+    why = {int(i): "is near in meaning; none answers" for i in np.flatnonzero(words > MASK)}
+    return WordScores(words, GUESSED, why, "the nearest words in meaning")
 
 
 def _score_exact(page: ReadWords, question: ReadingQuestion) -> WordScores:

@@ -6,18 +6,22 @@ at half height. A detected thing keeps its map, unless the question asks for wri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import cast
 
 import cv2
 import numpy as np
 
-from foveate.answers.match import WordScores, place_words, score_words
+from foveate.answers.match import WordScores, place_words, score_near, score_words
 from foveate.answers.page import ReadWords, prepare_words
 from foveate.answers.question import ReadingQuestion, read_question
 from foveate.core.errors import QueryError
 from foveate.core.grid import Floats, resize_map
 from foveate.core.readonly import ReadOnly
+from foveate.encoders.load import load_encoder
+from foveate.encoders.nano import WIDTH, NanoEncoder
 from foveate.encoders.protocol import Encoder
 from foveate.language.query import Query, prepare, without_things
 from foveate.reading.words import Words
@@ -32,6 +36,8 @@ PIECES, WRITING = (6, 10), (0.035, 0.05)  # of no page, of a page; by hand
 UNREAD = 0.5  # weight of a page's writing that was not read
 IN_ROWS, DOWN = 0.7, 0.5  # what a row full of writing loses, and the lower end of a page
 ON_THING = 0.25  # of a thing's highest value: a word under which its map is lower does not lie on it; by hand
+_SAY_NOTHING = frozenset(("word", "words", "text", "writing", "letters", "anything", "something"))
+_MARKS = ".,;:!?()'\""
 WRITTEN = 0.05  # the least score of a word where words are asked for: other words come before blank paper
 
 
@@ -39,8 +45,8 @@ WRITTEN = 0.05  # the least score of a word where words are asked for: other wor
 class Reading:
     """The words that answer one question, as a map with its confidence, and how far that enters; all in [0, 1].
 
-    `placed`: whether they lie on the thing whose writing is asked for, or none was named. `lost`: whether none answers,
-    and they are the largest.
+    `placed`: whether they lie on the thing whose writing is asked for, or none was named. `instead`: what they are
+    where none answers.
     """
 
     map: Floats
@@ -50,12 +56,12 @@ class Reading:
     written: bool
     words: tuple[Found, ...]
     placed: bool = True
-    lost: bool = False
+    instead: str = ""
 
     def looked_for(self, query: Query) -> Mapping[str, str]:
         """As `Relevance.looked_for`, where this entered."""
-        if self.lost:
-            return ReadOnly({query.text.strip(" ?!."): "the largest writing"})
+        if self.instead:
+            return ReadOnly({query.text.strip(" ?!."): self.instead})
         return ReadOnly({} if self.placed else {f"writing on the {query.written_on}": "all writing"})
 
 
@@ -94,6 +100,8 @@ def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: flo
             return None
         return Reading(plane, seen, share * UNREAD, share, alone, ())
     found = score_words(texture.derive("read", lambda: prepare_words(words)), question)
+    if found.instead:
+        found = score_near(_alike(texture, words, question)) or found
     scores, weight, placed = found.scores, weigh(found.confidence), True
     if question.on is not None and (plane := _map_of(question.on, parts)) is not None:
         thing, on = peak(plane.ravel()), _on_thing(words, plane, texture)
@@ -112,7 +120,7 @@ def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: flo
         alone,
         named,
         placed,
-        found.lost,
+        found.instead,
     )
 
 
@@ -154,6 +162,26 @@ def page_of(texture: Texture) -> tuple[float, Floats | None]:
 
 def _between(value: float, ends: tuple[float, float]) -> float:
     return min(1.0, max(0.0, (value - ends[0]) / (ends[1] - ends[0])))
+
+
+def _alike(texture: Texture, words: Words, question: ReadingQuestion) -> Floats:
+    """Cosine of each read word with the nearest word of a question, float32 [n], by the table of words of nano."""
+    asked = [word for term in question.terms for word in term.text.split() if word not in _SAY_NOTHING]
+    if not asked:
+        return np.zeros(len(words), np.float32)
+    known = texture.derive("meanings", lambda: _meanings(tuple(text.strip(_MARKS).lower() for text in words.texts)))
+    return np.asarray((known @ _meanings(tuple(asked)).T).max(1), np.float32)
+
+
+def _meanings(words: Sequence[str]) -> Floats:
+    """Unit vectors of words, float32 [n, 256]; zeros of what is no word, or is none that can be read."""
+    nano = cast(NanoEncoder, load_encoder("nano"))
+    out = np.zeros((len(words), WIDTH), np.float32)
+    for i, word in enumerate(words):
+        if len(word) > 2 and word.isalpha():
+            with suppress(QueryError):
+                out[i] = nano.encode_words([word])[0]
+    return out
 
 
 def _map_of(thing: str, parts: Mapping[str, Floats]) -> Floats | None:
