@@ -15,6 +15,7 @@ from foveate.core.errors import FoveateError, ModelError, OptionError
 from foveate.serving import families
 from foveate.serving.families import FAMILIES, RefusingProcessor
 from foveate.serving.hooks import find_stock, other_architectures
+from foveate.serving.kept import ENCODERS
 from foveate.serving.layouts import SECTION
 from foveate.serving.model import FlatPositions
 from foveate.serving.processor import ChoosingProcessor
@@ -46,6 +47,17 @@ def compare(engine: Engine, ask: Ask) -> None:
 def test_one_image(engine: Engine, budget: int | str | None) -> None:
     ask = Ask(DOG, [page() if budget == "lossless" else photo()], {"foveate_budget": budget})
     compare(engine, ask)
+
+
+@pytest.mark.parametrize("budget", [1, 9, "auto"])
+def test_kept_tokens_alone_are_encoded_as_in_mode_sparse(engine: Engine, budget: int | str) -> None:
+    how = {"foveate_budget": budget, "foveate_encode": "kept"}
+    if engine.llm.model_config.architecture not in ENCODERS:
+        with pytest.raises(ModelError, match='foveate_encode="kept" for'):
+            engine.ask(Ask(DOG, keywords=how))
+        return
+    for images in ([photo(seed=3)], TWO) if budget == 9 else ([photo(seed=3)],):
+        compare(engine, Ask(DOG, images, how))
 
 
 def test_two_images_share_a_budget_between_tags_and_without_a_budget_are_the_stock_models(engine: Engine) -> None:
@@ -108,7 +120,7 @@ class StockProcessor:
     """A stock processor without a model."""
 
     def __init__(self, told: dict[str, object] | None = None) -> None:
-        config = SimpleNamespace(mm_processor_kwargs=told)
+        config = SimpleNamespace(mm_processor_kwargs=told, mm_encoder_tp_mode="weights")
         model = SimpleNamespace(architecture="Other", hf_text_config=SimpleNamespace(), max_model_len=64)
         self.info = SimpleNamespace(
             ctx=SimpleNamespace(get_mm_config=lambda: config, model_config=model), model_id="other"

@@ -2,7 +2,8 @@
 
 Positions are those of the whole image. Kept patches see one another, within the borders that the tower has anyway: an
 image's, and in most layers of Qwen2.5-VL those of a window. vLLM's own towers run, unchanged:
-they are told positions and borders (`encoder_metadata`).
+those for grids of patches are told positions and borders (`encoder_metadata`), those for tiles are given layers that
+leave patches out.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from foveate.core.errors import ModelError
+from foveate.serving.layouts import COUNT, ROWS
+from foveate.vlm.families.narrow import Part
+
 # Methods of a tower that say positions of the patches of grids, [n, width] each: rotary ones, and learned ones.
 POSITIONS = ("rot_pos_emb", "fast_pos_embed_interpolate", "pos_embeds_interpolate")
 Rows = Sequence[torch.Tensor]  # kept rows of features of each image of a batch: int64, ascending, on the CPU
@@ -27,12 +32,17 @@ Grid = Sequence[int]  # frames, and rows and columns of patches
 class KeptEncoder:
     """How a family's tower encodes kept tokens alone.
 
-    encode: (model, the stock model's inputs of a batch, numbers of images in it, rows of all of them) -> features of
-    those images, a row for each kept one. cuts: whether the inputs hold the pixels of kept patches alone.
+    encode: (model, the stock model's inputs of a batch, our fields, numbers of images in it) -> features of those
+    images, a row for each kept one. cuts: whether the inputs hold the pixels of kept patches alone.
     """
 
-    encode: Callable[[Any, Mapping[str, Any], Sequence[int], Rows], Sequence[torch.Tensor]]
+    encode: Callable[[Any, Mapping[str, Any], Mapping[str, Any], Sequence[int]], Sequence[torch.Tensor]]
     cuts: bool = False
+
+
+def kept_rows(ours: Mapping[str, Any]) -> Rows:
+    """Kept rows of each image, by our fields of a batch."""
+    return torch.split(ours[ROWS], ours[COUNT].flatten().tolist())
 
 
 def patches_of(rows: torch.Tensor, unit: int) -> torch.Tensor:
@@ -50,10 +60,12 @@ def cut_patches(pixels: torch.Tensor, tokens: Sequence[int], rows: Rows) -> torc
 # --- towers for grids of patches ------------------------------------------------------------------------------------
 
 
-def encode_grids(model: Any, inputs: Mapping[str, Any], numbers: Sequence[int], rows: Rows) -> Sequence[torch.Tensor]:
+def encode_grids(
+    model: Any, inputs: Mapping[str, Any], ours: Mapping[str, Any], numbers: Sequence[int]
+) -> Sequence[torch.Tensor]:
     """Of a tower that takes the patches of all images as one sequence, and merges squares of them: the Qwens, GLM."""
     tower = model.visual
-    unit = tower.spatial_merge_size**2
+    unit, rows = tower.spatial_merge_size**2, kept_rows(ours)
     pixels = torch.split(inputs["pixel_values"], [len(each) * unit for each in rows])
     grids = [[int(n) for n in inputs["image_grid_thw"][number]] for number in numbers]
     kept = [rows[number] for number in numbers]
@@ -97,6 +109,55 @@ def _in_windows(tower: Any, grid: Grid, rows: torch.Tensor) -> tuple[torch.Tenso
     return cos[at], sin[at], found, kept.to(ends.dtype), torch.tensor([len(rows) * unit], dtype=ends.dtype)
 
 
+# --- towers for tiles -------------------------------------------------------------------------------------------------
+
+
+def tiles_of(layers: str, side: Callable[[Any], int]) -> KeptEncoder:
+    """Of a tower that takes each tile of an image as a sequence.
+
+    layers: where the module is that goes through them. side: (model) -> patches along the side of a token.
+    """
+
+    def encode(
+        model: Any, inputs: Mapping[str, Any], ours: Mapping[str, Any], numbers: Sequence[int]
+    ) -> Sequence[torch.Tensor]:
+        made, rows = [], kept_rows(ours)
+        for number in numbers:  # tiles of each have others kept
+            some = partial(_encode_some, model.get_submodule(layers), rows[number], side(model))
+            (features,) = _with_part(model, layers, some)._encode(inputs, ours, [number])
+            made.append(features[rows[number].to(features.device)])
+        return made
+
+    return KeptEncoder(encode)
+
+
+def _encode_some(encoder: Any, rows: torch.Tensor, side: int, *args: Any, **given: Any) -> Any:
+    """The encoder of states [tiles, patches, width] over kept patches: zeros elsewhere, and in tiles without any."""
+    states = given.pop("inputs_embeds") if "inputs_embeds" in given else args[0]
+    tiles, length, _ = states.shape
+    lead = length - math.isqrt(length) ** 2  # a class token
+    across = math.isqrt(length) // side
+    if side * across != math.isqrt(length) or lead > 1:
+        raise ModelError(
+            f'foveate_encode="kept" for tiles of {length} patches, of which {side} x {side} are a token',
+            expected="a square of patches, and tokens of whole squares",
+            fix='pass {"foveate_encode": "all"}',
+        )
+    tile, token = rows // across**2, rows % across**2
+    parts = {n: Part(across, across, token[tile == n].numpy()).patches(side) for n in sorted(set(tile.tolist()))}
+    made: list[torch.Tensor] = []
+    for size in {len(part) for part in parts.values()}:  # tiles with as many kept patches go together
+        group = [n for n, part in parts.items() if len(part) == size]
+        kept = torch.from_numpy(np.stack([np.r_[:lead, lead + parts[n]] for n in group])).to(states.device)
+        at = torch.tensor(group, device=states.device)[:, None], kept
+        out = encoder(states[at], **given)
+        for number, found in enumerate(out if isinstance(out, list) else [out]):
+            if number == len(made):
+                made.append(states.new_zeros(tiles, length, found.shape[-1]))
+            made[number][at] = found
+    return made if isinstance(out, list) else made[0]
+
+
 # --- stand-ins --------------------------------------------------------------------------------------------------------
 
 
@@ -108,6 +169,12 @@ def stand_in(module: Any, **parts: Any) -> Any:
     return made
 
 
+def _with_part(module: Any, path: str, part: Any) -> Any:
+    """A stand-in, with another part at a path."""
+    name, _, rest = path.partition(".")
+    return stand_in(module, **{name: _with_part(getattr(module, name), rest, part) if rest else part})
+
+
 # --- by architecture --------------------------------------------------------------------------------------------------
 
 GRIDS = KeptEncoder(encode_grids, cuts=True)
@@ -115,4 +182,5 @@ ENCODERS: Mapping[str, KeptEncoder] = {
     "Qwen2VLForConditionalGeneration": GRIDS,
     "Qwen2_5_VLForConditionalGeneration": GRIDS,
     "Qwen3VLForConditionalGeneration": GRIDS,
+    "LlavaForConditionalGeneration": tiles_of("vision_tower.vision_model.encoder", lambda model: 1),
 }

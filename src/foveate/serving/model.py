@@ -22,8 +22,8 @@ import torch
 from foveate.core.errors import ModelError
 from foveate.serving import metrics
 from foveate.serving.features import FEATURES, FEATURES_MB, FeaturePool
-from foveate.serving.kept import KeptEncoder, Rows
-from foveate.serving.layouts import ALONE, COUNT, DIGEST, PLACES, ROWS, SECTION, SPAN, is_flat, is_pixels, take_images
+from foveate.serving.kept import KeptEncoder, kept_rows
+from foveate.serving.layouts import ALONE, COUNT, DIGEST, PLACES, SECTION, SPAN, is_flat, is_pixels, take_images
 from foveate.serving.request import PREFIX, read_megabytes
 
 
@@ -68,14 +68,13 @@ class ChosenRows:
         if not ours:
             return super().embed_multimodal(**stock)  # type: ignore[misc]
         keys, pool = [tuple(digest) for digest in ours[DIGEST].tolist()], self._features
-        kept = torch.split(ours[ROWS], ours[COUNT].flatten().tolist())
-        alone = ALONE in ours
+        kept, alone = kept_rows(ours), ALONE in ours
         rows = [torch.arange(len(each)) for each in kept] if alone else kept  # of what is encoded
         sizes = ours[COUNT if alone else SPAN].flatten().tolist()
         found = {n: pool.take(key, rows[n]) for n, key in enumerate(keys) if key in pool}
         first = {key: n for n, key in reversed(list(enumerate(keys))) if n not in found}
         for numbers in group_images(sorted(first.values()), sizes, self._most):
-            encoded = self._encode_kept(stock, numbers, kept) if alone else self._encode(stock, ours, numbers)
+            encoded = (self._encode_kept if alone else self._encode)(stock, ours, numbers)
             for number, features in zip(numbers, encoded, strict=True):
                 for same in (n for n, key in enumerate(keys) if key == keys[number]):
                     found[same] = features.index_select(0, rows[same].to(features.device))
@@ -88,11 +87,13 @@ class ChosenRows:
         config = super().get_encoder_cudagraph_config()  # type: ignore[misc]
         return replace(config, modalities=[each for each in config.modalities if each != "image"])
 
-    def _encode_kept(self, stock: Mapping[str, Any], numbers: Sequence[int], kept: Rows) -> Sequence[torch.Tensor]:
+    def _encode_kept(
+        self, stock: Mapping[str, Any], ours: Mapping[str, Any], numbers: Sequence[int]
+    ) -> Sequence[torch.Tensor]:
         """Features of the kept tokens of these images of a batch, encoded without the others."""
         if self.kept_encoder is None:
             raise AssertionError("the processor refuses it")
-        return self.kept_encoder.encode(self, stock, numbers, kept)
+        return self.kept_encoder.encode(self, stock, ours, numbers)
 
     def _encode(
         self, stock: Mapping[str, Any], ours: Mapping[str, Any], numbers: Sequence[int]

@@ -321,13 +321,17 @@ class ChoosingProcessor:
 
     def _check_encode(self, request: Request) -> None:
         """Raises where kept tokens are to be encoded alone, by a tower that cannot."""
-        if request.encode == "kept" and self.kept_encoder is None:
-            config = self.info.ctx.model_config  # type: ignore[attr-defined]
-            raise ModelError(
-                f'foveate_encode="kept" for {config.architecture}',
-                expected="a tower that takes single patches, and tokens that are made of whole ones",
-                fix=f'pass {{"foveate_encode": "all"}}, or leave it out and unset {ENCODE}',
-            )
+        shared = self.info.ctx.get_mm_config().mm_encoder_tp_mode == "data"  # type: ignore[attr-defined]
+        if request.encode != "kept" or (self.kept_encoder is not None and (self._cuts or not shared)):
+            return
+        config = self.info.ctx.model_config  # type: ignore[attr-defined]
+        raise ModelError(
+            f'foveate_encode="kept" for {config.architecture}'
+            + " with --mm-encoder-tp-mode data, which shares its tiles out among devices"
+            * (self.kept_encoder is not None),
+            expected="a tower that takes single patches, and tokens that are made of whole ones",
+            fix=f'pass {{"foveate_encode": "all"}}, or leave it out and unset {ENCODE}',
+        )
 
     def _find_tokens(self, size: tuple[int, int], theirs: Mapping[str, object], told: str) -> ImageTokens:
         """Where the visual tokens of an image of (height, width) pixels lie: the same for the next of its size."""
