@@ -2,6 +2,7 @@
 
     python -m benchmarks serving --url http://localhost:8000 --images photos --budgets none,0.25,0.067 --concurrency 8
     python -m benchmarks serving --textures 0,1,2,4      # in vLLM's environment: no server, no GPU
+    python -m benchmarks serving --engine FOLDER --budgets none,0.067,0.067+kept --requests 9       # no server
     python -m benchmarks serving --arithmetic            # no server, no GPU
 
 The load: so many clients, each sends its next request when its last one is answered; budgets take turns within a
@@ -25,12 +26,14 @@ from foveate.core.checks import check_int, check_number
 from foveate.core.errors import MissingExtraError, OptionError
 
 Budget = int | float | str | None  # visual tokens; a share of them below 1; "auto"; None for the stock answer
+KEPT = "+kept"  # behind a budget: the vision encoder sees kept tokens alone
 SHARES = {"all": 1.0, "25 %": 0.25, "6.7 %": 1 / 15}
 BFLOAT16 = 2  # bytes
 USED, RESERVED = 0.92, 3e9  # vLLM's share of the memory (its default); what its steps take besides (an assumption)
 SLOTS = {True: 1024, False: 256}  # requests at a time that vLLM's server allows, from 70 GiB on and below
 COLUMNS = (
-    "image", "kept", "prefill", "and encoding", "keys and values", "fit at a time", "new images", "of all",
+    "image", "kept", "prefill", "and encoding", "of kept alone", "keys and values", "fit at a time",
+    "first token of a new image", "of all", "kept alone", "of all", "new images", "of all", "kept alone", "of all",
     "features kept", "of all", "prefix kept",
 )  # fmt: skip
 
@@ -39,7 +42,9 @@ def measure(
     url: Annotated[str, typer.Option(help="An OpenAI-compatible server.")] = "http://localhost:8000",
     model: Annotated[str, typer.Option(help="Its name there [default: the first that the server lists].")] = "",
     images: Annotated[Path | None, typer.Option(help="A folder of photographs [default: bundled ones].")] = None,
-    budgets: Annotated[str, typer.Option(help="Shares of the visual tokens, numbers of them, auto or none.")] = "none",
+    budgets: Annotated[
+        str, typer.Option(help="Shares of the visual tokens, numbers of them, auto or none; 0.25+kept: encoded alone.")
+    ] = "none",
     concurrency: Annotated[int, typer.Option(help="Requests at a time.")] = 8,
     requests: Annotated[int, typer.Option(help="Requests of a round, for each budget.")] = 64,
     rounds: Annotated[int, typer.Option(help="Rounds; in each of them all budgets have their turn.")] = 3,
@@ -49,6 +54,9 @@ def measure(
     textures: Annotated[
         str, typer.Option(help="No server: new images a second through vLLM's renderer, by processes (0,1,2,4).")
     ] = "",
+    engine: Annotated[
+        Path | None, typer.Option(help="A checkpoint: vLLM in this process, CPU seconds to a first token, no server.")
+    ] = None,
     arithmetic: Annotated[bool, typer.Option("--arithmetic", help="Only what needs no server.")] = False,
     tokens: Annotated[str, typer.Option(help="Arithmetic: visual tokens of an image.")] = "1024,2691",
     device: Annotated[
@@ -69,6 +77,10 @@ def measure(
 
         counts = [check_int("--textures", count, 0) for count in parse_numbers("--textures", textures)]
         return renderers.measure(counts, images, check_int("--requests", requests), check_int("--rounds", rounds))
+    if engine is not None:
+        from benchmarks import serving_engine
+
+        return serving_engine.measure(engine, images, parse_budgets(budgets), requests)
     if find_spec("httpx") is None:
         raise MissingExtraError("a load needs httpx, which is not installed", expected="httpx", fix="pip install httpx")
     from benchmarks import serving_clients
@@ -88,9 +100,28 @@ def measure(
     return serving_clients.measure(load)
 
 
-def parse_budgets(text: str) -> tuple[Budget, ...]:
-    """`none,0.25,64,auto`. Raises OptionError."""
-    return tuple(_parse_budget(word.strip()) for word in text.split(","))
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of each image: a budget, and whether kept tokens are encoded alone."""
+
+    budget: Budget = None
+    alone: bool = False
+
+    def keywords(self, tokens: int | None) -> dict[str, object]:
+        """Of a request about an image of so many visual tokens."""
+        share = isinstance(self.budget, float)
+        budget = max(1, round(float(self.budget or 0) * (tokens or 1))) if share else self.budget
+        return {"foveate_budget": budget, **({"foveate_encode": "kept"} if self.alone else {})}
+
+    def __str__(self) -> str:
+        name = "none" if self.budget is None else self.budget
+        return (f"{name:.3g} of all" if isinstance(name, float) else str(name)) + ", alone" * self.alone
+
+
+def parse_budgets(text: str) -> tuple[Asked, ...]:
+    """`none,0.25,64+kept,auto`. Raises OptionError."""
+    words = [word.strip() for word in text.split(",")]
+    return tuple(Asked(_parse_budget(word.removesuffix(KEPT)), word.endswith(KEPT)) for word in words)
 
 
 def _parse_budget(word: str) -> Budget:
@@ -184,9 +215,12 @@ def expect(images: list[int], answer: int, device: DataSheet) -> dict[str, Any]:
             known = "" if kept == tokens else f"{cost['features']:.3g}/s"
             cells = [
                 str(tokens), f"{kept} ({name})", f"{cost['prefill'] / 1e12:.1f} TFLOP", f"{cost['both'] / 1e12:.1f}",
-                f"{cost['bytes'] / 1e6:.1f} MB", f"{cost['fit']:,.0f}", f"{cost['new']:.3g}/s",
-                f"{cost['new'] / first['new']:.1f} x", known, known and f"{cost['features'] / first['new']:.1f} x",
-                f"{cost['prefix']:.3g}/s",
+                f"{cost['alone'] / 1e12:.1f}", f"{cost['bytes'] / 1e6:.1f} MB", f"{cost['fit']:,.0f}",
+                f"{1e3 * cost['first']:.1f} ms", f"{first['first'] / cost['first']:.1f} x",
+                f"{1e3 * cost['first alone']:.1f} ms", f"{first['first'] / cost['first alone']:.1f} x",
+                f"{cost['new']:.3g}/s", f"{cost['new'] / first['new']:.1f} x",
+                f"{cost['new alone']:.3g}/s", f"{cost['new alone'] / first['new']:.1f} x",
+                known, known and f"{cost['features'] / first['new']:.1f} x", f"{cost['prefix']:.3g}/s",
             ]  # fmt: skip
             rows.append({"cells": cells, "tokens": tokens, "kept": kept, **cost})
     title = (
@@ -199,9 +233,10 @@ def expect(images: list[int], answer: int, device: DataSheet) -> dict[str, Any]:
 def cost_of(tokens: int, kept: int, answer: int, device: DataSheet) -> dict[str, float]:
     """A request about an image of so many visual tokens, of which some are kept.
 
-    Returns flops of its `prefill`, and of `both` encoding and prefill; `bytes` of keys and values at its end; how many
-    `fit` into the memory beside the weights; requests a second about images that are `new`, whose `features` the engine
-    has kept, and whose tokens (with what stands before them) are in its `prefix` cache.
+    Returns flops of its `prefill`, of `both` encoding and prefill, and of both where kept tokens are encoded `alone`;
+    `bytes` of keys and values at its end; how many `fit` into the memory beside the weights; seconds of a `first` token
+    of a request that is alone, at least (weights are read once); requests a second about images that are `new`, whose
+    `features` the engine has kept, and whose tokens (with what stands before them) are in its `prefix` cache.
     """
     length = PROMPT + kept
     weights = BFLOAT16 * (TEXT.layers * TEXT.layer + 2 * TEXT.width * TEXT.words + TOWER.parameters)
@@ -209,16 +244,27 @@ def cost_of(tokens: int, kept: int, answer: int, device: DataSheet) -> dict[str,
     held = a_token * (length + answer)
     fit = max(0.0, USED * device.memory - weights - RESERVED) // held
     at_once = max(1.0, min(fit, SLOTS[device.memory >= 70 * 2**30]))
-    prefill, encoding = TEXT.flops(1, length), TOWER.flops(tokens)
+    prefill, encoding, some = TEXT.flops(1, length), TOWER.flops(tokens), TOWER.flops(kept)
     read = BFLOAT16 * (TEXT.layers * TEXT.layer + TEXT.width * TEXT.words) / at_once + a_token * (length + answer / 2)
     computed = 2 * (TEXT.layers * (TEXT.layer + 2 * TEXT.width * (length + answer / 2)) + TEXT.width * TEXT.words)
     answering = answer * max(read / device.bandwidth, computed / device.flops)
+    texts, tower = BFLOAT16 * (TEXT.layers * TEXT.layer + TEXT.width * TEXT.words), BFLOAT16 * TOWER.parameters
+
+    def begin(encoding: float) -> float:
+        """Each of the two models takes as long as its products, or as its weights."""
+        both = (encoding, tower), (prefill, texts)
+        return sum(max(flops / device.flops, read / device.bandwidth) for flops, read in both)
+
     return {
         "prefill": prefill,
         "both": prefill + encoding,
+        "alone": prefill + some,
+        "first": begin(encoding),
+        "first alone": begin(some),
         "bytes": held,
         "fit": fit,
         "new": 1 / ((prefill + encoding) / device.flops + answering),
+        "new alone": 1 / ((prefill + some) / device.flops + answering),
         "features": 1 / (prefill / device.flops + answering),
         "prefix": 1 / (TEXT.flops(1, PROMPT) / device.flops + answering),
     }

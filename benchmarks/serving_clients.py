@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from benchmarks.common import PHOTOS
-from benchmarks.serving import Budget
+from benchmarks.serving import Asked
 from foveate.core.errors import FoveateError, OptionError
 from foveate.core.image import load_image
 
@@ -43,7 +43,7 @@ class Load:
     url: str
     model: str
     images: Path | None
-    budgets: tuple[Budget, ...]
+    budgets: tuple[Asked, ...]
     concurrency: int
     requests: int
     rounds: int
@@ -80,22 +80,22 @@ async def _measure(load: Load) -> dict[str, Any]:
     async with httpx.AsyncClient(base_url=load.url, timeout=WAIT, limits=limits) as client:
         model = load.model or await _first_model(client)
         photos = read_photos(load.images)
-        if any(isinstance(budget, float) for budget in load.budgets):
+        if any(isinstance(asked.budget, float) for asked in load.budgets):
             photos = [Photo(photo.rgb, await count_visual_tokens(client, load, model, photo.rgb)) for photo in photos]
         starts = itertools.count(secrets.randbelow(10**9), load.requests)  # each turn shows the same, shifted otherwise
         walls: dict[int, list[float]] = {number: [] for number in range(len(load.budgets))}
         found: dict[int, list[Answered | str]] = {number: [] for number in range(len(load.budgets))}
         for turn in range(load.rounds + 1):  # one to warm up
-            for number, budget in enumerate(load.budgets):
+            for number, asked in enumerate(load.budgets):
                 copies = shifted(photos, next(starts))
-                bodies = make_bodies(load, model, budget, copies, load.requests if turn else load.concurrency)
+                bodies = make_bodies(load, model, asked, copies, load.requests if turn else load.concurrency)
                 wall, said = await _press(client, bodies, load.concurrency)
                 if turn:
                     walls[number].append(wall)
                     found[number] += said
     rows = [
-        make_row(load, budget, walls[number], found[number], walls[0], photos)
-        for number, budget in enumerate(load.budgets)
+        make_row(load, asked, walls[number], found[number], walls[0], photos)
+        for number, asked in enumerate(load.budgets)
     ]
     title = (
         f"{model}: {load.concurrency} requests at a time, {load.rounds} rounds of {load.requests}, "
@@ -131,7 +131,7 @@ def shifted(photos: Sequence[Photo], start: int = 1) -> Iterator[Photo]:
             yield Photo(np.roll(photo.rgb, (down, right), (0, 1)), photo.tokens)
 
 
-def make_bodies(load: Load, model: str, budget: Budget, copies: Iterator[Photo], count: int) -> list[bytes]:
+def make_bodies(load: Load, model: str, asked: Asked, copies: Iterator[Photo], count: int) -> list[bytes]:
     """Requests, ready to be sent: `per_image` questions about each image."""
     bodies: list[bytes] = []
     while len(bodies) < count:
@@ -139,9 +139,8 @@ def make_bodies(load: Load, model: str, budget: Budget, copies: Iterator[Photo],
         url = data_url(photo.rgb)
         for _ in range(min(load.per_image, count - len(bodies))):
             question = QUESTIONS[len(bodies) % len(QUESTIONS)]
-            wanted = max(1, round(budget * (photo.tokens or 1))) if isinstance(budget, float) else budget
-            asked = {"foveate_budget": wanted} if set(load.budgets) != {None} else None
-            bodies.append(make_body(model, url, question, load.max_tokens, asked, load.fixed))
+            keywords = asked.keywords(photo.tokens) if set(load.budgets) != {Asked()} else None
+            bodies.append(make_body(model, url, question, load.max_tokens, keywords, load.fixed))
     return bodies
 
 
@@ -248,7 +247,7 @@ def _says_something(choice: Mapping[str, Any]) -> bool:
 
 def make_row(
     load: Load,
-    budget: Budget,
+    asked: Asked,
     walls: Sequence[float],
     found: Sequence[Answered | str],
     first: Sequence[float],
@@ -257,7 +256,7 @@ def make_row(
     """A row of COLUMNS. walls, first: seconds of each round, of this budget and of the first one."""
     good = [each for each in found if isinstance(each, Answered)]
     bad = [each for each in found if isinstance(each, str)]
-    name = "none" if budget is None else f"{budget:.3g} of all" if isinstance(budget, float) else str(budget)
+    name, budget = str(asked), asked.budget
     shares = [photo.tokens for photo in photos if photo.tokens]
     kept = str(round(budget * float(np.mean(shares)))) if isinstance(budget, float) else ""
     kept = str(round(float(np.mean(shares)))) if budget is None and shares else kept or str(budget or "all")
@@ -276,7 +275,7 @@ def make_row(
         f"{ended[0]:.0f} ms", f"{ended[1]:.0f} ms", str(len(bad)),
     ]  # fmt: skip
     return {
-        "cells": cells, "budget": budget, "rate": rate, "walls": list(walls), "prompt": prompt,
+        "cells": cells, "budget": budget, "alone": asked.alone, "rate": rate, "walls": list(walls), "prompt": prompt,
         "tokens": float(np.mean([one.tokens for one in good])), "first_ms": begun, "whole_ms": ended,
         "answered": len(good), "failed": len(bad), "messages": sorted(set(bad))[:3],
     }  # fmt: skip

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import foveate
 from benchmarks.__main__ import app
-from benchmarks.serving import SHARES, TEXT, TOWER, cost_of, parse_device
+from benchmarks.serving import SHARES, TEXT, TOWER, Asked, cost_of, parse_budgets, parse_device
 from foveate.core.errors import OptionError
 from tests.conftest import PHOTOS
 
@@ -230,6 +230,12 @@ def test_fewer_tokens_cost_less_and_a_known_image_less_still() -> None:
         assert fewer["new"] > more["new"]
     for cost in costs:
         assert cost["new"] < cost["features"] < cost["prefix"]
+        assert cost["new"] <= cost["new alone"] < cost["features"]
+        assert cost["first alone"] <= cost["first"] <= costs[0]["first"]
+    whole, some = costs[0], costs[-1]
+    assert (whole["alone"], whole["first alone"]) == (whole["both"], whole["first"])
+    assert whole["both"] > 8 * some["alone"]
+    assert some["first alone"] > 2 * TEXT.layers * TEXT.layer / device.bandwidth  # weights are read at least once
     assert costs[0]["bytes"] == 57_344 * (1024 + 30 + 64)  # 28 layers, keys and values of 4 heads x 128, 2 bytes
     slow = cost_of(1024, 1024, 64, parse_device("989,3350,80", 0.25))
     assert slow["new"] == pytest.approx(costs[0]["new"] / 2)
@@ -238,3 +244,9 @@ def test_fewer_tokens_cost_less_and_a_known_image_less_still() -> None:
 def test_the_arithmetic_needs_no_server() -> None:
     result = CliRunner().invoke(app, ["serving", "--arithmetic", "--tokens", "100,4"])
     assert [row["kept"] for row in report_of(result)["rows"]] == [100, 25, 7, 4, 1, 1]
+
+
+def test_a_budget_may_be_encoded_alone() -> None:
+    assert parse_budgets("none, 0.25+kept,9") == (Asked(), Asked(0.25, alone=True), Asked(9))
+    assert Asked(0.25, alone=True).keywords(100) == {"foveate_budget": 25, "foveate_encode": "kept"}
+    assert Asked(None).keywords(100) == {"foveate_budget": None}
