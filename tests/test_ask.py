@@ -267,6 +267,7 @@ def test_budgets_by_word_and_too_large(model_folder: Folders) -> None:
     assert everything["questions"][0]["tokens"] == [16, 16]
     assert everything["warnings"] == []
     assert 1 <= asked(*base, "-k", "auto")["questions"][0]["tokens"][0] <= 16
+    assert asked(*base, "-k", "lossless")["questions"][0]["tokens"] == [16, 16]  # of a photograph no token repeats
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = CliRunner().invoke(app, ["ask", *map(str, base), "-k", "500", "--json"])

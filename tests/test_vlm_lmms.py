@@ -249,6 +249,7 @@ def test_a_fixed_budget_is_cut_to_small_images_without_a_word(folder: Path, recw
         *((f"budget=9,method={method}", 9) for method in ("random", "uniform", "saliency", "maxmin", "dpp")),
         ("budget=9,method=downsample", None),
         ("mode=sparse,budget=6", 6),
+        ("budget=lossless", None),
         ("mode=crop,budget=100", None),
         ("mode=weight", "all"),
     ],
