@@ -29,7 +29,7 @@ EXTRAS = {
     "ray": ("ray", "pyarrow"),
 }
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-AGAIN = "install foveate again: pip install --force-reinstall, as it was installed"
+AGAIN = "install foveate again from where it came: pip install --force-reinstall . in its clone, say"
 MOST_NAMES, FAINT = 3, 0.05  # of a word, in the table
 
 LEGEND = """

@@ -36,7 +36,7 @@ GREY = 114  # what the network saw outside the photographs in training
 WIDTH = 256  # of the word table
 # Chosen with training/nano/calibrate.py. An offset of -2.77 that it fits is -2.65 here, where no evidence is 0.
 CALIBRATION = Calibration(temperature=20.0, contrast=0.0, synonym=0.6, slope=27.00, offset=-2.65)
-FIX = "install foveate again: pip install --force-reinstall foveate"
+FIX = "install foveate again from where it came: pip install --force-reinstall . in its clone, say"
 IMAGE, TEXT, PIECES = "nano_image.onnx", "nano_text.safetensors", "nano_tokenizer.json"
 CARRIED, NAMES = "nano_names.safetensors", "nano_names.json"
 FILES = (IMAGE, TEXT, PIECES, CARRIED, NAMES, CLASSES)

@@ -17,8 +17,8 @@ from foveate.core.errors import EncoderOutputError
 from foveate.core.grid import Floats, Grid
 
 ASK_IN_ENGLISH = (
-    "ask in English; a multilingual encoder reads other languages: encoder='clip:...' in Python, --encoder clip:... "
-    "of foveate look and view"
+    "ask in English; SigLIP 2 reads other languages: encoder='siglip' in Python, --encoder siglip of foveate look and "
+    "view (a download, with the extra [torch])"
 )
 UNIT = 1e-2  # how far from 1 the length of a text vector may be, and above 1 that of a feature
 LEAST_SIDE = 64  # pixels: encoders refuse images of less than a patch
