@@ -122,7 +122,7 @@ def encode_images(name: str, workers: str, listed: str) -> dict[str, Any]:
     encoder, images = load_encoder(name), []
     for source in find_sources(listed).files:
         try:
-            images.append(load_image(read(source).content).rgb)
+            images.append(load_image(read(source)[0]).rgb)
         except ImageError:
             continue
     encoder.encode_image(images[0])

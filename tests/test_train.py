@@ -24,7 +24,7 @@ from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import DenseFeatures, Encoder
 from foveate.language.negatives import negatives_of, query_metric_of
 from foveate.store import Store
-from foveate.store.basis_check import Checked, Limits, check, overlap_nearest
+from foveate.store.basis_check import Checked, check, overlap_nearest
 from foveate.store.shared_basis import FittedBasis, Gathered, fit, gather, images_in
 from foveate.texture.basis import Moments, compress, inward
 from foveate.texture.texture import EncoderStamp
@@ -179,18 +179,16 @@ def checked(basis: FittedBasis) -> Checked:
 
 
 def test_what_a_basis_keeps_grows_with_its_rank(checked: Checked) -> None:
-    assert [row.rank for row in checked.rows] == [4, 8, 16, 32, 64, 128]
+    assert list(checked.rows) == [4, 8, 16, 32, 64, 128]
     for name in ("variance", "overlap"):  # not spearman: where nano hears nothing, the order of cells is noise
-        values = [row.values[name] for row in checked.rows]
+        values = [row[name] for row in checked.rows.values()]
         assert values == sorted(values), name
-    assert checked.rows[-1].values["variance"] > 0.99
-    assert "neighbours" in checked.own.failed(Limits(neighbours=1.1))
-    assert all(0 < row.values["observed"] < row.values["allowed"] for row in checked.rows)
-    assert Limits().texts(["observed", "overlap"]) == ["", "0.7"]
+    assert checked.rows[128]["variance"] > 0.99
+    assert all(0 < row["observed"] < row["allowed"] for row in checked.rows.values())
     assert checked.images == 3
-    strict = replace(checked, limits=Limits(spearman=0, overlap=0, variance=checked.rows[4].values["variance"]))
-    assert not strict.passed
-    assert strict.enough == 64
+    assert replace(checked, limits={"neighbours": 1.1}).failed(16) == ["neighbours"]
+    strict = replace(checked, limits={"variance": checked.rows[64]["variance"], "error": 1})
+    assert (strict.failed(16), strict.failed(64), strict.enough) == (["variance"], [], 64)
 
 
 def test_the_nearest_are_those_of_the_whole_vectors() -> None:

@@ -100,19 +100,20 @@ def check(
         result = checked_on(fitted, images, resolved, texts, limits, progress)
     _list(result.bad)
     write_whole(out / "report.json", json.dumps(result.report(), indent=1).encode())
-    names = list(result.own.values)
+    names, own = list(result.rows[result.rank]), result.failed(result.rank)
     rows = [
-        (str(row.rank), *(f"{row.values[n]:.3f}" + (" !" if n in row.failed(limits) else "") for n in names))
-        for row in result.rows
+        (str(rank), *(f"{row[name]:.3f}" + (" !" if name in result.failed(rank) else "") for name in names))
+        for rank, row in result.rows.items()
     ]
     title = f"{result.images} images, {result.questions} questions; ! misses its limit"
-    terminal.print_table(title, ("rank", *names), [*rows, ("limit", *limits.texts(names))])
-    if not result.passed:
+    least = [f"{limits[name]:g}" if name in limits else "" for name in names]
+    terminal.print_table(title, ("rank", *names), [*rows, ("limit", *least)])
+    if own:
         better = f"rank {result.enough} would pass" if result.enough else "no rank in the file passes"
-        typer.echo(f"rank {result.rank} falls short in {', '.join(result.own.failed(limits))}; {better}")
+        typer.echo(f"rank {result.rank} falls short in {', '.join(own)}; {better}")
     counts = {"rank": result.rank, "enough": result.enough, "images": result.images, "bad": len(result.bad)}
-    terminal.print_json(passed=result.passed, **counts, report=str(out / "report.json"), **result.own.values)
-    raise typer.Exit(0 if result.passed else 1)
+    terminal.print_json(passed=not own, **counts, report=str(out / "report.json"), **result.rows[result.rank])
+    raise typer.Exit(1 if own else 0)
 
 
 def _texts(queries: Path | None, encoder: Any) -> Any:
@@ -129,18 +130,17 @@ def _texts(queries: Path | None, encoder: Any) -> Any:
 
 def _limits(texts: list[str]) -> Any:
     from foveate.core.errors import OptionError
-    from foveate.store.basis_check import Limits
+    from foveate.store.basis_check import LIMITS
 
-    limits: dict[str, float] = {}
-    known = Limits.__dataclass_fields__
+    limits = dict(LIMITS)
     for text in texts:
         name, _, value = text.partition("=")
         try:
-            limits[known[name].name] = float(value)
+            limits[name] = float(value) + 0 * LIMITS[name]
         except (KeyError, ValueError):
-            names = f"NAME=NUMBER; names: {', '.join(known)}"
+            names = f"NAME=NUMBER; names: {', '.join(LIMITS)}"
             raise OptionError(f"--limit {text}", expected=names, fix="spearman=0.95") from None
-    return Limits(**limits)
+    return limits
 
 
 def _list(bad: tuple[tuple[str, str], ...]) -> None:

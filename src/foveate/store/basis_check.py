@@ -5,7 +5,7 @@ docs/basis.md explains the numbers: means over images of what a texture file kee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,36 +26,9 @@ RANKS = (4, 8, 16, 32, 64, 128)
 SHARE = 273 / 4096
 NEAREST = 10
 PERCENT = 99  # of the questions and cells below `observed` and `allowed`
-UPPER = ("error",)  # limits from above; the others are from below
 TINY = 1e-12
+LIMITS = {"variance": 0.5, "error": 0.7, "spearman": 0.9, "overlap": 0.7, "neighbours": 0.8}  # what is good enough
 MEANS = ("variance", "error", "spearman", "overlap", "observed", "allowed")
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What counts as good enough."""
-
-    variance: float = 0.5
-    error: float = 0.7
-    spearman: float = 0.9
-    overlap: float = 0.7
-    neighbours: float = 0.8
-
-    def texts(self, names: Iterable[str]) -> list[str]:
-        return [f"{vars(self)[name]:g}" if name in vars(self) else "" for name in names]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One rank: the numbers of docs/basis.md, by name; some of them have no limit."""
-
-    rank: int
-    values: dict[str, float]
-
-    def failed(self, limits: Limits) -> list[str]:
-        """Names of the numbers that miss their limit."""
-        signs = {name: -1 if name in UPPER else 1 for name in vars(limits)}
-        return [name for name, sign in signs.items() if not sign * self.values[name] >= sign * vars(limits)[name]]
 
 
 @dataclass(frozen=True)
@@ -63,38 +36,36 @@ class Checked:
     """A basis on a folder.
 
     Attributes:
-        rows: one a rank, ascending; `rank`, the basis's, is among them.
+        rows: by rank, ascending, the numbers of docs/basis.md by name; `rank`, the basis's, is among them.
+        limits: of some of them: of the error from above, of the others from below.
         worst: (path, spearman) of the images that lose most at the basis's rank, the worst first.
         bad: (path, why) of images that could not be read.
     """
 
-    rows: tuple[Row, ...]
+    rows: Mapping[int, Mapping[str, float]]
     rank: int
-    limits: Limits
+    limits: Mapping[str, float]
     worst: tuple[tuple[str, float], ...]
     images: int
     questions: int
     bad: tuple[tuple[str, str], ...] = ()
 
-    @property
-    def own(self) -> Row:
-        return next(row for row in self.rows if row.rank == self.rank)
-
-    @property
-    def passed(self) -> bool:
-        return not self.own.failed(self.limits)
+    def failed(self, rank: int) -> list[str]:
+        """Names of the numbers that miss their limit."""
+        signs = {name: -1 if name == "error" else 1 for name in self.limits}
+        return [n for n, sign in signs.items() if not sign * self.rows[rank][n] >= sign * self.limits[n]]
 
     @property
     def enough(self) -> int | None:
         """The lowest rank that passes; None if none does."""
-        return next((row.rank for row in self.rows if not row.failed(self.limits)), None)
+        return next((rank for rank in self.rows if not self.failed(rank)), None)
 
     def report(self) -> dict[str, Any]:
-        names = ("passed", "rank", "enough", "images", "questions")
         return {
-            **{name: getattr(self, name) for name in names},
-            "limits": dict(vars(self.limits)),
-            "rows": [{"rank": row.rank, **row.values, "failed": row.failed(self.limits)} for row in self.rows],
+            "passed": not self.failed(self.rank),
+            **{name: getattr(self, name) for name in ("rank", "enough", "images", "questions")},
+            "limits": dict(self.limits),
+            "rows": [{"rank": rank, **row, "failed": self.failed(rank)} for rank, row in self.rows.items()],
             "worst": [{"image": path, "spearman": value} for path, value in self.worst],
             "bad": [{"image": path, "why": why} for path, why in self.bad],
         }
@@ -105,7 +76,7 @@ def check(
     images: Sequence[Path],
     encoder: Encoder,
     questions: NDArray[np.floating],
-    limits: Limits | None = None,
+    limits: Mapping[str, float] = LIMITS,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Checked:
     """Compare full and compressed features of images; `questions`: unit text vectors [q, D].
@@ -132,13 +103,13 @@ def check(
     if not read:
         raise OptionError(f"{len(bad)} images, none of them readable", expected="images", fix="see the bad ones")
     every, average = np.stack(means), np.mean(numbers, 0).tolist()
-    rows = [
-        Row(rank, {**dict(zip(MEANS, each, strict=True)), "neighbours": overlap_nearest(every[:, 0], every[:, place])})
+    rows = {
+        rank: {**dict(zip(MEANS, each, strict=True)), "neighbours": overlap_nearest(every[:, 0], every[:, place])}
         for place, (rank, each) in enumerate(zip(ranks, average, strict=True), 1)
-    ]
+    }
     spearman = np.stack(numbers)[:, ranks.index(basis.rank), MEANS.index("spearman")]
     worst = tuple((read[place], float(spearman[place])) for place in spearman.argsort(kind="stable")[:8])
-    return Checked(tuple(rows), basis.rank, limits or Limits(), worst, len(read), len(q), tuple(bad))
+    return Checked(rows, basis.rank, limits, worst, len(read), len(q), tuple(bad))
 
 
 def encoder_for(basis: FittedBasis, given: str | Encoder | None) -> Encoder:

@@ -181,22 +181,16 @@ def create(where: str, schema: pa.Schema, options: Options | None = None) -> tup
 
 def insert(dataset: Any, table: pa.Table) -> int:
     """Add rows whose ids are not there yet. -> how many. Raises OutputError."""
-
-    def merge() -> int:
-        found = dataset.merge_insert(ID).when_not_matched_insert_all().conflict_retries(RETRIES).execute(table)
-        return int(found["num_inserted_rows"])
-
-    return changing(dataset, merge)
+    return _merge(dataset, table, lambda builder: builder.when_not_matched_insert_all())["num_inserted_rows"]
 
 
 def update(dataset: Any, table: pa.Table) -> int:
     """Replace rows, or some of their columns, by id. -> how many. Raises OutputError."""
+    return _merge(dataset, table, lambda builder: builder.when_matched_update_all())["num_updated_rows"]
 
-    def merge() -> int:
-        found = dataset.merge_insert(ID).when_matched_update_all().conflict_retries(RETRIES).execute(table)
-        return int(found["num_updated_rows"])
 
-    return changing(dataset, merge)
+def _merge(dataset: Any, table: pa.Table, how: Callable[[Any], Any]) -> dict[str, int]:
+    return changing(dataset, lambda: how(dataset.merge_insert(ID)).conflict_retries(RETRIES).execute(table))
 
 
 def revise(

@@ -229,29 +229,19 @@ def arrow_schema(identity: Identity, space: Space) -> pa.Schema:
     """The schema of a new store's dataset, with identity and space in its metadata."""
     import pyarrow as pa
 
-    vector = pa.list_(pa.float16(), identity.vectors * space.basis.rank)
     about = {ABOUT: json.dumps(identity.as_json()).encode()}
     if not identity.peaks:
         about[SPACE] = base64.b64encode(space.content)
-    return pa.schema(
-        [
-            pa.field(ID, pa.string(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"}),
-            pa.field("name", pa.string()),
-            pa.field("source", pa.string()),
-            pa.field("file_bytes", pa.int64()),
-            pa.field("modified", pa.timestamp("us", "UTC")),
-            pa.field("width", pa.int32()),
-            pa.field("height", pa.int32()),
-            pa.field("taken", pa.timestamp("us")),
-            pa.field("encoder", pa.string()),
-            pa.field(WORDS, pa.string()),
-            pa.field(TAGS, pa.list_(pa.string())),
-            pa.field(VECTOR, vector),
-            pa.field(RECORD, pa.large_binary(), metadata={"lance-encoding:blob": "true"}),
-            pa.field(CHECKSUM, pa.uint64()),
-        ],
-        metadata=about,
-    )
+    key, blob = {"lance-schema:unenforced-primary-key": "true"}, {"lance-encoding:blob": "true"}
+    kinds = {
+        "name": pa.string(), "source": pa.string(), "file_bytes": pa.int64(), "modified": pa.timestamp("us", "UTC"),
+        "width": pa.int32(), "height": pa.int32(), "taken": pa.timestamp("us"), "encoder": pa.string(),
+        WORDS: pa.string(), TAGS: pa.list_(pa.string()),
+        VECTOR: pa.list_(pa.float16(), identity.vectors * space.basis.rank),
+    }  # fmt: skip
+    first, record = pa.field(ID, pa.string(), False, key), pa.field(RECORD, pa.large_binary(), metadata=blob)
+    every = [first, *(pa.field(*one) for one in kinds.items()), record, pa.field(CHECKSUM, pa.uint64())]
+    return pa.schema(every, metadata=about)
 
 
 def describe(schema: pa.Schema, where: str) -> tuple[Identity, Space]:

@@ -189,7 +189,7 @@ def gather(
 
     def look(source: Source) -> list[Floats] | str:
         try:
-            picture, size = decode_for(encoder, read(source).content, long_side)
+            picture, size = decode_for(encoder, read(source)[0], long_side)
         except ImageError as error:
             return explain(error)
         sees = min(max(picture.size), long_side or getattr(encoder, "long_side", None) or max(picture.size))
@@ -233,7 +233,7 @@ def has_planes(sources: Sequence[Source], encoder: Encoder, long_side: int | Non
         return False
     for place in sample_of(len(sources)):
         with contextlib.suppress(ImageError):
-            picture, size = decode_for(encoder, read(sources[place]).content, long_side)
+            picture, size = decode_for(encoder, read(sources[place])[0], long_side)
             return bool((encode_picture(encoder, picture, size, long_side).features >= 0).all())
     return False
 

@@ -52,15 +52,6 @@ class Sources:
     stores: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Content:
-    """The bytes of an image file, and the file's size and time when they were read."""
-
-    content: bytes
-    size: int
-    modified: int
-
-
 def find_sources(paths: PathLike | Iterable[PathLike], *, empty: bool = False) -> Sources:
     """Image files of folders, lists and files.
 
@@ -164,8 +155,8 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def read(source: Source) -> Content:
-    """Read an image file. Raises ImageNotFoundError, ImageTooLargeError."""
+def read(source: Source) -> tuple[bytes, os.stat_result]:
+    """An image file's bytes, and what it was then. Raises ImageNotFoundError, ImageTooLargeError."""
     try:
         if not stat.S_ISREG(os.stat(source.path).st_mode):  # a pipe may never end
             raise OSError("it is not a regular file")
@@ -182,7 +173,7 @@ def read(source: Source) -> Content:
         raise ImageTooLargeError(
             f"'{source.name}' has more than {MAX_BYTES:,} bytes", expected="fewer", fix="shrink it"
         )
-    return Content(content, status.st_size, status.st_mtime_ns)
+    return content, status
 
 
 def refuse_hidden(source: Source, error: str) -> None:

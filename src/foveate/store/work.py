@@ -75,13 +75,13 @@ class EncodeBatch:
         """A file that was read, with its picture; or why there is none, "" where the store has it."""
         told = None
         try:
-            file = read(source)
-            id = hashlib.sha256(file.content).hexdigest()
+            content, status = read(source)
+            id = hashlib.sha256(content).hexdigest()
             told = Told(
-                id, plain(source.name), plain(source.path), file.size, file.modified // 1000, 1, 1,
-                taken_at(file.content), self.identity.encoder.name, None,
+                id, plain(source.name), plain(source.path), status.st_size, status.st_mtime_ns // 1000, 1, 1,
+                taken_at(content), self.identity.encoder.name, None,
             )  # fmt: skip
-            return told, "" if self.has and self.has(id) else self.decode(file.content)
+            return told, "" if self.has and self.has(id) else self.decode(content)
         except ImageError as cause:
             return told, explain(cause)
 

@@ -139,14 +139,14 @@ def file_entry(id: str, source: Source) -> ImageEntry:
     name = shown_name(source.name)
 
     def load() -> Picture:
-        return replace(_load_bytes(read(source).content, name), name=name.rpartition("/")[2])
+        return replace(_load_bytes(read(source)[0], name), name=name.rpartition("/")[2])
 
     return ImageEntry(id, name, load)
 
 
 def make_thumbnail(source: Source) -> bytes:
     """A JPEG of a file, upright, at most SIDE pixels long. Raises ImageError."""
-    content = read(source).content
+    content = read(source)[0]
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             image.draft("RGB", (2 * SIDE, 2 * SIDE))
