@@ -108,7 +108,7 @@ def test_what_a_list_names_and_is_not_there_is_a_bad_image(photos: Path, monkeyp
 
 def test_folders_of_nothing_and_circles_of_links(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    with pytest.raises(ImageNotFoundError, match="no images"):
+    with pytest.raises(ImageNotFoundError, match="no image file"):
         images_in([tmp_path / "a"])
     with pytest.raises(ImageNotFoundError, match="nowhere"):
         images_in([tmp_path / "nowhere"])
