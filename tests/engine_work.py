@@ -6,20 +6,19 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
-from foveate.store.engine import Batch, column
 
-
-def doubled(batch: Batch, bad: int = -1, error: Exception | None = None, slow: float = 0.0) -> Batch:
+def doubled(items: list[Any], bad: int = -1, error: Exception | None = None, slow: float = 0.0) -> list[Any]:
     time.sleep(slow)
-    if error is not None and bad in batch["number"]:
+    if error is not None and bad in items:
         raise error
-    return {**batch, "twice": 2 * batch["number"], "of": column([len(batch["number"])] * len(batch["number"]))}
+    return [(item, 2 * item, len(items)) for item in items]
 
 
-def dying(batch: Batch, deaths: Path) -> Batch:
-    if 5 in batch["number"]:
+def dying(items: list[int], deaths: Path) -> list[int]:
+    if 5 in items:
         with deaths.open("a") as file:
             file.write("x")
         os.kill(os.getpid(), signal.SIGKILL)
-    return batch
+    return items

@@ -7,7 +7,7 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,8 +23,9 @@ from foveate import Store
 from foveate.cli.main import app
 from foveate.core.errors import EncoderOutputError, EngineError, MissingExtraError, OptionError
 from foveate.store import engine
-from foveate.store.engine import ATTEMPTS, Batch, Engine, Local, Ray, Work, column, engine_named
+from foveate.store.engine import ATTEMPTS, Engine, Local, Ray, Work, engine_named
 from foveate.store.ingest import Progress
+from foveate.store.sources import Source
 from tests.engine_work import doubled, dying
 from tests.store_crash import contents
 from tests.store_toys import Toy, mine, pictures
@@ -52,9 +53,8 @@ def lone(ray: Engine) -> Engine:
     return replace(cast(Ray, ray), workers=1)
 
 
-def joined(pieces: Iterator[Batch]) -> dict[str, list[Any]]:
-    every = list(pieces)
-    return {name: [value for piece in every for value in piece[name].tolist()] for name in every[0]}
+def joined(pieces: Iterator[list[Any]]) -> list[Any]:
+    return [item for piece in pieces for item in piece]
 
 
 def processes(title: str) -> list[int]:
@@ -65,25 +65,17 @@ def processes(title: str) -> list[int]:
 
 @pytest.mark.ray
 def test_the_same_batches_in_the_same_order_though_a_worker_is_killed(ray: Engine) -> None:
-    count = 100
-    paths = [b"/photos/\xff\xfe.jpg", "/photos/写真.jpg".encode(), b"", b"d"] * 25  # not every name is Unicode
-    columns = {"number": range(count), "path": paths[:count]}
+    items = ["/photos/\udcff\udcfe.jpg", "/photos/写真.jpg", "", "d"] * 25  # not every name is Unicode
 
-    def killing(pieces: Iterator[Batch]) -> Iterator[Batch]:
+    def killing(pieces: Iterator[list[Any]]) -> Iterator[list[Any]]:
         yield next(pieces)
         os.kill(processes("ray::MapWorker")[0], signal.SIGKILL)
         yield from pieces
 
-    here = joined(Local().map(doubled, columns, 8))
-    there = joined(killing(ray.map(partial(doubled, slow=0.05), columns, 8)))
-    assert here == there
-    assert here == {
-        "number": list(range(count)),
-        "path": paths[:count],
-        "twice": [2 * n for n in range(count)],
-        "of": [min(8, count - n // 8 * 8) for n in range(count)],
-    }
-    assert list(ray.map(doubled, {"number": range(0)}, 8)) == []
+    here = joined(Local().map(doubled, items, 8))
+    assert here == joined(killing(ray.map(partial(doubled, slow=0.05), items, 8)))
+    assert here == [(item, 2 * item, 8 if place < 96 else 4) for place, item in enumerate(items)]
+    assert list(ray.map(doubled, [], 8)) == []
 
 
 @pytest.mark.ray
@@ -91,20 +83,19 @@ def test_an_error_of_the_work_is_the_error_of_the_job(lone: Engine, monkeypatch:
     """With its type where it is ours; another's in one line; texts that are not Unicode travel too."""
     ours = EncoderOutputError("'\udcff.jpg' of 2", expected="1", fix="divide")
     with pytest.raises(EncoderOutputError, match="jpg' of 2"):
-        joined(lone.map(partial(doubled, bad=11, error=ours), {"number": range(20)}, 4))
+        joined(lone.map(partial(doubled, bad=11, error=ours), range(20), 4))
     other = ValueError("first line\n'\udcff.jpg', the very reason")
     with pytest.raises(EngineError, match="jpg', the very reason"):
-        joined(lone.map(partial(doubled, bad=3, error=other), {"number": range(4)}, 4))
+        joined(lone.map(partial(doubled, bad=3, error=other), range(4), 4))
     monkeypatch.setattr("foveate.store.engine.__version__", "0.0.1")  # here; a worker has its own
     with pytest.raises(EngineError, match=r"a worker with foveate .*, asked by foveate 0\.0\.1"):
-        joined(lone.map(doubled, {"number": range(3)}, 2))
+        joined(lone.map(doubled, range(3), 2))
 
 
 @pytest.mark.ray
 def test_a_batch_that_kills_its_worker_ends_the_job(lone: Engine, tmp_path: Path) -> None:
-    columns = {"number": range(8), "path": [f"/photos/{number}".encode() + b"\xff.jpg" for number in range(8)]}
-    with pytest.raises(EngineError, match=r"Ray's workers failed.* of 8 rows are done"):
-        joined(lone.map(partial(dying, deaths=tmp_path / "deaths"), columns, 2))
+    with pytest.raises(EngineError, match=r"Ray's workers failed.* of 8 files are done"):
+        joined(lone.map(partial(dying, deaths=tmp_path / "deaths"), range(8), 2))
     assert len((tmp_path / "deaths").read_text()) == ATTEMPTS
 
 
@@ -138,8 +129,8 @@ def test_a_store_whose_worker_was_killed_is_the_local_one(ray: Engine, tmp_path:
 class Shuffled:
     """An engine that breaks its word."""
 
-    def map(self, work: Work, columns: Mapping[str, Sequence[Any]], batch: int) -> Iterator[Batch]:
-        yield from reversed(list(Local().map(work, columns, batch)))
+    def map(self, work: Work, items: Sequence[Any], part: int) -> Iterator[list[Any]]:
+        yield from reversed(list(Local().map(work, items, part)))
 
 
 def test_results_in_another_order_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,9 +147,9 @@ def test_an_engine_that_starts_slowly_makes_no_commit_of_one_image(
     monkeypatch.setattr("foveate.store.ingest.time", SimpleNamespace(monotonic=lambda: clock[0]))
 
     class Slow(Local):
-        def map(self, work: Work, columns: Mapping[str, Sequence[Any]], batch: int) -> Iterator[Batch]:
+        def map(self, work: Work, items: Sequence[Any], part: int) -> Iterator[list[Any]]:
             clock[0] += 60
-            yield from super().map(work, columns, batch)
+            yield from super().map(work, items, part)
 
     added = Store(tmp_path / "s.fov", encoder=Toy()).add(pictures(tmp_path / "photos", 5), engine=Slow())
     assert (added.added, added.commits) == (5, 1)
@@ -175,9 +166,9 @@ def test_a_cluster_has_more_workers_than_a_machine_has_threads(tmp_path: Path) -
 def test_the_command_goes_by_its_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, asked = pictures(tmp_path / "photos", 3), []
 
-    def here(self: Ray, work: Work, columns: Mapping[str, Sequence[Any]], batch: int) -> Iterator[Batch]:
+    def here(self: Ray, work: Work, items: Sequence[Any], part: int) -> Iterator[list[Any]]:
         asked.append(self.workers)
-        yield from Local().map(work, columns, batch)
+        yield from Local().map(work, items, part)
 
     monkeypatch.setattr(Ray, "map", here)
     store = str(tmp_path / "p.fov")
@@ -190,9 +181,12 @@ def test_the_command_goes_by_its_engine(tmp_path: Path, monkeypatch: pytest.Monk
 class Diskless:
     """Its worker has no such folder."""
 
-    def map(self, work: Any, columns: Any, batch: int) -> Iterator[Batch]:
-        hidden = [path if b"gone" in path else b"/elsewhere" + path for path in columns["path"]]
-        return Local().map(work, {**columns, "path": hidden}, batch)
+    def map(self, work: Any, items: Any, part: int) -> Iterator[Any]:
+        def there(some: list[Source]) -> list[Any]:
+            hidden = [one if "gone" in one.path else replace(one, path=f"/elsewhere{one.path}") for one in some]
+            return [(one, *row[1:]) for one, row in zip(some, work(hidden), strict=True)]
+
+        return Local().map(there, items, part)
 
 
 def test_a_worker_without_the_disk_is_no_bad_image(tmp_path: Path) -> None:
@@ -227,9 +221,10 @@ def test_parts_of_a_gpu_reach_ray(monkeypatch: pytest.MonkeyPatch) -> None:
             self.work = worker(*options["fn_constructor_args"])
             return self
 
-        def iter_batches(self, **_: Any) -> Iterator[Batch]:
+        def iter_batches(self, **_: Any) -> Iterator[Any]:
             for table in self.tables:
-                yield self.work({name: column(table[name].to_pylist()) for name in table.column_names})
+                for one in table["part"].to_pylist():
+                    yield self.work({"part": [one]})
 
     def remote(**_: Any) -> Any:
         return lambda kind: SimpleNamespace(remote=kind)
@@ -241,7 +236,7 @@ def test_parts_of_a_gpu_reach_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_settings", contextlib.nullcontext)
     monkeypatch.setattr(engine, "_sent", lambda ray, work: pickle.dumps(work))
     for gpus, workers in ((0.25, 8), (1, 2), (0, 16)):
-        assert joined(Ray(gpus=gpus).map(doubled, {"number": range(200)}, 2))["number"] == list(range(200))
+        assert [one[0] for one in joined(Ray(gpus=gpus).map(doubled, range(200), 2))] == list(range(200))
         assert asked[-1]["num_gpus"] == (gpus or None)  # Ray then shows each worker its own GPU only
         assert asked[-1]["compute"].size == workers
 
@@ -260,9 +255,9 @@ class Stuck(Toy):
         (lambda ray: Ray(2, gpus=1e-6), "gpus=1e-06"),
         (lambda ray: Ray(2, cpus=float("nan")), "cpus=nan"),
         (lambda ray: engine_named("spark"), "'local' or 'ray'"),
-        (lambda ray: joined(Ray(2, gpus=1).map(doubled, {"number": range(3)}, 2)), "Ray has 2 and 0"),
+        (lambda ray: joined(Ray(2, gpus=1).map(doubled, range(3), 2)), "Ray has 2 and 0"),
         (
-            lambda ray: joined(ray.map(partial(doubled, error=cast(Any, Stuck())), {"number": range(3)}, 2)),
+            lambda ray: joined(ray.map(partial(doubled, error=cast(Any, Stuck())), range(3), 2)),
             "an open session",
         ),
     ],
@@ -276,7 +271,7 @@ def test_bad_options(ray: Engine, make: Any, said: str) -> None:
 def test_an_address_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "is_initialized", lambda: False)
     engine = Ray(2, address="127.0.0.1:9")
-    for ask in (engine.check, lambda: joined(engine.map(doubled, {"number": range(3)}, 2))):
+    for ask in (engine.check, lambda: joined(engine.map(doubled, range(3), 2))):
         with pytest.raises(EngineError, match=r"no Ray at '127\.0\.0\.1:9'.*refused"):
             ask()
 
@@ -284,4 +279,4 @@ def test_an_address_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"foveate\[ray\]"):
-        joined(Ray(2).map(doubled, {"number": range(3)}, 2))
+        joined(Ray(2).map(doubled, range(3), 2))

@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,8 +43,8 @@ from foveate.core.errors import (
 from foveate.language.negatives import negatives_of
 from foveate.relevance.scoring import level_of
 from foveate.store import TextureCache, schema
-from foveate.store.record import parse_record
-from foveate.store.sources import decode_for, encode_picture
+from foveate.store.record import checksum_of_vectors, parse_record
+from foveate.store.sources import Source, decode_for, encode_picture
 from foveate.store.work import EncodeBatch
 from tests.conftest import PHOTOS
 from tests.store_toys import AMONG, Rivalling, Toy, id_of, picture, pictures, work_of
@@ -563,17 +562,15 @@ def test_the_unit_of_work_needs_no_store(toys: Store, quick: Path) -> None:
     assert isinstance(work, EncodeBatch)
     bad = quick / "bad.png"
     bad.write_bytes(b"no image")
-    batch: dict[str, Any] = {
-        "path": np.array([str(quick / "photos" / "001.png"), str(bad)], object),
-        "name": ["one", "bad"],
-    }
-    out = work(batch)
-    record = parse_record(out["record"][0], work.identity, "one")
-    assert out["told"][0].id == id_of(toys, "001.png")
+    good = Source(str(quick / "photos" / "001.png"), "one")
+    (source, told, content, vectors, error), (_, _, nothing, _, why) = work([good, Source(str(bad), "bad")])
+    record = parse_record(content, work.identity, "one")
+    assert told is not None
+    assert (source, told.id, error) == (good, id_of(toys, "001.png"), "")
+    assert record.vectors == checksum_of_vectors(vectors)
     assert np.array_equal(record.tensors["embedding"], toys["001.png"].embedding)
-    assert list(out) == ["path", "name", "told", "record", "vectors", "error"]
-    assert out["record"][1] == b""
-    assert "not an image" in out["error"][1]
+    assert nothing == b""
+    assert "not an image" in why
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from foveate.encoders import load
 from foveate.encoders.protocol import DenseFeatures
 from foveate.store import work
 from foveate.store.engine import Local, Ray
+from foveate.store.sources import Source
 from foveate.store.work import BATCH
 from tests.store_toys import Toy, pictures, work_of
 
@@ -142,7 +143,7 @@ def test_a_batch_of_files_is_not_bad_because_of_the_device(tmp_path: Path) -> No
     store.add(pictures(tmp_path / "photos", 3))
     failing_at.update(call=len(calls) + 1, error=RuntimeError("CUDA error: an illegal memory access was encountered"))
     files = sorted((tmp_path / "photos").rglob("*.png"))
-    batch = {"path": [str(file) for file in files], "name": [file.name for file in files]}
+    batch = [Source(str(file), file.name) for file in files]
     with pytest.raises(DeviceError, match="the device of 'toy' failed at 3 images"):
         work_of(store)(batch)
 

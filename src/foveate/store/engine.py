@@ -1,7 +1,6 @@
 """Where batches of work are done: in this process, or on the workers of a Ray cluster.
 
-Work is a pure function from a batch of columns to a batch of columns; batches, their order and sums over them do not
-depend on the engine. File names travel as bytes: not all are Unicode.
+Work is a pure function from some items to what is made of each; parts and their order do not depend on the engine.
 """
 
 from __future__ import annotations
@@ -24,33 +23,31 @@ from foveate.core.errors import EngineError, FoveateError, MissingExtraError, Op
 from foveate.core.threads import map_in_order
 from foveate.core.version import __version__
 
-Batch = dict[str, NDArray[Any]]
-Work = Callable[[Batch], Batch]
+Work = Callable[[list[Any]], list[Any]]
 ENGINES = ("local", "ray")
-BLOCK = 4  # batches that Ray hands to a worker at once, at least; progress comes in blocks
+BLOCK = 4  # parts that Ray hands to a worker at once, at least; progress comes in blocks
 BLOCKS = 4096  # about the most blocks: Ray takes 5 ms for each
 AHEAD = 2  # blocks that wait at a worker; without a bound, results pile up where the reader is slow
-ATTEMPTS = 3  # at a batch whose worker dies
+ATTEMPTS = 3  # at a part whose worker dies
 LEAST = 0.0001  # of a CPU or a GPU, that Ray can give to a worker
 OBJECTS = 2**29  # bytes of shared memory for a Ray that is started here
 
 
 class Engine(Protocol):
-    def map(self, work: Work, columns: Mapping[str, Sequence[Any]], batch: int) -> Iterator[Batch]:
-        """`work` on every `batch` rows; results in the order of the rows. Raises what work raises, and EngineError."""
+    def map(self, work: Work, items: Sequence[Any], part: int) -> Iterator[list[Any]]:
+        """`work` on every `part` items; results in the order of the items. Raises what work raises, and EngineError."""
+
+
+def parts_of(items: Sequence[Any], part: int) -> Iterator[list[Any]]:
+    return (list(items[start : start + part]) for start in range(0, len(items), part))
 
 
 @dataclass(frozen=True)
 class Local:
     workers: int = 1
 
-    def map(self, work: Work, columns: Mapping[str, Sequence[Any]], batch: int) -> Iterator[Batch]:
-        count = len(next(iter(columns.values())))
-        rows = (
-            {name: column(values[start : start + batch]) for name, values in columns.items()}
-            for start in range(0, count, batch)
-        )
-        return map_in_order(work, rows, self.workers)
+    def map(self, work: Work, items: Sequence[Any], part: int) -> Iterator[list[Any]]:
+        return map_in_order(work, parts_of(items, part), self.workers)
 
 
 @dataclass(frozen=True)
@@ -77,30 +74,26 @@ class Ray:
         if self.gpus > 1 and self.gpus != int(self.gpus):
             raise OptionError(keyword("gpus", self.gpus), expected="a part of one, or a whole number of them", fix=fix)
 
-    def map(self, work: Work, columns: Mapping[str, Sequence[Any]], batch: int) -> Iterator[Batch]:
+    def map(self, work: Work, items: Sequence[Any], part: int) -> Iterator[list[Any]]:
         """Raises MissingExtraError without Ray, EngineError where workers keep dying."""
-        count = len(next(iter(columns.values())))
-        if count == 0:
+        if not items:
             return
         with self._joined() as ray, _settings(ray):
             import pyarrow
 
+            parts = [ray.cloudpickle.dumps(some) for some in parts_of(items, part)]  # not all names are Unicode
             workers = self.workers or self._fitting(ray.cluster_resources())
-            most = max(BLOCK, count // (batch * BLOCKS))
-            rows = batch * min(most, max(1, math.ceil(count / batch / (2 * AHEAD * workers))))
-            tables = [
-                pyarrow.table({name: pyarrow.array(values[start : start + rows]) for name, values in columns.items()})
-                for start in range(0, count, rows)
-            ]
+            most = max(BLOCK, len(parts) // BLOCKS)
+            blocks = list(parts_of(parts, min(most, max(1, math.ceil(len(parts) / (2 * AHEAD * workers))))))
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "`ray_remote_args` is deprecated")  # Ray has no other way yet
-                done = ray.data.from_arrow(tables).map_batches(
+                done = ray.data.from_arrow([pyarrow.table({"part": block}) for block in blocks]).map_batches(
                     _Worker,
                     fn_constructor_args=(_sent(ray, work), __version__),
-                    batch_size=batch,
+                    batch_size=1,
                     batch_format="numpy",
                     compute=ray.data.ActorPoolStrategy(
-                        size=min(workers, len(tables)), max_tasks_in_flight_per_actor=AHEAD
+                        size=min(workers, len(blocks)), max_tasks_in_flight_per_actor=AHEAD
                     ),
                     num_cpus=self.cpus,
                     num_gpus=self.gpus or None,
@@ -113,13 +106,13 @@ class Ray:
                         made = ray.cloudpickle.loads(content)
                         if isinstance(made, FoveateError):
                             raise made
-                        place += len(made["number"])
+                        place += len(made)
                         yield made
             except FoveateError:
                 raise
             except Exception as cause:  # of Ray, and what Ray Data's own parts raise
                 raise EngineError(
-                    f"Ray's workers failed, and would again; {place} of {count} rows are done ({_line(cause)})",
+                    f"Ray's workers failed, and would again; {place} of {len(items)} files are done ({_line(cause)})",
                     expected=f"work that does not end its process {ATTEMPTS} times",
                     fix="what was done before is kept. If memory ran out, use fewer workers a machine; else one of the "
                     "next files is the cause: go through them without an engine. Ray's own account is in /tmp/ray",
@@ -194,24 +187,15 @@ def engine_named(
     return Ray(workers, cpus, gpus, address) if name == "ray" else Local(workers or 1)
 
 
-def column(values: Sequence[Any]) -> NDArray[Any]:
-    """A column of a batch: numbers as such, all else as objects."""
-    if len(values) and isinstance(values[0], int | np.integer) and not isinstance(values[0], bool):
-        return np.asarray(values, np.int64)
-    out = np.empty(len(values), object)
-    out[:] = list(values)
-    return out
-
-
 class _Worker:
-    """What it makes travels as Ray's own bytes, one a batch: as columns it loses the types of errors, and odd names."""
+    """Parts and results travel as Ray's own bytes: as columns they lose odd names and the types of errors."""
 
     def __init__(self, work: bytes, release: str) -> None:
         self.ray = _imported()
         self.work, self.release = self.ray.cloudpickle.loads(work), release
 
-    def __call__(self, batch: Batch) -> Batch:
-        made: Batch | FoveateError
+    def __call__(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        made: list[Any] | FoveateError
         try:
             if self.release != __version__:
                 raise EngineError(
@@ -219,12 +203,12 @@ class _Worker:
                     expected="the same release everywhere: another one may give other numbers",
                     fix=f"pip install foveate=={self.release} on every machine of the cluster",
                 )
-            made = self.work(batch)
+            made = self.work(self.ray.cloudpickle.loads(batch["part"][0]))
         except FoveateError as error:
             made = error
         except Exception as error:
             made = EngineError(f"a worker failed ({_line(error)})", expected="work without an error", fix="report this")
-        return {"made": column([self.ray.cloudpickle.dumps(made)])}
+        return {"made": np.array([self.ray.cloudpickle.dumps(made)], object)}
 
 
 def _imported() -> Any:

@@ -65,8 +65,8 @@ from foveate.store.schema import (
     told_rows,
 )
 from foveate.store.shared_basis import SHARED_RANK, SPACE_RANK, fit_space, has_planes
-from foveate.store.sources import PathLike, Source, find_sources, plain, refuse_hidden, to_column
-from foveate.store.work import BATCH, COLUMNS, EncodeBatch
+from foveate.store.sources import PathLike, Source, find_sources, plain, refuse_hidden
+from foveate.store.work import BATCH, EncodeBatch, Made, Vectors
 from foveate.store.writing import index_words
 from foveate.texture.basis import Basis
 from foveate.texture.texture import EncoderStamp
@@ -382,8 +382,8 @@ class _Ingest:
         try:
             self._report()
             with closing(self._work(todo if new else shuffled(todo), engine, workers, device)) as rows:
-                for source, row in rows:
-                    self._take(source, *row)
+                for row in rows:
+                    self._take(*row)
         except OutputError:
             raise
         except BaseException:  # an interrupt, a broken encoder: what is ready is kept
@@ -400,10 +400,8 @@ class _Ingest:
         seconds = time.monotonic() - self.started
         return Added(self.added, self.linked, self.known, tuple(self.bad), self.commits, seconds, self.read)
 
-    def _work(
-        self, todo: Sequence[Source], engine: Engine | None, workers: int, device: str | None
-    ) -> Generator[tuple[Source, tuple[Told | None, bytes, bytes, str]]]:
-        """What is to be done, with COLUMNS of each; here what the store has meanwhile is passed over."""
+    def _work(self, todo: Sequence[Source], engine: Engine | None, workers: int, device: str | None) -> Generator[Made]:
+        """What is made of what is to be done; here what the store has meanwhile is passed over."""
         if not todo:
             return
         identity, space = self.stored.identity, self.stored.space
@@ -415,21 +413,14 @@ class _Ingest:
             engine, size = (Local(min(workers, 2)), BATCH) if gpu else (Local(workers), 1)
         else:  # a name can be sent anywhere
             work, size = EncodeBatch(self.wanted.encoder or encoder.name, identity, space, self.reader, device), BATCH
-        columns: dict[str, Sequence[Any]] = {
-            "number": range(len(todo)),
-            "path": [to_column(source.path) for source in todo],
-            "name": [to_column(source.name) for source in todo],
-        }
-        place = 0
-        for batch in engine.map(work, columns, size):
-            stop = place + len(batch["number"])
-            if not np.array_equal(batch["number"], np.arange(place, stop)):  # else names would get others' records
-                raise EngineError(f"rows {batch['number']}", expected=f"{place} to {stop}, in order", fix="report this")
-            for source, row in zip(todo[place:stop], zip(*(batch[c] for c in COLUMNS), strict=True), strict=True):
-                if row[3] and row[0] is None and not isinstance(engine, Local):
-                    refuse_hidden(source, row[3])
-                yield source, row
-            place = stop
+        left = iter(todo)
+        for made in engine.map(work, todo, size):
+            for row in made:
+                if row[0] != (source := next(left, None)):  # else names would get others' records
+                    raise EngineError(f"the result of {row[0]}", expected=f"of {source}, in order", fix="report this")
+                if row[4] and row[1] is None and not isinstance(engine, Local):
+                    refuse_hidden(*row[::4])
+                yield row
 
     # --- what the store has -------------------------------------------------------------------------------------------
 
@@ -470,7 +461,7 @@ class _Ingest:
 
     # --- commits ------------------------------------------------------------------------------------------------------
 
-    def _take(self, source: Source, told: Told | None, record: bytes, vectors: bytes, error: str) -> None:
+    def _take(self, source: Source, told: Told | None, record: bytes, vectors: Vectors, error: str) -> None:
         if not self.ready:  # what came late, as an engine's first batch does, has not waited yet
             self.committed_at = time.monotonic()
         if error:
@@ -481,7 +472,7 @@ class _Ingest:
             if not record or self._has(told.id) or (known and told.words is None):
                 self._link(told)
             else:
-                row = told, record, np.frombuffer(vectors, np.float16)
+                row = told, record, vectors
                 (self.ready.read if known else self.ready.new).append(row)
                 self.read += told.words is not None
                 self._know(told.id, _Known(told.source, told.file_bytes, told.modified, told.words is not None))

@@ -16,7 +16,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from foveate.core.errors import (
     EngineError,
@@ -211,15 +210,6 @@ def explain(error: Exception) -> str:
     """Why an image is bad, in one line without its name."""
     line = " ".join(str(getattr(error, "received", error)).split()).removeprefix("'bytes' ")
     return line.encode("utf-8", "backslashreplace").decode()
-
-
-def to_column(name: str) -> bytes:
-    """A file's name as bytes, as batches of work take it: not every name is Unicode."""
-    return name.encode("utf-8", "surrogateescape")
-
-
-def from_column(value: Any) -> str:
-    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
 
 
 def plain(name: str) -> str:

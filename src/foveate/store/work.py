@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,26 +22,25 @@ from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, en
 from foveate.language.negatives import query_metric_of
 from foveate.reading.readers import read_words
 from foveate.reading.words import WordReader
-from foveate.store.engine import column
 from foveate.store.record import Record, add_words, record_of
 from foveate.store.schema import Identity, Space, Told
-from foveate.store.sources import Decoded, Source, decode_for, explain, from_column, over_whole, plain, read
+from foveate.store.sources import Decoded, Source, decode_for, explain, over_whole, plain, read
 from foveate.store.words import text_of, unpack_words
 
 BATCH = 16  # images of an engine's batch, and of a GPU's
 LARGE = 2**24  # bytes of a picture: many of them do not wait for a batch to be full
 TAKEN = (36867, 306)  # EXIF: when a photograph was taken, or changed
-COLUMNS = ("told", "record", "vectors", "error")  # that EncodeBatch fills
+Vectors = NDArray[np.float16]
+Made = tuple[Source, Told | None, bytes, Vectors, str]
+NONE = np.zeros(0, np.float16)
 
 
 @dataclass(frozen=True)
 class EncodeBatch:
-    """Files -> rows for a store of this identity and shared basis.
+    """Files -> rows for a store of this identity and shared basis: of each (file, told, record, vectors, error).
 
-        EncodeBatch({"path", "name", ...}) -> the same, and COLUMNS
-
-    "told" is a Told, None of a file that cannot be read; "record" is b"" of one that `has` says the store has, or that
-    is no image: then "error" says why. What is wrong with the encoder is raised.
+    Told is None of a file that cannot be read; its record is b"" where `has` says that the store has it, or it is no
+    image: then the error says why. What is wrong with the encoder is raised.
 
     Attributes:
         encoder: a name, for which `device` holds, or an object. reader: None is for a store that is not read.
@@ -56,20 +54,16 @@ class EncodeBatch:
     device: str | None = None
     has: Callable[[str], bool] | None = None
 
-    def __call__(self, batch: Mapping[str, Sequence[Any] | NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """A batch as the class describes it."""
+    def __call__(self, sources: Sequence[Source]) -> list[Made]:
+        """Files as the class describes it."""
         together = 0 if gpu_of(self.resolve()) is None else BATCH * LARGE
-        rows: list[tuple[Any, ...]] = []
-        waiting: list[tuple[Told | None, Decoded | str]] = []
-        for path, name in zip(batch["path"], batch["name"], strict=True):
-            waiting.append(self._open(Source(from_column(path), from_column(name))))
-            if sum(picture[0].rgb.nbytes for _, picture in waiting if not isinstance(picture, str)) >= together:
-                rows += self._rows(waiting)
+        made, waiting = list[Made](), list[tuple[Source, Told | None, Decoded | str]]()
+        for source in sources:
+            waiting.append((source, *self._open(source)))
+            if sum(picture[0].rgb.nbytes for *_, picture in waiting if not isinstance(picture, str)) >= together:
+                made += self._rows(waiting)
                 waiting = []
-        rows += self._rows(waiting)
-        made = zip(*rows, strict=True) if rows else ((),) * len(COLUMNS)
-        columns = {**batch, **dict(zip(COLUMNS, made, strict=True))}
-        return {name: c if isinstance(c, np.ndarray) else column(c) for name, c in columns.items()}
+        return made + list(self._rows(waiting))
 
     def _open(self, source: Source) -> tuple[Told | None, Decoded | str]:
         """A file that was read, with its picture; or why there is none, "" where the store has it."""
@@ -85,15 +79,15 @@ class EncodeBatch:
         except ImageError as cause:
             return told, explain(cause)
 
-    def _rows(self, opened: Sequence[tuple[Told | None, Decoded | str]]) -> Iterator[tuple[Any, ...]]:
-        dense = iter(self.look([picture for _, picture in opened if not isinstance(picture, str)]))
-        for told, picture in opened:
+    def _rows(self, opened: Sequence[tuple[Source, Told | None, Decoded | str]]) -> Iterator[Made]:
+        dense = iter(self.look([picture for *_, picture in opened if not isinstance(picture, str)]))
+        for source, told, picture in opened:
             if isinstance(picture, str):
-                yield told, b"", b"", picture
+                yield source, told, b"", NONE, picture
                 continue
             assert told is not None
             record, error = self.finish(picture[0], next(dense))
-            yield described(told, record), record.content, np.asarray(record.vectors).tobytes(), error
+            yield source, described(told, record), record.content, np.asarray(record.vectors).ravel(), error
 
     def record(self, content: bytes) -> Record:
         """The record of an image file's bytes. Raises the Image...Errors, and those of the encoder."""
