@@ -199,11 +199,6 @@ def test_a_worker_without_the_disk_is_no_bad_image(tmp_path: Path) -> None:
     assert [Path(path).name for path, _ in store.add(folder / "gone.png", engine=Diskless()).bad] == ["gone.png"]
 
 
-def test_as_many_workers_as_fit() -> None:
-    for cpus, gpus, workers in ((1, 0, 12), (5, 0, 2), (1, 0.25, 8), (6, 0.25, 2), (20, 0, 1)):
-        assert Ray(cpus=cpus, gpus=gpus)._fitting({"CPU": 12.0, "GPU": 2.0}) == workers
-
-
 def test_parts_of_a_gpu_reach_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
 
@@ -235,7 +230,7 @@ def test_parts_of_a_gpu_reach_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ray, "_joined", lambda self: contextlib.nullcontext(fake))
     monkeypatch.setattr(engine, "_settings", contextlib.nullcontext)
     monkeypatch.setattr(engine, "_sent", lambda ray, work: pickle.dumps(work))
-    for gpus, workers in ((0.25, 8), (1, 2), (0, 16)):
+    for gpus, workers in ((0.25, 8), (1, 2), (0, 16)):  # as many as fit
         assert [one[0] for one in joined(Ray(gpus=gpus).map(doubled, range(200), 2))] == list(range(200))
         assert asked[-1]["num_gpus"] == (gpus or None)  # Ray then shows each worker its own GPU only
         assert asked[-1]["compute"].size == workers

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -21,7 +20,7 @@ from foveate.encoders.protocol import DenseFeatures
 from foveate.store import hits, ingest, nearest, reader, writing
 from foveate.store.upgrade import copy_store
 from tests import store_crash
-from tests.store_crash import Pace, contents, finished, started
+from tests.store_crash import Pace, contents
 from tests.store_toys import Planes, Toy, mine, picture, pictures
 
 IMAGES = 6
@@ -35,20 +34,6 @@ def test_kills_lose_nothing_that_was_reported_as_committed(quick: Path) -> None:
 @pytest.mark.crash
 def test_two_processes_that_begin_at_once_make_the_store_of_one(quick: Path) -> None:
     store_crash.race(quick, times=1, processes=2, images=60, pace=Pace(read=True))
-
-
-@pytest.mark.crash
-def test_an_interrupted_process_commits_what_is_ready(quick: Path) -> None:
-    folder, path = pictures(quick / "photos", 60), quick / "s.fov"
-    child = started(folder, path, Pace(image=0.05, commit=60))
-    assert child.stdout is not None
-    ready = next(line for line in child.stdout if line.split()[1] == "3")
-    child.send_signal(signal.SIGINT)
-    lines = finished(child, (1, -signal.SIGINT))
-    assert ready.split()[2] == "0"  # nothing was committed
-    assert 3 <= len(contents(path)) < 60
-    assert len(contents(path)) >= (lines[-1][1] if lines else 3) - 1
-    assert Store(path, encoder=Toy()).add(folder).added == 60 - len(contents(path)) or len(contents(path)) == 60
 
 
 FULL = """
