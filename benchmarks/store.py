@@ -4,6 +4,7 @@
     python -m benchmarks store --images 1000000         # 8 GB
     python -m benchmarks store --data photos            # index these photographs instead of three, again and again
     python -m benchmarks store --words                  # 100,000 images with words: search by what is written
+    python -m benchmarks store --labelled DATA/coco128  # are photographs found by the names of what is in them?
 
 The images of the store are made: records of the bundled photographs, again and again. 5,000 have the whole record, in
 between all others, which have 4 x 4 of its cells. Vectors are those of the photographs, each plane times .6 to 1.1, of
@@ -33,7 +34,9 @@ from PIL import Image as Pillow
 
 from benchmarks import store_words
 from benchmarks.common import PHOTOS, make_row, ratio_row, time_calls, time_once, time_row
+from foveate.cli.evaluate.coco import read_folder
 from foveate.core.checks import check_int
+from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
 from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder
@@ -45,6 +48,7 @@ from foveate.store.schema import Told, table_of
 from foveate.store.sources import find_sources
 from foveate.store.upkeep import occupied
 
+TOP = 5  # hits of a name of a thing
 WHOLE, MORE = 5000, 40  # images with a whole record, and planes that they have more
 BATCH = 2048
 QUESTIONS = {"a word": "a dog", "a kind": "an animal", "two phrases": "a dog on a beach"}
@@ -74,10 +78,14 @@ def measure(
     repeats: Annotated[int, typer.Option(help="Measurements of each row.")] = 20,
     data: Annotated[Path | None, typer.Option(help="Photographs to index; by default the bundled ones.")] = None,
     words: Annotated[bool, typer.Option("--words", help="Only search by what is written.")] = False,
+    labelled: Annotated[Path | None, typer.Option(help="Only P@5, of a COCO-style folder of photographs.")] = None,
 ) -> dict[str, Any]:
     """Times of the store: opening, searching, reading, indexing; its memory and its bytes."""
     if words:
         return store_words.measure(images, repeats)
+    if labelled is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            return precision(labelled, Path(folder) / "labelled.fov")
     check_int("--repeats", repeats, 3)
     check_int("--images", images, 1)
     with tempfile.TemporaryDirectory() as folder:
@@ -89,6 +97,26 @@ def measure(
         rows += adding_rows(path, photographs)
     title = f"benchmarks store: {images:,} made images, medians of {repeats}"
     return {"title": title, "rows": rows, "images": images}
+
+
+def precision(folder: Path, path: Path) -> dict[str, Any]:
+    """P@5: the share of the best five hits that have the thing; a mean over names that five photographs have."""
+    labelled, store = read_folder(folder), Store(path)
+    store.add([file for image in labelled.images if (file := folder / image.file).is_file()], workers=2)
+    having = {
+        thing: {image.file for image in labelled.images if any(outline.thing == thing for outline in image.outlines)}
+        for thing in labelled.names
+    }
+    found = [
+        float(np.mean([Path(hit.path).relative_to(folder.absolute()).as_posix() in right for hit in hits]))
+        for thing, right in having.items()
+        if len(right) >= TOP and (hits := store.search(thing, TOP))
+    ]
+    if not found:
+        raise OptionError(f"'{folder}'", expected=f"a name that {TOP} photographs have", fix="take a larger folder")
+    what = f"P@{TOP} of {len(found)} names that {TOP} or more photographs have"
+    rows = [make_row(what, float(np.mean(found)), f"{np.mean(found):.3f}")]
+    return {"title": f"benchmarks store --labelled: {len(store)} photographs", "rows": rows, "images": len(store)}
 
 
 # --- made stores ------------------------------------------------------------------------------------------------------

@@ -11,8 +11,10 @@ from typer.testing import CliRunner
 
 from benchmarks import store
 from benchmarks.__main__ import app
+from foveate.core.errors import OptionError
 from foveate.store import Store, nearest
 from foveate.store.nearest import Indexed
+from tests.test_evaluate import write_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("seen_once")]
 
@@ -44,6 +46,15 @@ def test_bytes_on_disk_are_those_of_the_records_and_little_more(
     assert beside["median"] > 1
     assert 1 < compacted["median"] <= after["median"] < 3
     assert np.isfinite(compacted["median"])
+
+
+def test_precision_of_the_first_hits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_folder(tmp_path)
+    with pytest.raises(OptionError, match="a name that 5 photographs have"):
+        store.precision(folder, tmp_path / "s.fov")
+    monkeypatch.setattr(store, "TOP", 1)
+    (row,) = store.precision(folder, tmp_path / "s.fov")["rows"]
+    assert (row["what"], row["median"]) == ("P@1 of 2 names that 1 or more photographs have", 1)
 
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

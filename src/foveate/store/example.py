@@ -29,7 +29,7 @@ Floats = NDArray[np.float32]
 HEAVIEST = 32  # planes of an example: of 8 it finds less, of 64 no more
 SEEN = 0.03  # of a plane's evidence, from which an image counts as having it
 SAMPLE = 4096  # images, evenly from all, that tell what is usual
-CHUNK, LEAST = 2**16, 1e-6  # images of one product; what is divided by, at least
+LEAST = 1e-6  # what is divided by
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +58,7 @@ class Example(Frozen):
 
 def usual_of(vectors: Vectors, space: Space, identity: Identity) -> Usual:
     """Of a store's image-level vectors: keep it as long as them."""
-    width = vectors.table.shape[1]
-    images = vectors.table.reshape(-1, vectors.count, width)
-    some = images[:: max(1, len(images) // SAMPLE)].reshape(-1, width)
+    some, width = vectors.table, vectors.table.shape[1]
     if identity.peaks:
         rarity = np.log((len(some) + 1) / ((some > SEEN).sum(0) + 0.5))
         return Usual(identity.encoder, np.zeros(width, np.float32), rarity.astype(np.float32))

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 WRITTEN = 0.8  # what a phrase counts that is written and not seen; docs/store.md has how it was chosen
 LEAST = 0.01  # of a word beside quoted text, that no image shows
-MOST, FACTOR = 320, 5  # images that are searched exactly: at most so many, or so many for each that is wanted
+MOST, FACTOR = 320, 16  # images that are searched exactly: at most so many, or so many for each that is wanted
 HAVING = 50  # images that have the question's words are searched exactly in any case
-PATIENCE = 50  # it ends before where so many in a row are not among the best; docs/store.md has how it was chosen
+PATIENCE = 75  # it ends before where so many in a row are not among the best; docs/store.md has how it was chosen
 
 
 @dataclass(frozen=True, eq=False)

@@ -300,8 +300,8 @@ class Store:
             offset: hits that are passed over: 20 gives the second page of 20.
             where: an SQL condition on the columns: "taken > '2026-01-01' and tag = 'dog' and width > height".
             encoder: the store's, where it does not come with foveate.
-            rerank: images that are searched exactly; by default until 50 in a row are none of the best k, at most 320
-                or 5 k.
+            rerank: images that are searched exactly; by default until 75 in a row are none of the best k, at most 320
+                or 16 k.
             exact: choose those among all images' vectors, also where the store has an approximate index.
             words: taught words, which queries may name, in a store that has their looks; all are scanned for them.
             box: (y0, x0, y1, x1) in pixels of a texture: images with something like that part of it.
