@@ -6,6 +6,7 @@ written one by one; what is read back is then read by the library's own code.
 
 from __future__ import annotations
 
+import inspect
 import json
 from functools import cache
 from pathlib import Path
@@ -16,30 +17,37 @@ from safetensors.torch import load_file, save_file
 from foveate.vlm.loader import load
 from tests.vlm_models import WIDTH, pair
 
-SETTINGS: dict[str, dict[str, Any]] = {"smolvlm": {"image_seq_len": 16}, "internvl": {"image_seq_length": 4}}
+PARTS = ("tokenizer", "image_processor", "feature_extractor")
 
 
 def saved(name: str, folder: Path, *, template: bool = True, width: int = WIDTH) -> Path:
     """Write the tiny model of a family into a folder; `template`: with its chat template. -> the folder."""
     model, processor = pair(name, width)
     model.save_pretrained(folder)
-    if name.startswith("llava"):  # the Hub's names of the tower's weights, from before transformers 5
-        file = folder / "model.safetensors"
-        weights = {
-            key.replace("vision_tower.", "vision_tower.vision_model."): value for key, value in load_file(file).items()
-        }
-        save_file(weights, file, {"format": "pt"})
+    weights = load_file(file := folder / "model.safetensors")
+    if name.startswith("llava") and any("vision_tower.embeddings" in key for key in weights):
+        # the Hub's names, from before transformers 5
+        old = {key.replace("vision_tower.", "vision_tower.vision_model."): value for key, value in weights.items()}
+        save_file(old, file, {"format": "pt"})
     if name in ("llava", "llava_next", "idefics3"):
         processor.save_pretrained(folder)
     else:
-        processor.tokenizer.save_pretrained(folder)
-        processor.image_processor.save_pretrained(folder)
+        for part in PARTS[::-1]:
+            if hasattr(processor, part):
+                getattr(processor, part).save_pretrained(folder)
         (folder / "chat_template.jinja").write_text(processor.chat_template)
-        settings = {"processor_class": type(processor).__name__, **SETTINGS.get(name, {})}
+        settings = {"processor_class": type(processor).__name__, **_settings(processor)}
         (folder / "processor_config.json").write_text(json.dumps(settings))
     if not template:
         (folder / "chat_template.jinja").unlink()
     return folder
+
+
+def _settings(processor: Any) -> dict[str, Any]:
+    """What a processor was made with, apart from its parts."""
+    names = set(inspect.signature(type(processor)).parameters) - {*PARTS, "chat_template"}
+    given = ((name, getattr(processor, name, None)) for name in sorted(names))
+    return {name: value for name, value in given if isinstance(value, int | str | list)}
 
 
 loaded = cache(load)  # in the place of `load`, for tests of what comes after it: values, so tests share them

@@ -110,7 +110,7 @@ class Engine:
             )
             prepared = self.vlm.prepare(encoded, ask.question, **{"budget": None, **ours, **how, "mode": mode})
             made = self.vlm.model.generate(
-                **prepared.inputs(), max_new_tokens=steps, min_new_tokens=steps, do_sample=False,
+                **prepared.inputs(), max_new_tokens=steps, do_sample=False, eos_token_id=VOCABULARY,  # none ends it
                 return_dict_in_generate=True, output_logits=True,
             )  # fmt: skip
         found = np.stack([torch.log_softmax(step[0].double(), -1).numpy() for step in made.logits])
@@ -136,14 +136,18 @@ def start_engine(folder: Path, **options: Any) -> Iterator[Engine]:
     """An engine over a folder. `options`: of `vllm.LLM`, instead of those here."""
     from vllm import LLM
     from vllm.distributed import cleanup_dist_env_and_memory
+    from vllm.model_executor.models.transformers.base import Base
 
     usual: dict[str, Any] = {
         "dtype": "float32", "max_model_len": 1024, "max_num_batched_tokens": 2048, "max_num_seqs": 8, "block_size": 32,
         "enforce_eager": True, "limit_mm_per_prompt": {"image": 2}, "max_logprobs": VOCABULARY,
     }  # fmt: skip
-    llm = LLM(str(folder), **{**usual, **options})
+    vlm = load(str(folder), device="cpu", dtype="float32")
+    with pytest.MonkeyPatch.context() as patch:  # or no model of transformers could be run beside the engine
+        patch.setattr(Base, "_decorate_for_torch_compile", lambda self: None)
+        llm = LLM(str(folder), **{**usual, **options})
     try:
-        yield Engine(llm, load(str(folder), device="cpu", dtype="float32"))
+        yield Engine(llm, vlm)
     finally:
         llm.llm_engine.engine_core.shutdown()
         del llm

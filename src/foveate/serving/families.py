@@ -15,6 +15,7 @@ from foveate.serving.hooks import (
     MODEL,
     PROCESSOR,
     REFUSING,
+    Hooks,
     check_hooks,
     check_version,
     find_stock,
@@ -33,16 +34,26 @@ from foveate.serving.request import (
     usual_request,
 )
 
+# The last two are vLLM's for models of transformers.
 FAMILIES = (
     "Qwen2VLForConditionalGeneration",
     "Qwen2_5_VLForConditionalGeneration",
     "Qwen3VLForConditionalGeneration",
     "LlavaForConditionalGeneration",
     "LlavaNextForConditionalGeneration",
+    "LlavaOnevisionForConditionalGeneration",
     "Idefics3ForConditionalGeneration",
     "SmolVLMForConditionalGeneration",
     "InternVLForConditionalGeneration",
+    "Glm4vForConditionalGeneration",
+    "Glm4vMoeForConditionalGeneration",
+    "Llama4ForConditionalGeneration",
+    "Mistral3ForConditionalGeneration",
+    "TransformersMultiModalForCausalLM",
+    "TransformersMultiModalMoEForCausalLM",
 )
+# Architectures that vLLM has no class of its own for, and runs by these two. They refuse a budget for any other.
+BEHIND = ("FastVlmForConditionalGeneration",)
 
 
 def __getattr__(name: str) -> Any:
@@ -65,7 +76,15 @@ def make_class(name: str) -> type[Any]:
     check_hooks(stock, MODEL if getattr(stock, "supports_mrope", False) else FLAT_MODEL)
     both = {"kept_encoder": ENCODERS.get(name), "__module__": __name__}
     model = type(stock.__name__, (ChosenRows, FlatPositions, stock), {**both, "__doc__": stock.__doc__})
-    return with_processor(model, ChoosingProcessor, PROCESSOR, both)
+    return with_processor(model, lambda info: _mixin_for(name, info), both)
+
+
+def _mixin_for(name: str, info: Any) -> tuple[type[Any], Hooks]:
+    """The mixin of a served class's processor, and the hooks that it stands on."""
+    architectures = info.get_hf_config().architectures or ()
+    if name.startswith("Transformers") and not set(architectures) & set(BEHIND):
+        return RefusingProcessor, REFUSING
+    return ChoosingProcessor, PROCESSOR
 
 
 class RefusingProcessor:
@@ -87,7 +106,7 @@ class RefusingProcessor:
             said = f"foveate_budget={request.budget!r}" if request.budget is not None else 'foveate_encode="kept"'
             raise ModelError(
                 f"{said} for {self.info.ctx.model_config.architecture}",  # type: ignore[attr-defined]
-                expected=", ".join(FAMILIES),
+                expected=", ".join((*FAMILIES, *BEHIND)),
                 fix=f"leave {said.partition('=')[0]} out, and unset {ENVIRONMENT} and {ENCODE}: this model gives its "
                 "stock answers only",
             )
@@ -99,4 +118,4 @@ def make_refusing(name: str) -> type[Any]:
     if not hasattr(stock, "_processor_factory"):
         return stock
     model = type(stock.__name__, (stock,), {"__module__": __name__, "__doc__": stock.__doc__})
-    return with_processor(model, RefusingProcessor, REFUSING, {"__module__": __name__})
+    return with_processor(model, lambda _: (RefusingProcessor, REFUSING), {"__module__": __name__})

@@ -7,7 +7,7 @@ without an error. So a release is refused until a person has read its hooks.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -92,17 +92,20 @@ def find_stock(architecture: str) -> type[Any]:
     return found
 
 
-def with_processor(model: type[Any], mixin: type[Any], hooks: Hooks, attributes: Mapping[str, Any]) -> type[Any]:
-    """The model class, registered with its stock processor's class with `mixin` placed first in the bases.
+def with_processor(
+    model: type[Any], find_mixin: Callable[[Any], tuple[type[Any], Hooks]], attributes: Mapping[str, Any]
+) -> type[Any]:
+    """The model class, registered with its stock processor's class with a mixin placed first in the bases.
 
-    Raises ModelError, when the processor is made, where that lacks these hooks.
+    find_mixin: vLLM's information about a model -> the mixin, and the hooks that it stands on. Raises ModelError, when
+    the processor is made, where that lacks them.
     """
     from vllm.multimodal import MULTIMODAL_REGISTRY
 
     stock = model._processor_factory
 
     def make(info: Any, dummies: Any) -> Any:
-        kind = type(stock.processor(info, dummies))  # some choose by the model's configuration
+        kind, (mixin, hooks) = type(stock.processor(info, dummies)), find_mixin(info)  # they go by the configuration
         check_hooks(kind, hooks)
         return type(f"{mixin.__name__}Of{kind.__name__}", (mixin, kind), dict(attributes))(info, dummies)
 

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -116,6 +117,8 @@ class FlatPositions:
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         super().__init__(vllm_config=vllm_config, prefix=prefix)  # type: ignore[call-arg]
         self._flat = is_flat(vllm_config.model_config.hf_config)
+        if self._flat and "model_config" in self.__dict__:  # transformers' models, which look for a section in forward
+            self.model_config = _without_section(vllm_config.model_config)
         self._last_position = count_positions(vllm_config.model_config) - 1
 
     def get_mrope_input_positions(self, input_tokens: list[int], mm_features: Any) -> tuple[torch.Tensor, int]:
@@ -134,6 +137,14 @@ class FlatPositions:
         one = positions[0] if positions.ndim == 2 else positions
         one.clamp_(max=self._last_position)
         return super().forward(input_ids, one, *args, **keywords)  # type: ignore[misc]
+
+
+def _without_section(model_config: Any) -> Any:
+    """A model's configuration as it was before `SectionDeclared`."""
+    stock = copy.copy(model_config)
+    stock.hf_config = copy.copy(model_config.hf_config)
+    del stock.hf_config.mrope_section
+    return stock
 
 
 class SectionDeclared:

@@ -1,0 +1,37 @@
+"""Families beyond those of test_families.py: one engine and one batch each, and the answers of `foveate.vlm`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.serving.engine import Ask, Engine, assert_same
+from tests.vlm_models import photo
+
+DOG = "where is the dog?"
+TWO = (photo(), photo(90, 230, seed=1))
+ASKS = (
+    Ask(DOG),
+    *(Ask(DOG, keywords={"foveate_budget": budget}) for budget in (1, 9, "auto")),
+    Ask(DOG, TWO),
+    Ask(DOG, TWO, {"foveate_budget": 9}),
+)
+# of vLLM's own classes; what the Hub's configurations have, and those of transformers lack
+OWN: dict[str, dict[str, Any]] = {
+    "glm4v": {},
+    "glm4v_moe": {"text_config": {"use_qk_norm": False}},
+    "llama4": {},
+    "llava_onevision_clips": {},
+    "llava_pixtral": {},
+    "mistral3": {},
+}
+BEHIND = ("fast_vlm",)  # of those of transformers
+
+
+@pytest.mark.parametrize("name", [*OWN, *BEHIND])
+def test_answers_are_those_of_the_library(start: Callable[..., Engine], name: str) -> None:
+    engine = start(name, hf_overrides=OWN.get(name, {}))
+    for said, ask in zip(engine.ask(*ASKS), ASKS, strict=True):
+        assert_same(said, engine.expect(ask))
