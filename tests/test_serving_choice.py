@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from types import SimpleNamespace
@@ -293,6 +293,7 @@ def test_images_are_encoded_in_groups_that_fit(spans: list[int], most: int) -> N
 class Place:
     offset: int
     length: int
+    is_embed: Any = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -301,12 +302,16 @@ class Feature:
     data: Any
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 9), st.data()), max_size=4), st.integers(0, 3))
-def test_the_full_prompt_is_restored(images: list[tuple[int, int, Any]], behind: int) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2), st.integers(1, 9), st.data()), max_size=4),
+    st.integers(0, 3),
+)
+def test_the_full_prompt_is_restored(images: list[tuple[int, int, int, Any]], behind: int) -> None:
     full, short, features, where, kept = list[int](), list[int](), [], [], list[int]()
-    for text, span, data in images:
+    for text, tags, visual, data in images:
         full += range(100, 100 + text)
-        rows = sorted(data.draw(st.sets(st.integers(0, span - 1), min_size=1)))
+        span = tags + visual
+        rows = [*range(tags), *sorted(data.draw(st.sets(st.integers(tags, span - 1), min_size=1)))]
         chosen = data.draw(st.booleans())
         length = len(rows) if chosen else span
         kept += range(len(full) - text, len(full))
@@ -314,16 +319,18 @@ def test_the_full_prompt_is_restored(images: list[tuple[int, int, Any]], behind:
         short += [*range(100, 100 + text)]
         values = {"foveate_places": torch.tensor(rows), "foveate_span": torch.tensor(span)} if chosen else {"other": 0}
         held = {name: SimpleNamespace(data=value) for name, value in values.items()}
-        features.append(Feature(Place(len(short), length), held))
-        where.append(Place(len(full), span))
-        full += [7] * span
-        short += [7] * length
+        marks = torch.tensor([place >= tags for place in range(span)])
+        features.append(Feature(Place(len(short), length, marks[:length] if tags else None), held))
+        where.append(Place(len(full), span, marks))
+        full += [8] * tags + [7] * visual
+        short += [8] * tags + [7] * (length - tags)
     kept += range(len(full), len(full) + behind)
     full += range(200, 200 + behind)
     short += range(200, 200 + behind)
     ids, moved, at = restore_prompt(short, features[::-1])
     assert ids == full
     assert [each.mm_position for each in moved] == where
+    assert all(each.mm_position.is_embed.equal(place.is_embed) for each, place in zip(moved, where, strict=True))
     assert at.tolist() == kept
     assert [full[each] for each in at.tolist()] == short
 

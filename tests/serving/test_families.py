@@ -162,7 +162,7 @@ def test_a_budget_for_a_video_is_refused_and_a_servers_default_is_not_for_videos
 def test_every_other_architecture_with_a_processor_refuses() -> None:
     others = other_architectures(FAMILIES)
     assert not set(others) & {*FAMILIES, "LlamaForCausalLM", "EagleLlamaForCausalLM"}
-    for name in ("LlavaOnevisionForConditionalGeneration", "InternVLChatModel", "TransformersMultiModalForCausalLM"):
+    for name in ("PaddleOCRVLForConditionalGeneration", "InternVLChatModel", "TransformersMultiModalEmbeddingModel"):
         assert name in others
         found = getattr(families, f"{name}__0_32_0")
         stock = find_stock(name)
@@ -172,6 +172,17 @@ def test_every_other_architecture_with_a_processor_refuses() -> None:
     assert families.BertModel is find_stock("BertModel")  # it has no processor
     with pytest.raises(AttributeError, match="NoSuchModel"):
         _ = families.NoSuchModel
+
+
+def test_models_of_transformers_are_served_by_their_own_names() -> None:
+    def mixin(name: str, architecture: str) -> Any:
+        info = SimpleNamespace(get_hf_config=lambda: SimpleNamespace(architectures=[architecture]))
+        return families._mixin_for(name, info)[0]
+
+    behind = "TransformersMultiModalForCausalLM"
+    assert all(mixin(behind, name) is ChoosingProcessor for name in families.BEHIND)
+    assert mixin(behind, "BlipForConditionalGeneration") is RefusingProcessor
+    assert mixin(FAMILIES[0], FAMILIES[0]) is ChoosingProcessor
 
 
 # --- positions in one dimension ---------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ OWN: dict[str, dict[str, Any]] = {
     "llava_pixtral": {},
     "mistral3": {},
 }
-BEHIND = ("fast_vlm",)  # of those of transformers
+BEHIND = ("fast_vlm", "lighton_ocr")  # of those of transformers
 
 
 @pytest.mark.parametrize("name", [*OWN, *BEHIND])

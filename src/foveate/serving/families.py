@@ -53,7 +53,7 @@ FAMILIES = (
     "TransformersMultiModalMoEForCausalLM",
 )
 # Architectures that vLLM has no class of its own for, and runs by these two. They refuse a budget for any other.
-BEHIND = ("FastVlmForConditionalGeneration",)
+BEHIND = ("FastVlmForConditionalGeneration", "LightOnOcrForConditionalGeneration")
 
 
 def __getattr__(name: str) -> Any:

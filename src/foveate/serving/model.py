@@ -215,8 +215,12 @@ def restore_prompt(ids: list[int], features: Sequence[Any]) -> tuple[list[int], 
         span = int(data[SPAN].data) if PLACES in data else place.length
         if len(places) != place.length:
             raise AssertionError(f"{place.length} ids of an image where {len(places)} are kept")
-        moved.append(replace(feature, mm_position=replace(place, offset=len(full), length=span)))
+        visual = torch.ones(place.length, dtype=torch.bool) if place.is_embed is None else place.is_embed
+        mask = torch.ones(span, dtype=torch.bool).index_copy(0, places, visual)  # what was dropped is visual
+        whole = torch.full((span,), ids[place.offset + int(visual.int().argmax())])
+        whole[places] = torch.tensor(ids[place.offset : at])
+        moved.append(replace(feature, mm_position=replace(place, offset=len(full), length=span, is_embed=mask)))
         kept.append(places + len(full))
-        full += [ids[place.offset]] * span if PLACES in data else ids[place.offset : at]
+        full += whole.tolist()
     kept.append(torch.arange(len(ids) - at) + len(full))
     return full + ids[at:], moved, torch.cat(kept)

@@ -224,7 +224,7 @@ class ChoosingProcessor:
     def _get_prompt_updates(
         self, mm_items: Any, hf_processor_mm_kwargs: Mapping[str, Any], out_mm_kwargs: Any
     ) -> Sequence[Any]:
-        from vllm.multimodal.processing import PromptUpdateDetails
+        from vllm.multimodal.processing import PromptInsertion, PromptUpdateDetails
 
         chosen, theirs = _split_chosen(hf_processor_mm_kwargs)
         updates = super()._get_prompt_updates(  # type: ignore[misc]
@@ -247,7 +247,7 @@ class ChoosingProcessor:
                     )
                 return replace(full, full=[full.full[place] for place in one.places])
 
-            return replace(update, replacement=kept)
+            return replace(update, **{"insertion" if isinstance(update, PromptInsertion) else "replacement": kept})
 
         return [shorten(update) if update.modality == "image" else update for update in updates]
 
