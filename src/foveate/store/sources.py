@@ -121,37 +121,28 @@ def _unroll(paths: Iterable[PathLike]) -> Iterator[tuple[PathLike, bool]]:
 
 
 def _walk(root: str, unreadable: list[tuple[str, str]], stores: list[str]) -> Iterator[str]:
-    visited: set[tuple[int, int]] = set()
-    pending = [root]
-    while pending:
-        folder = pending.pop()
+    visited = set[tuple[int, int]]()
+
+    def note(cause: OSError) -> None:
+        unreadable.append((os.fspath(cause.filename), cause.strerror or str(cause)))
+
+    for folder, below, files in os.walk(root, onerror=note, followlinks=True):
         try:
-            status = os.stat(folder)
-            if (status.st_dev, status.st_ino) in visited:
-                continue
-            visited.add((status.st_dev, status.st_ino))
-            with os.scandir(folder) as listing:
-                entries = sorted(listing, key=lambda entry: os.fsencode(entry.name))
-        except OSError as cause:
-            unreadable.append((folder, cause.strerror or str(cause)))
+            here = os.stat(folder)
+        except OSError as cause:  # gone meanwhile
+            note(cause)
             continue
-        if any(store <= {entry.name for entry in entries} for store in STORES):
+        known, store = (here.st_dev, here.st_ino) in visited, any(one <= {*below, *files} for one in STORES)
+        visited.add((here.st_dev, here.st_ino))
+        if store and not known:
             stores.append(folder)
+        if known or store:
+            below.clear()
             continue
-        below = []
-        for entry in entries:
-            if _is_folder(entry):
-                below.append(entry.path)
-            elif os.path.splitext(entry.name)[1].lower() in SUFFIXES and not entry.name.startswith("."):
-                yield entry.path
-        pending += reversed(below)
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link to itself
-        return False
+        below.sort(key=os.fsencode)
+        for name in sorted(files, key=os.fsencode):
+            if os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith("."):
+                yield os.path.join(folder, name)
 
 
 def read(source: Source) -> tuple[bytes, os.stat_result]:
