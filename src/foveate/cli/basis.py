@@ -58,11 +58,9 @@ def fit(
     stamp = EncoderStamp(resolved.name, resolved.revision, resolved.width)
     basis = fit_basis(found.moments, metric, rank, stamp, made)
     basis.save(out)
-    shares = basis.values / max(float(basis.values.sum()), 1e-30)
-    kept, largest = round(float(shares[:rank].sum()), 4), round(float(shares[0]), 4)
-    typer.echo(f"rank {rank} keeps {kept:.3f} of the squared scores; the first direction alone {largest:.3f}")
-    counts = {name: basis.made[name] for name in ("images", "bad", "samples")}
-    terminal.print_json(basis=str(out), rank=rank, **counts, kept=kept, largest=largest, encoder=resolved.name)
+    told = dict(basis.made)
+    typer.echo(f"rank {rank} keeps {told['kept']:.3f} of the squared scores; the first direction {told['largest']:.3f}")
+    terminal.print_json(basis=str(out), rank=rank, encoder=resolved.name, **told)
 
 
 def _some(found: list[Any], most: int) -> list[Any]:

@@ -17,9 +17,10 @@ from foveate.core.errors import ImageError, OptionError, TextureEncoderError
 from foveate.core.image import load_image
 from foveate.encoders.load import match_encoder
 from foveate.encoders.protocol import Encoder
+from foveate.language.negatives import query_metric_of
 from foveate.store.shared_basis import FittedBasis
 from foveate.store.sources import encode_picture
-from foveate.texture.basis import rounded_up
+from foveate.texture.basis import Basis, inward, rounded_up
 
 Floats = NDArray[np.float32]
 RANKS = (4, 8, 16, 32, 64, 128)
@@ -85,7 +86,8 @@ def check(
     """
     encoder_for(basis, encoder)
     ranks = sorted({*(rank for rank in RANKS if rank <= len(basis.directions)), basis.rank})
-    q = np.asarray(questions, np.float32)
+    q, metric = np.asarray(questions, np.float32), query_metric_of(encoder)
+    known = [(basis.basis(rank), inward(basis.basis(rank), metric)) for rank in ranks]
     numbers, means, read, bad = list[NDArray[np.float64]](), list[Floats](), list[str](), list[tuple[str, str]]()
     for done, path in enumerate(images, 1):
         try:
@@ -95,7 +97,7 @@ def check(
         else:
             dense = encode_picture(encoder, picture, picture.size, None)
             x = dense.full(encoder.width).reshape(dense.grid.count, -1).astype(np.float32)
-            found = [_kept(x, q, basis, rank) for rank in ranks]
+            found = [_kept(x, q, *each) for each in known]
             numbers.append(np.array([values for values, _ in found]))
             means.append(np.stack([x.mean(0), *(mean for _, mean in found)]))
             read.append(str(path))
@@ -124,10 +126,9 @@ def encoder_for(basis: FittedBasis, given: str | Encoder | None) -> Encoder:
         ) from cause
 
 
-def _kept(x: Floats, q: Floats, basis: FittedBasis, rank: int) -> tuple[list[float], Floats]:
+def _kept(x: Floats, q: Floats, basis: Basis, inside: Floats) -> tuple[list[float], Floats]:
     """Numbers of an image, in the order of MEANS, and the mean of its features [n, D], as a texture file has them."""
-    small, full = basis.basis(rank), np.asarray(q @ x.T, np.float32)
-    restored = small.restore(((x - basis.mean) @ basis.inward[:, :rank]).astype(np.float16))
+    full, restored = np.asarray(q @ x.T, np.float32), basis.restore(((x - basis.mean) @ inside).astype(np.float16))
     scores, lost = np.asarray(q @ restored.T, np.float32), np.linalg.norm(x - restored, axis=1)
     squared, total = float((lost**2).sum()), float(((x - basis.mean) ** 2).sum())
     allowed = np.linalg.norm(q, axis=1)[:, None] * rounded_up(lost).astype(np.float32)

@@ -52,17 +52,14 @@ class FittedBasis(Frozen):
     """A basis for all images of an encoder. The first r directions are the best basis of rank r.
 
     Attributes:
-        mean: float32 [D]. directions: outward, float16 [n, D], most important first. inward: float32 [D, n].
-        values: of all D directions, float64, descending.
-        rank: of the basis, 1 to n.
+        mean: float32 [D]. directions: outward, float16 [n, D], most important first. rank: of the basis, 1 to n.
         encoder: whose features it is for.
-        made: how it was made: images, samples, seed, which queries, ...; anything that JSON can say.
+        made: how it was made: images, samples, which queries, ...; `kept` and `largest`: what of the squared scores its
+            directions keep, and the first alone.
     """
 
     mean: Floats
     directions: NDArray[np.float16]
-    inward: Floats
-    values: NDArray[np.float64]
     rank: int
     encoder: EncoderStamp
     made: Mapping[str, Any]
@@ -81,13 +78,7 @@ class FittedBasis(Frozen):
         refuse_other_files(Path(path))
         about = {"format": FORMAT, "version": VERSION, "rank": self.rank}
         header = {**about, "encoder": asdict(self.encoder), "made": dict(self.made)}
-        tensors = {
-            "mean": self.mean,
-            "rows": self.directions[: self.rank],
-            "beyond": self.directions[self.rank :],
-            "values": self.values,
-            "inward": self.inward,
-        }
+        tensors = {"mean": self.mean, "rows": self.directions[: self.rank], "beyond": self.directions[self.rank :]}
         content = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
         write_whole(Path(path), save(content, metadata={FORMAT: json.dumps(header, sort_keys=True)}))
 
@@ -123,12 +114,8 @@ def _load(path: str | os.PathLike[str]) -> FittedBasis:
     rows = check_array("rows", tensors["rows"], (rank, width), dtype=np.float16)
     beyond = check_array("beyond", tensors["beyond"], (None, width), dtype=np.float16)
     mean = check_array("mean", tensors["mean"], (width,))
-    inside = check_array("inward", tensors["inward"], (width, rank + len(beyond)))
-    values = check_array("values", tensors["values"], (width,), dtype=np.float64, low=0)
-    if (np.diff(values) > 0).any():
-        raise ValueError("values that ascend")
     made = ReadOnly(check_type("made", header["made"], dict))
-    return FittedBasis(mean, np.concatenate([rows, beyond]), inside, values, rank, stamp, made)
+    return FittedBasis(mean, np.concatenate([rows, beyond]), rank, stamp, made)
 
 
 def fit(
@@ -141,10 +128,11 @@ def fit(
             f"{moments.count} features for a basis of rank {rank}", expected="more of them", fix="add images"
         )
     found = principal(moments.covariance, metric)
-    kept = max(rank, min(KEPT, moments.width))
-    mean, inside = moments.mean.astype(np.float32), np.ascontiguousarray(found.inward(kept))
-    facts = ReadOnly({**made, "samples": moments.count})
-    return FittedBasis(mean, found.outward(kept), inside, found.values, rank, encoder, facts)
+    shares = found.values / max(float(found.values.sum()), 1e-30)
+    told = {"kept": round(float(shares[:rank].sum()), 4), "largest": round(float(shares[0]), 4)}
+    facts = ReadOnly({**made, **told, "samples": moments.count})
+    directions = found.outward(max(rank, min(KEPT, moments.width)))
+    return FittedBasis(moments.mean.astype(np.float32), directions, rank, encoder, facts)
 
 
 def refuse_other_files(path: Path) -> None:
