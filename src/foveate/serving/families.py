@@ -54,6 +54,8 @@ FAMILIES = (
 )
 # Architectures that vLLM has no class of its own for, and runs by these two. They refuse a budget for any other.
 BEHIND = ("FastVlmForConditionalGeneration", "LightOnOcrForConditionalGeneration")
+# Of whose videos tokens are chosen, too
+VIDEOS = ("Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration", "Qwen3VLForConditionalGeneration")
 
 
 def __getattr__(name: str) -> Any:
@@ -76,7 +78,7 @@ def make_class(name: str) -> type[Any]:
     check_hooks(stock, MODEL if getattr(stock, "supports_mrope", False) else FLAT_MODEL)
     both = {"kept_encoder": ENCODERS.get(name), "__module__": __name__}
     model = type(stock.__name__, (ChosenRows, FlatPositions, stock), {**both, "__doc__": stock.__doc__})
-    return with_processor(model, lambda info: _mixin_for(name, info), both)
+    return with_processor(model, lambda info: _mixin_for(name, info), {**both, "serves_videos": name in VIDEOS})
 
 
 def _mixin_for(name: str, info: Any) -> tuple[type[Any], Hooks]:

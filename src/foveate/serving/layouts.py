@@ -23,7 +23,7 @@ from PIL import Image
 from foveate.vlm.families.features import token_of
 from foveate.vlm.families.layouts import find_layouts
 from foveate.vlm.families.processors import fitting_processor
-from foveate.vlm.families.token_layout import TokenLayout
+from foveate.vlm.families.token_layout import TokenGrid, TokenLayout, whole_box
 
 ROWS, COUNT, SPAN, DIGEST = "foveate_rows", "foveate_count", "foveate_span", "foveate_digest"
 PLACES, LENGTHS = "foveate_places", "foveate_lengths"  # the latter only splits the former, and does not travel
@@ -57,7 +57,7 @@ class ChosenImage:
     places: of the ids that stay among those that stand for the image, int64, ascending: kept visual tokens, and all
     that is no visual token. visual: which of all ids are visual tokens, bool [span]. digest: int64 [2], of the image
     and the keywords of the stock processor, and of the rows that are encoded alone: the engine keeps features by it.
-    alone: whether only these rows are encoded.
+    alone: whether only these rows are encoded. modality: vLLM's name for what it is: "image", or "video".
     """
 
     rows: NDArray[np.int64]
@@ -65,16 +65,19 @@ class ChosenImage:
     visual: NDArray[np.bool_]
     digest: NDArray[np.int64]
     alone: bool = False
+    modality: str = "image"
 
 
-def choose_places(tokens: ImageTokens, rows: NDArray[np.int64], image: bytes, *, alone: bool = False) -> ChosenImage:
+def choose_places(
+    tokens: ImageTokens, rows: NDArray[np.int64], image: bytes, *, alone: bool = False, modality: str = "image"
+) -> ChosenImage:
     """What is kept of an image of which these rows are. image: what stands for it as the stock processor shows it."""
     visual = np.zeros(tokens.span, bool)
     visual[tokens.places] = True
     kept = ~visual
     kept[tokens.places[rows]] = True
     digest = blake2b(image + rows.tobytes() * alone, digest_size=16, person=b"alone" * alone).digest()
-    return ChosenImage(rows, np.flatnonzero(kept), visual, np.frombuffer(digest, np.int64), alone)
+    return ChosenImage(rows, np.flatnonzero(kept), visual, np.frombuffer(digest, np.int64), alone, modality)
 
 
 def is_pixels(name: str) -> bool:
@@ -101,6 +104,45 @@ def find_tokens(stock: Any, size: Size, keywords: Keywords) -> ImageTokens:
     positions = len(visual) if flat else max(max(grid.shape) for grid in layout.grids)
     mark = info.get_tokenizer().decode(update.target) if isinstance(update.target, list) else ""
     return ImageTokens(layout, np.flatnonzero(visual), len(visual), positions, mark)
+
+
+def find_video_tokens(stock: Any, items: Any, number: int, size: Size, keywords: Keywords) -> ImageTokens:
+    """Of a video of frames of (height, width) pixels among vLLM's `items`, for a Qwen: a grid for each picture.
+
+    A picture is made of several frames. Sizes follow a rule, without the frames; where the stock processor goes by
+    another one, the request fails (`visual` of `ChosenImage`).
+    """
+    from vllm.multimodal.inputs import MultiModalKwargsItems
+
+    info, config = stock.info, stock.info.get_hf_config()
+    videos, vision = info.get_hf_processor(**keywords).video_processor, config.vision_config
+    how = {"image_height": size[0], "image_width": size[1], "num_frames": len(frames_of(items.get(number)))}
+    resized, _ = info._get_vision_info(**how, image_processor=videos, mm_kwargs=keywords, modality="video")
+    depth, side, merge = (int(n) for n in (vision.temporal_patch_size, vision.patch_size, vision.spatial_merge_size))
+    grid = -(-how["num_frames"] // depth), resized.height // side, resized.width // side
+    made: dict[str, Any] = {"video_grid_thw": torch.tensor([grid])}
+    if isinstance(items.get(number), tuple):  # times are written between the pictures
+        made["timestamps"] = [info._get_video_second_idx(items.get(number)[1])]
+    one = info.parse_mm_data({"video": [items.get(number)]}, validate=False)
+    out = MultiModalKwargsItems.from_hf_inputs(made, stock._get_mm_fields_config(made, keywords))
+    update = stock._get_mm_prompt_updates(one, keywords, out)["video"][0][0]
+    visual = visual_ids(update.content)
+    count, h, w = grid[0], grid[1] // merge, grid[2] // merge
+    pictures = tuple(TokenGrid(h, w, whole_box(size), first=n * h * w, frame=n) for n in range(count))
+    written = "timestamps" in made  # then each picture begins anew, behind its time
+    seconds = depth / float(keywords.get("fps") or videos.fps or 2)  # type: ignore[arg-type]
+    times = count * (1 if written else max(1.0, seconds * getattr(vision, "tokens_per_second", 0)))
+    taken = count * max(h, w) if written else max(int(times), h, w)
+    mark = info.get_tokenizer().decode(update.target)
+    span = len(visual)
+    return ImageTokens(
+        TokenLayout(pictures, count * h * w), np.flatnonzero(visual), span, span - int(visual.sum()) + taken, mark
+    )
+
+
+def frames_of(item: Any) -> Any:
+    """The frames of a video as vLLM has it, alone or with what is known of them."""
+    return item[0] if isinstance(item, tuple) else item
 
 
 def visual_ids(details: Any) -> NDArray[np.bool_]:

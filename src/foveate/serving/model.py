@@ -84,9 +84,9 @@ class ChosenRows:
         return tuple(found[n] for n in range(len(keys)))
 
     def get_encoder_cudagraph_config(self) -> Any:
-        """As stock, without images: a captured encoder goes round `embed_multimodal`, and returns every row."""
+        """As stock, for nothing that is chosen of: a captured encoder goes round `embed_multimodal`."""
         config = super().get_encoder_cudagraph_config()  # type: ignore[misc]
-        return replace(config, modalities=[each for each in config.modalities if each != "image"])
+        return replace(config, modalities=[each for each in config.modalities if each not in ("image", "video")])
 
     def _encode_kept(
         self, stock: Mapping[str, Any], ours: Mapping[str, Any], numbers: Sequence[int]

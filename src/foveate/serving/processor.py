@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from operator import attrgetter
@@ -23,7 +23,15 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from foveate.core.errors import ChannelError, ImageError, ImageTooLargeError, ModelError, OptionError, SceneError
+from foveate.core.errors import (
+    ChannelError,
+    ImageArrayError,
+    ImageError,
+    ImageTooLargeError,
+    ModelError,
+    OptionError,
+    SceneError,
+)
 from foveate.core.image import MAX_PIXELS, load_image
 from foveate.core.threads import map_in_order
 from foveate.language.query import MAX_CHARACTERS
@@ -43,6 +51,8 @@ from foveate.serving.layouts import (
     ImageTokens,
     choose_places,
     find_tokens,
+    find_video_tokens,
+    frames_of,
     is_pixels,
     parts_of,
     visual_ids,
@@ -65,6 +75,7 @@ from foveate.serving.selection import digest_image, find_texture, make_texture, 
 from foveate.serving.workers import TextureWorkers, count_workers
 from foveate.texture.cache import TextureCache
 from foveate.texture.texture import Texture
+from foveate.vlm.families.token_layout import TokenLayout
 
 PIXELS = "pixel_values"  # of the stock processor: the patches of all images, where a family's are cut
 CHOSEN = "foveate_chosen"  # the choice, among the keywords of the calls below `apply`
@@ -79,6 +90,7 @@ logger = logging.getLogger("vllm.foveate")
 class ChoosingProcessor:
     """Mixin placed first in the bases of a stock `BaseMultiModalProcessor`; see the module."""
 
+    serves_videos = False
     kept_encoder: KeptEncoder | None = None  # of a tower that cannot encode kept tokens alone
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
@@ -118,15 +130,17 @@ class ChoosingProcessor:
         with suppress(Exception):
             ours, theirs = split_keywords(keywords)
             request = parse_request(ours, self.usual)
-            items = self.info.parse_mm_data(data).get("image", ())  # type: ignore[attr-defined]
-            if request.budget in (None, "lossless") or not len(items):
+            items = self.info.parse_mm_data(data)  # type: ignore[attr-defined]
+            modality = self._chosen_of(items, request, asked="foveate_budget" in ours)
+            if modality is None or request.budget == "lossless":
                 return
-            shown = [image for n in range(len(items)) if (image := pixels_of(items, n)) is not None]
-            told = tell(theirs)
-            known = [self._tokens.get(((image.shape[0], image.shape[1]), told)) for image in shown]
-            layouts = [each.layout for each in known if each is not None]
-            if len(layouts) < len(shown) or needs_textures(request.budget, layouts):
-                found = self._find_textures(shown, [digest_image(image) for image in shown], request)
+            told, several, layouts = tell(theirs), items[modality], list[TokenLayout]()
+            seen = [each for n in range(len(several)) if (each := self._see(several, n)) is not None]
+            for each in seen if modality == "image" else ():
+                known = self._tokens.get((each.size, told))
+                layouts += [] if known is None else [known.layout]
+            if len(layouts) < len(seen) or needs_textures(request.budget, layouts):
+                found = self._find_textures([picture for each in seen for picture in each.pictures], request)
                 self._fresh.update(texture for texture, took in found if took is not None)
 
     def close_workers(self) -> None:
@@ -146,41 +160,74 @@ class ChoosingProcessor:
         check_others(theirs)
         check_names(inputs.mm_uuid_items or {})
         inputs = replace(inputs, hf_processor_mm_kwargs=theirs)
-        images = inputs.mm_data_items.get("image")
-        others = [name for name, items in inputs.mm_data_items.items() if name != "image" and len(items)]
-        if others and ours.get("foveate_budget") is not None:
-            raise ModelError(
-                f"foveate_budget={request.budget!r} for a request with {others[0]}",
-                expected="images alone: vLLM picks the frames of a video and resizes them by rules of its own",
-                fix="leave foveate_budget out, or send frames as images, which share a budget",
-            )
-        if images is not None and len(images):
-            if request.budget is None or others:
-                metrics.REQUESTS.labels("stock").inc()
-            else:
-                with timing_ctx.record("foveate"):
-                    inputs = self._choose(inputs, images, request, asked="foveate_budget" in ours)
+        asked = "foveate_budget" in ours
+        modality = self._chosen_of(inputs.mm_data_items, request, asked=asked)
+        if modality is not None:
+            self._check_video(modality, ours, inputs.mm_data_items)
+            with timing_ctx.record("foveate"):
+                inputs = self._choose(inputs, modality, request, asked=asked)
+        elif any(len(items) for items in inputs.mm_data_items.values()):
+            metrics.REQUESTS.labels("stock").inc()
         out = super().apply(inputs, timing_ctx)  # type: ignore[misc]
         check_answer(out, inputs.hf_processor_mm_kwargs.get(CHOSEN))
         return out
+
+    def _chosen_of(self, there: Mapping[str, Any], request: Request, *, asked: bool) -> str | None:
+        """Of which modality of a request tokens are chosen; None for the stock answer. Raises ModelError.
+
+        there: items of the request by modality. asked: whether it names a budget itself; a default is for images.
+        """
+        found = [name for name, items in there.items() if len(items)]
+        if request.budget is None or not found:
+            return None
+        if found == ["image"] or (found == ["video"] and asked and self.serves_videos):
+            return found[0]
+        if asked:
+            other = next(name for name in found if name != "image")
+            raise ModelError(
+                f"foveate_budget={request.budget!r} for a request with {other}",
+                expected="images alone, or videos alone" if self.serves_videos else "images alone",
+                fix="leave foveate_budget out, or send frames as images, which share a budget",
+            )
+        return None
+
+    def _check_video(self, modality: str, ours: Mapping[str, object], there: Mapping[str, Any]) -> None:
+        """Raises where a video is asked for in a way that images alone can be."""
+        if modality != "video":
+            return
+        if ours.get("foveate_encode") == "kept":
+            raise OptionError(
+                'foveate_encode="kept" for a video',
+                expected='"all": what the encoder sees of a frame depends on the frame beside it',
+                fix="leave it out",
+            )
+        metadata = [item[1] for item in there["video"] if isinstance(item, tuple)]
+        if any(each.get("do_sample_frames") for each in metadata):
+            raise OptionError(
+                "foveate_budget for a video of which the model's own processor picks frames (do_sample_frames)",
+                expected="the frames that are shown, as vLLM's loader picks them",
+                fix='--media-io-kwargs \'{"video": {"num_frames": 32}}\', without do_sample_frames',
+            )
 
     def _get_mm_hashes(self, inputs: Any) -> Any:
         chosen, inputs = _take_chosen(inputs)
         hashes = super()._get_mm_hashes(inputs)  # type: ignore[misc]
         if chosen is None:
             return hashes
+        modality = chosen[0].modality
         named = [
             stock + NAMED + blake2b(each.digest.tobytes() + each.rows.tobytes(), digest_size=16).hexdigest()
-            for stock, each in zip(hashes["image"], chosen, strict=True)
+            for stock, each in zip(hashes[modality], chosen, strict=True)
         ]
-        return {**hashes, "image": named}
+        return {**hashes, modality: named}
 
     def _get_cache_missing_processor_kwargs(self, inputs: Any, mm_is_cached: Any) -> Mapping[str, object]:
         chosen, inputs = _take_chosen(inputs)
         keywords = super()._get_cache_missing_processor_kwargs(inputs, mm_is_cached)  # type: ignore[misc]
         if chosen is None:
             return keywords
-        missing = [each for each, cached in zip(chosen, mm_is_cached["image"], strict=True) if not cached]
+        known = mm_is_cached[chosen[0].modality]
+        missing = [each for each, cached in zip(chosen, known, strict=True) if not cached]
         return {**keywords, CHOSEN: tuple(missing)}
 
     def _apply_hf_processor_main(self, mm_items: Any, hf_kwargs: Mapping[str, Any]) -> Any:
@@ -204,21 +251,22 @@ class ChoosingProcessor:
     def _get_mm_fields_config(self, hf_inputs: Any, hf_processor_mm_kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
         from vllm.multimodal.inputs import MultiModalFieldConfig
 
-        _, theirs = _split_chosen(hf_processor_mm_kwargs)
+        chosen, theirs = _split_chosen(hf_processor_mm_kwargs)
         fields = super()._get_mm_fields_config(hf_inputs, theirs)  # type: ignore[misc]
-        if ROWS not in hf_inputs:
+        if not chosen or ROWS not in hf_inputs:
             return fields
+        modality = chosen[0].modality
         fields = {  # the engine brings pixels to its device by itself, of the images that it encodes and some at a time
             name: replace(config, field=replace(config.field, keep_on_cpu=True)) if is_pixels(name) else config
             for name, config in fields.items()
         }
         named = (name for name in hf_inputs if name in (COUNT, SPAN, DIGEST, ALONE) or name.startswith(PARTS))
-        ours = {name: MultiModalFieldConfig.batched("image", keep_on_cpu=True) for name in named}
+        ours = {name: MultiModalFieldConfig.batched(modality, keep_on_cpu=True) for name in named}
         sizes = {ROWS: hf_inputs[COUNT], PLACES: hf_inputs[LENGTHS]}
         if ALONE in hf_inputs and self._cuts:
             sizes[PIXELS] = hf_inputs[COUNT] * (len(hf_inputs[PIXELS]) // hf_inputs[COUNT].sum())
         for name, each in sizes.items():
-            ours[name] = MultiModalFieldConfig.flat_from_sizes("image", each, keep_on_cpu=True)
+            ours[name] = MultiModalFieldConfig.flat_from_sizes(modality, each, keep_on_cpu=True)
         return {**fields, **ours}
 
     def _get_prompt_updates(
@@ -249,20 +297,31 @@ class ChoosingProcessor:
 
             return replace(update, **{"insertion" if isinstance(update, PromptInsertion) else "replacement": kept})
 
-        return [shorten(update) if update.modality == "image" else update for update in updates]
+        return [shorten(update) if update.modality == chosen[0].modality else update for update in updates]
 
-    def _choose(self, inputs: Any, items: Any, request: Request, *, asked: bool) -> Any:
+    def _see(self, items: Any, number: int) -> SeenItem | None:
+        """What an image or a video shows; None where there are only features, or a name. Raises ImageError."""
+        if items.modality == "image":
+            image = pixels_of(items, number)
+            return None if image is None else SeenItem((image,), digest_image(image))
+        if items.get(number) is None or items.modality != "video" or not hasattr(items, "get_num_frames"):
+            return None
+        return see_video(items.get(number), self.info.get_hf_config().vision_config.temporal_patch_size)  # type: ignore[attr-defined]
+
+    def _choose(self, inputs: Any, modality: str, request: Request, *, asked: bool) -> Any:
         """The inputs with the choice among their keywords; without, where no texture can be made of an image."""
+        items = inputs.mm_data_items[modality]
         try:
-            images = [pixels_of(items, number) for number in range(len(items))]
+            several = [self._see(items, number) for number in range(len(items))]
         except ImageError as cause:
             return _leave_stock(inputs, cause)
-        if any(image is None for image in images):
+        seen = [each for each in several if each is not None]
+        if len(seen) < len(several):
             if not asked:
                 metrics.REQUESTS.labels("stock").inc()
                 return inputs
             raise SceneError(
-                "foveate_budget for an image that came as features, or only by its name in the cache",
+                f"foveate_budget for an {modality} that came as features, or only by its name in the cache",
                 expected="the image itself: without its pixels no visual tokens can be chosen",
                 fix="send the image, or leave foveate_budget out",
             )
@@ -273,15 +332,16 @@ class ChoosingProcessor:
                 fix="start the server without --video-pruning-rate",
             )
         theirs = inputs.hf_processor_mm_kwargs
-        shown = [image for image in images if image is not None]
-        digests = [digest_image(image) for image in shown]
         told = tell(theirs)
-        tokens = [self._find_tokens((image.shape[0], image.shape[1]), theirs, told) for image in shown]
+        if modality == "image":
+            tokens = [self._find_tokens(each.size, theirs, told) for each in seen]
+        else:
+            tokens = [find_video_tokens(self, items, n, each.size, theirs) for n, each in enumerate(seen)]
         layouts = [each.layout for each in tokens]
         self._check_positions(len(inputs.prompt) + sum(each.positions for each in tokens))
+        shown = [picture for each in seen for picture in each.pictures]
         try:
-            needed = needs_textures(request.budget, layouts)
-            found = self._find_textures(shown, digests, request) if needed else []
+            found = self._find_textures(shown, request) if needs_textures(request.budget, layouts) else []
         except ImageError as cause:
             return _leave_stock(inputs, cause)
         for texture, took in found:
@@ -308,10 +368,10 @@ class ChoosingProcessor:
         kept, there = sum(map(len, selection.rows)), sum(layout.count for layout in layouts)
         metrics.KEPT.inc(kept)
         metrics.SAVED.inc(there - kept)
-        alone = request.encode == "kept" and selection.outcome != "all"
+        alone = request.encode == "kept" and selection.outcome != "all" and modality == "image"
         chosen = tuple(
-            choose_places(each, rows, digest + told.encode(), alone=alone)
-            for each, rows, digest in zip(tokens, selection.rows, digests, strict=True)
+            choose_places(each, rows, one.digest + told.encode(), alone=alone, modality=modality)
+            for each, rows, one in zip(tokens, selection.rows, seen, strict=True)
         )
         return replace(inputs, hf_processor_mm_kwargs={**theirs, CHOSEN: chosen})
 
@@ -353,13 +413,13 @@ class ChoosingProcessor:
             )
 
     def _find_textures(
-        self, images: Sequence[NDArray[np.uint8]], digests: Sequence[bytes], request: Request
+        self, images: Sequence[NDArray[np.uint8]], request: Request
     ) -> list[tuple[Texture, float | None]]:
         """The textures of images, several at a time, and the seconds to make each; None where it was kept."""
         make = self._workers.make if self._beside else make_texture
         ask = partial(find_texture, preset=request.preset, textures=self.textures, make=make)
         threads = min(len(images), self._workers.count) or 1
-        found = list(map_in_order(lambda each: ask(*each), zip(images, digests, strict=True), threads))
+        found = list(map_in_order(lambda image: ask(image, digest_image(image)), images, threads))
         for _, took in found:
             if took is not None:
                 metrics.ENCODING.observe(took)
@@ -375,6 +435,32 @@ class ChoosingProcessor:
 def tell(theirs: Mapping[str, object]) -> str:
     """Keywords of the stock processor, as a part of keys."""
     return repr(sorted(theirs.items(), key=lambda item: item[0]))
+
+
+@dataclass(frozen=True, eq=False)
+class SeenItem:
+    """What an image or a video shows: `pictures`, one of an image. digest: of all that the model gets of it."""
+
+    pictures: tuple[NDArray[np.uint8], ...]
+    digest: bytes
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) in pixels."""
+        return self.pictures[0].shape[0], self.pictures[0].shape[1]
+
+
+def see_video(item: Any, depth: int) -> SeenItem:
+    """A video as the stock processor gets it; so many frames make one picture, of which the first is shown."""
+    frames = [to_pixels(frame) for frame in frames_of(item)]
+    if len({frame.shape for frame in frames}) != 1:
+        raise ImageArrayError(
+            f"a video of {len(frames)} frames of {sorted({frame.shape[:2] for frame in frames})} pixels",
+            expected="at least one frame, all of one size",
+            fix="check the file",
+        )
+    together = blake2b(b"".join(digest_image(frame) for frame in frames), digest_size=16).digest()
+    return SeenItem(tuple(frames[::depth]), together)
 
 
 def pixels_of(items: Any, number: int) -> NDArray[np.uint8] | None:
@@ -394,6 +480,11 @@ def pixels_of(items: Any, number: int) -> NDArray[np.uint8] | None:
             expected=f"at most {MAX_PIXELS}",
             fix="send a smaller one: the model sees less of it anyway",
         )
+    return to_pixels(image)
+
+
+def to_pixels(image: Any) -> NDArray[np.uint8]:
+    """uint8 [H, W, 3] of an image, or a frame, in any of vLLM's forms. Raises ImageError."""
     if isinstance(image, Image.Image):
         return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
     array = np.asarray(image)
@@ -417,11 +508,12 @@ def check_names(names: Mapping[str, Sequence[str | None]]) -> None:
 
 def check_answer(out: Mapping[str, Any], chosen: Sequence[ChosenImage] | None) -> None:
     """Whether vLLM made of a choice what was chosen: placeholders, and names in its caches. Raises ModelError."""
-    if chosen is None:
+    if not chosen:
         return
-    found = [place.length for place in out["mm_placeholders"]["image"]]
+    modality = chosen[0].modality
+    found = [place.length for place in out["mm_placeholders"][modality]]
     wanted = [len(each.places) for each in chosen]
-    if found != wanted or not all(NAMED in name for name in out["mm_hashes"]["image"]):
+    if found != wanted or not all(NAMED in name for name in out["mm_hashes"][modality]):
         raise ModelError(
             f"{found} ids of images where {wanted} were chosen",
             expected="as many of both, and names of their own in vLLM's caches",

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -30,7 +31,7 @@ from foveate.vlm.families.token_layout import TokenLayout
 from foveate.vlm.inputs.images import encoding_keywords
 from foveate.vlm.select.choice import Budget as VisualBudget
 from foveate.vlm.select.choice import Candidates, Choosing
-from foveate.vlm.select.methods import choose_tokens, share_budget
+from foveate.vlm.select.methods import Method, choose_tokens, share_budget
 
 Indices = NDArray[np.int64]
 Pixels = NDArray[np.uint8]
@@ -97,10 +98,12 @@ def select_rows(
     budget: Budget,
     floor: float | None = None,
 ) -> ImageRows:
-    """The rows that a question keeps of the images of a request. `budget`, `floor`: as of `Request`.
+    """The rows that a question keeps of the images, or videos, of a request. `budget`, `floor`: as of `Request`.
 
-    textures: of the images; none where `needs_textures` says so. Raises BudgetError for fewer tokens than images;
-    OptionError, ChannelError.
+    images: a layout's pictures in order, layout after layout: one of an image, several of a video, in which what looks
+    as it did when its place last changed comes last. textures: of them; none where `needs_textures` says so.
+
+    Raises BudgetError for fewer tokens than images; OptionError, ChannelError.
     """
     start = time.perf_counter()
     there = [layout.selectable for layout in layouts]
@@ -108,19 +111,20 @@ def select_rows(
         every = [layout.rows([np.arange(grid.count) for grid in layout.grids]) for layout in layouts]
         return ImageRows(tuple(every), "all", time.perf_counter() - start)
     scored = [score_anyway(texture, question, {}) for texture in textures]
-    maps = [[relevance] for relevance, _ in scored]
+    ends = np.cumsum([0, *(layout.frames for layout in layouts)])
+    maps = [[relevance for relevance, _ in scored[a:b]] for a, b in pairwise(ends)]
+    pictures = [images[a:b] for a, b in pairwise(ends)]
     wanted: VisualBudget = "auto" if budget == "auto" else None
     if isinstance(budget, int):
-        if budget < len(images):
+        if budget < len(layouts):
             raise BudgetError(
-                f"foveate_budget={budget} for {len(images)} images",
+                f"foveate_budget={budget} for {len(layouts)} images",
                 expected="at least one visual token for each image",
-                fix=f"pass {len(images)} or more, or fewer images",
+                fix=f"pass {len(layouts)} or more, or fewer images",
             )
         wanted = _share(images, maps, layouts, budget)
-    chosen = choose_tokens(
-        layouts, maps, [[image] for image in images], _no_features, wanted, "relevance", Choosing(floor=floor)
-    )
+    method: Method = "changed" if len(images) > len(layouts) else "relevance"
+    chosen = choose_tokens(layouts, maps, pictures, _no_features, wanted, method, Choosing(floor=floor))
     searched = any(unnamed is None for _, unnamed in scored)
     whole = [choice.count for choice in chosen] == there
     outcome: Outcome = "all" if whole else "chosen" if searched else "unsearched"
@@ -135,12 +139,17 @@ def _share(
     images: Sequence[Pixels], maps: Sequence[Sequence[Relevance]], layouts: Sequence[TokenLayout], budget: int
 ) -> tuple[int, ...]:
     """Tokens of each image, at least one: as many as it has among the best of all."""
-    if len(images) == 1:
+    if len(layouts) == 1:
         return (budget,)
     there = np.array([layout.selectable for layout in layouts])
-    grids = tuple(replace(grid, frame=number) for number, layout in enumerate(layouts) for grid in layout.grids)
+    starts = np.cumsum([0, *(layout.frames for layout in layouts)])
+    grids = tuple(
+        replace(grid, frame=int(start) + grid.frame)
+        for start, layout in zip(starts, layouts, strict=False)
+        for grid in layout.grids
+    )
     together = TokenLayout(grids, sum(layout.count for layout in layouts))
-    found = [each for (each,) in maps]
+    found = [each for of_one in maps for each in of_one]
     all_images = Candidates(together, found, images, _no_features)
     on_grids = all_images.on_grids()
     shares = share_budget(all_images, on_grids, worth_of_all(on_grids, None), budget)
