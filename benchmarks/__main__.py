@@ -64,6 +64,7 @@ BENCHMARKS = (
     # Video, chat, the viewer
     "video",
     "video_words",
+    "video_pruning",
     "chat",
     "view",
 )

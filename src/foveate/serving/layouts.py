@@ -121,7 +121,7 @@ def find_video_tokens(stock: Any, items: Any, number: int, size: Size, keywords:
     depth, side, merge = (int(n) for n in (vision.temporal_patch_size, vision.patch_size, vision.spatial_merge_size))
     grid = -(-how["num_frames"] // depth), resized.height // side, resized.width // side
     made: dict[str, Any] = {"video_grid_thw": torch.tensor([grid])}
-    if isinstance(items.get(number), tuple):  # times are written between the pictures
+    if hasattr(info, "_get_video_second_idx"):  # times are written between the pictures
         made["timestamps"] = [info._get_video_second_idx(items.get(number)[1])]
     one = info.parse_mm_data({"video": [items.get(number)]}, validate=False)
     out = MultiModalKwargsItems.from_hf_inputs(made, stock._get_mm_fields_config(made, keywords))

@@ -58,7 +58,7 @@ from foveate.serving.layouts import (
     visual_ids,
 )
 from foveate.serving.model import count_positions
-from foveate.serving.repeated import find_unrepeated, without_repeated
+from foveate.serving.repeated import find_unchanged, find_unrepeated, without_repeated
 from foveate.serving.request import (
     ENCODE,
     Request,
@@ -351,8 +351,9 @@ class ChoosingProcessor:
         question = request.question or self._question(inputs.prompt, tokens[-1].mark)[-MAX_CHARACTERS:]
         try:
             if request.budget == "lossless":
-                finds = [partial(find_unrepeated, self, items[n], layout, theirs) for n, layout in enumerate(layouts)]
-                rows = [self.unrepeated.get((each, told), find) for each, find in zip(digests, finds, strict=True)]
+                search = find_unrepeated if modality == "image" else find_unchanged
+                finds = [partial(search, self, items[n], layout, theirs) for n, layout in enumerate(layouts)]
+                rows = [self.unrepeated.get((one.digest, told), find) for one, find in zip(seen, finds, strict=True)]
                 selection = without_repeated(layouts, rows)
             else:
                 selection = select_rows(shown, textures, layouts, question, request.budget, request.floor)

@@ -1,4 +1,5 @@
-"""Budget "lossless": the rows of visual tokens but those whose pixels a neighbour has. No texture, and no question.
+"""Budget "lossless": the rows of visual tokens but those whose pixels a neighbour has, of a video those whose pixels
+were there in the picture before. No texture, and no question.
 
 The stock processor is run on an image that is new: its pixels are those that the model gets. Then it runs once more,
 as vLLM's caches are asked by the rows that are kept.
@@ -35,6 +36,19 @@ def find_unrepeated(stock: Any, image: Any, layout: TokenLayout, keywords: Mappi
     processor = fitting_processor(model, stock.info.get_hf_processor(**keywords))
     (repeated,) = find_repeated(model, processor, made, [layout])
     return layout.rows([np.flatnonzero(~each) for each in repeated])
+
+
+def find_unchanged(stock: Any, video: Any, layout: TokenLayout, keywords: Mapping[str, object]) -> Indices:
+    """Rows of a video's tokens whose pixels are not those at the same place in the picture before: int64, ascending.
+
+    Of a Qwen, whose processor makes patches token after token. The others are as of `find_unrepeated`.
+    """
+    items = stock.info.parse_mm_data({"video": [video]}, validate=False)
+    made = stock._apply_hf_processor_main(mm_items=items, hf_kwargs=keywords)
+    cells = made["pixel_values_videos"].reshape(layout.frames, layout.count // layout.frames, -1)
+    new = torch.ones(cells.shape[:2], dtype=torch.bool)
+    new[1:] = (cells[1:] != cells[:-1]).any(-1)
+    return np.flatnonzero(new.numpy())
 
 
 def without_repeated(layouts: Sequence[TokenLayout], rows: Sequence[Indices]) -> ImageRows:
