@@ -300,6 +300,7 @@ class Place:
 class Feature:
     mm_position: Place
     data: Any
+    modality: str = "image"
 
 
 @given(
