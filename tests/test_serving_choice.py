@@ -300,7 +300,6 @@ class Place:
 class Feature:
     mm_position: Place
     data: Any
-    modality: str = "image"
 
 
 @given(

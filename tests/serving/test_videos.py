@@ -172,8 +172,9 @@ def test_ids_between_pictures_are_where_they_were() -> None:
     places = torch.tensor([0, 1, 3, 5, 6, 7, 8 + 2, 11])
     short = [7, *(full[1 + n] for n in places.tolist()), 7]
     data = {"foveate_places": SimpleNamespace(data=places), "foveate_span": SimpleNamespace(data=torch.tensor(12))}
+    visual = torch.tensor([full[1 + n] == 9 for n in places.tolist()])
     kind = make_dataclass("Feature", ["data", "mm_position", "modality"])
-    found, (moved,), kept = restore_prompt(short, [kind(data, PlaceholderRange(1, 8), "video")], 9)
+    found, (moved,), kept = restore_prompt(short, [kind(data, PlaceholderRange(1, 8, visual), "video")])
     assert found == full
     assert kept.tolist() == [0, *(places + 1).tolist(), 13]
     assert (moved.mm_position.offset, moved.mm_position.length) == (1, 12)
