@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from foveate.core.errors import ModelError
+from foveate.serving.kept import ENCODERS
 from tests.serving.engine import Ask, Engine, Said, assert_same
 from tests.vlm_models import page, photo
 
@@ -87,3 +88,12 @@ def test_a_tower_that_cannot_is_refused() -> None:
     assert isinstance(caught.value, ValueError)  # which vLLM's server answers with status 400
     with pytest.raises(ModelError, match='"all"'):
         Choosing().apply(SimpleNamespace(hf_processor_mm_kwargs={"foveate_encode": "kept"}), None)
+
+
+def test_another_tower_is_refused_before_it_is_asked() -> None:
+    llava, qwen = ENCODERS["LlavaForConditionalGeneration"], ENCODERS["Qwen2VLForConditionalGeneration"]
+    config = SimpleNamespace(vision_config=SimpleNamespace(model_type="pixtral"))
+    assert (llava.takes(config), qwen.takes(config)) == (False, True)
+    other = SimpleNamespace(blocks=(), forward=lambda pixels, grids: pixels, rot_pos_emb=None)  # of another release
+    with pytest.raises(ModelError, match="whose tower takes no positions"):
+        qwen.check(SimpleNamespace(visual=other))

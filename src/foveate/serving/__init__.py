@@ -12,7 +12,8 @@ on, at the positions that they have in the full prompt.
 * selection.py: images, question, budget -> rows that are kept. Textures are kept by the content of their images.
 * workers.py: textures in processes beside the API's. renderer.py: requests wait for these before they have their turn.
 * repeated.py: rows that are kept where no question is asked: those whose pixels no neighbour has.
-* layouts.py: where visual tokens lie, and what travels between the processes. features.py: full features of images.
+* layouts.py: where visual tokens lie, and what travels between the processes. features.py: features of images.
+* kept.py: vLLM's encoders over the patches of kept tokens alone.
 * processor.py, model.py: the two mixins. hooks.py: vLLM's classes, and whether they still have what the mixins need.
 * metrics.py: counts for /metrics.
 """

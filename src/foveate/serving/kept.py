@@ -9,6 +9,7 @@ leave patches out.
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 
 from foveate.core.errors import ModelError
+from foveate.serving.hooks import FIX
 from foveate.serving.layouts import COUNT, ROWS
 from foveate.vlm.families.narrow import Part
 
@@ -33,11 +35,27 @@ class KeptEncoder:
     """How a family's tower encodes kept tokens alone.
 
     encode: (model, the stock model's inputs of a batch, our fields, numbers of images in it) -> features of those
-    images, a row for each kept one. cuts: whether the inputs hold the pixels of kept patches alone.
+    images, a row for each kept one. fits: (model) -> whether vLLM's tower has what that needs. cuts: whether the inputs
+    hold the pixels of kept patches alone. towers: kinds, by the model's configuration; none stands for all.
     """
 
     encode: Callable[[Any, Mapping[str, Any], Mapping[str, Any], Sequence[int]], Sequence[torch.Tensor]]
+    fits: Callable[[Any], bool]
     cuts: bool = False
+    towers: tuple[str, ...] = ()
+
+    def takes(self, config: Any) -> bool:
+        """Whether a model with this configuration has such a tower."""
+        return not self.towers or config.vision_config.model_type in self.towers
+
+    def check(self, model: Any) -> None:
+        """Raises ModelError where vLLM's tower has not what `encode` needs: another release may have another."""
+        if not self.fits(model):
+            raise ModelError(
+                f"a {type(model).__name__} whose tower takes no positions, or has its layers elsewhere",
+                expected="the tower of a release of vLLM that was looked at",
+                fix=FIX,
+            )
 
 
 def kept_rows(ours: Mapping[str, Any]) -> Rows:
@@ -77,6 +95,14 @@ def encode_grids(
     return torch.split(tower(joined, lines, encoder_metadata=metadata), counts)
 
 
+def grids_fit(model: Any) -> bool:
+    """Whether the tower takes positions from outside, and says them. One that this process does not hold fits."""
+    tower = model.visual
+    said = any(hasattr(tower, name) for name in (*POSITIONS, "get_rope_by_thw"))
+    takes = "encoder_metadata" in inspect.signature(tower.forward).parameters
+    return not hasattr(tower, "blocks") or (said and takes and hasattr(tower, "prepare_encoder_metadata"))
+
+
 def _told(tower: Any, grids: Sequence[Grid], kept: Rows) -> Any:
     """A tower that, asked for positions of any grids, says those of the kept tokens of these."""
     unit = tower.spatial_merge_size**2
@@ -112,10 +138,11 @@ def _in_windows(tower: Any, grid: Grid, rows: torch.Tensor) -> tuple[torch.Tenso
 # --- towers for tiles -------------------------------------------------------------------------------------------------
 
 
-def tiles_of(layers: str, side: Callable[[Any], int]) -> KeptEncoder:
+def tiles_of(layers: str, side: Callable[[Any], int], towers: tuple[str, ...] = ()) -> KeptEncoder:
     """Of a tower that takes each tile of an image as a sequence.
 
-    layers: where the module is that goes through them. side: (model) -> patches along the side of a token.
+    layers: where the module is that goes through them. side: (model) -> patches along the side of a token. towers: as
+    of `KeptEncoder`.
     """
 
     def encode(
@@ -123,12 +150,16 @@ def tiles_of(layers: str, side: Callable[[Any], int]) -> KeptEncoder:
     ) -> Sequence[torch.Tensor]:
         made, rows = [], kept_rows(ours)
         for number in numbers:  # tiles of each have others kept
-            some = partial(_encode_some, model.get_submodule(layers), rows[number], side(model))
+            some = partial(_encode_some, _find(model, layers), rows[number], side(model))
             (features,) = _with_part(model, layers, some)._encode(inputs, ours, [number])
             made.append(features[rows[number].to(features.device)])
         return made
 
-    return KeptEncoder(encode)
+    def fits(model: Any) -> bool:
+        tower = getattr(model, layers.partition(".")[0])
+        return not any(True for _ in tower.parameters()) or _find(model, layers) is not None
+
+    return KeptEncoder(encode, fits, towers=towers)
 
 
 def _encode_some(encoder: Any, rows: torch.Tensor, side: int, *args: Any, **given: Any) -> Any:
@@ -169,6 +200,13 @@ def stand_in(module: Any, **parts: Any) -> Any:
     return made
 
 
+def _find(module: Any, path: str) -> Any:
+    """The part at a path, or None."""
+    for name in path.split("."):
+        module = getattr(module, name, None)
+    return module
+
+
 def _with_part(module: Any, path: str, part: Any) -> Any:
     """A stand-in, with another part at a path."""
     name, _, rest = path.partition(".")
@@ -177,10 +215,23 @@ def _with_part(module: Any, path: str, part: Any) -> Any:
 
 # --- by architecture --------------------------------------------------------------------------------------------------
 
-GRIDS = KeptEncoder(encode_grids, cuts=True)
+GRIDS = KeptEncoder(encode_grids, grids_fit, cuts=True)
+SIGLIP = ("clip_vision_model", "siglip_vision_model")
+IDEFICS = tiles_of("model.vision_model.encoder", lambda model: int(model.config.scale_factor))
+INTERN = tiles_of("vision_tower.encoder", lambda model: round(1 / model.config.downsample_ratio))
+GEMMA = tiles_of("vision_tower.vision_model.encoder", lambda model: int(model.multi_modal_projector.kernel_size))
 ENCODERS: Mapping[str, KeptEncoder] = {
     "Qwen2VLForConditionalGeneration": GRIDS,
     "Qwen2_5_VLForConditionalGeneration": GRIDS,
     "Qwen3VLForConditionalGeneration": GRIDS,
-    "LlavaForConditionalGeneration": tiles_of("vision_tower.vision_model.encoder", lambda model: 1),
+    "Qwen3VLMoeForConditionalGeneration": GRIDS,
+    "Qwen3_5ForConditionalGeneration": GRIDS,
+    "Qwen3_5MoeForConditionalGeneration": GRIDS,
+    "Glm4vForConditionalGeneration": GRIDS,
+    "Glm4vMoeForConditionalGeneration": GRIDS,
+    "LlavaForConditionalGeneration": tiles_of("vision_tower.vision_model.encoder", lambda model: 1, SIGLIP),
+    "Idefics3ForConditionalGeneration": IDEFICS,
+    "SmolVLMForConditionalGeneration": IDEFICS,
+    "InternVLForConditionalGeneration": INTERN,
+    "Gemma3ForConditionalGeneration": GEMMA,
 }

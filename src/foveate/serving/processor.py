@@ -382,15 +382,17 @@ class ChoosingProcessor:
 
     def _check_encode(self, request: Request) -> None:
         """Raises where kept tokens are to be encoded alone, by a tower that cannot."""
-        shared = self.info.ctx.get_mm_config().mm_encoder_tp_mode == "data"  # type: ignore[attr-defined]
-        if request.encode != "kept" or (self.kept_encoder is not None and (self._cuts or not shared)):
+        if request.encode != "kept":
             return
         config = self.info.ctx.model_config  # type: ignore[attr-defined]
+        able = self.kept_encoder is not None and self.kept_encoder.takes(config.hf_config)
+        shared = self.info.ctx.get_mm_config().mm_encoder_tp_mode == "data"  # type: ignore[attr-defined]
+        if able and (self._cuts or not shared):
+            return
         raise ModelError(
             f'foveate_encode="kept" for {config.architecture}'
-            + " with --mm-encoder-tp-mode data, which shares its tiles out among devices"
-            * (self.kept_encoder is not None),
-            expected="a tower that takes single patches, and tokens that are made of whole ones",
+            + able * " with --mm-encoder-tp-mode data, which shares its tiles out among devices",
+            expected="a tower that takes single patches, and tokens that are made of whole ones: docs/serving.md",
             fix=f'pass {{"foveate_encode": "all"}}, or leave it out and unset {ENCODE}',
         )
 
