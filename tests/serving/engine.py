@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from foveate.serving.kept import ENCODERS
 from foveate.serving.request import parse_request
 from foveate.serving.selection import select_rows
 from foveate.vlm import VLM, Choosing, EncodedImage, load
@@ -122,6 +123,12 @@ def share(encoded: EncodedImage, ask: Ask) -> tuple[int, ...]:
     request = parse_request(ask.keywords)
     chosen = select_rows(list(ask.images), encoded.textures, encoded.layouts, ask.question, request.budget)
     return tuple(map(len, chosen.rows))
+
+
+def takes_kept(config: Any) -> bool:
+    """Whether kept tokens may be encoded alone, by the configuration of a model as vLLM has it."""
+    encoder = ENCODERS.get(config.architecture)
+    return encoder is not None and encoder.takes(config.hf_config)
 
 
 def assert_same(found: Said, wanted: Said) -> None:

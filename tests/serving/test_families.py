@@ -15,12 +15,11 @@ from foveate.core.errors import FoveateError, ModelError, OptionError
 from foveate.serving import families
 from foveate.serving.families import FAMILIES, RefusingProcessor
 from foveate.serving.hooks import find_stock, other_architectures
-from foveate.serving.kept import ENCODERS
 from foveate.serving.layouts import SECTION
 from foveate.serving.model import FlatPositions
 from foveate.serving.processor import ChoosingProcessor
 from foveate.serving.selection import select_rows
-from tests.serving.engine import STEPS, Ask, Engine, assert_same
+from tests.serving.engine import STEPS, Ask, Engine, assert_same, takes_kept
 from tests.vlm_models import page, photo
 
 DOG = "where is the dog?"
@@ -52,7 +51,7 @@ def test_one_image(engine: Engine, budget: int | str | None) -> None:
 @pytest.mark.parametrize("budget", [1, 9, "auto"])
 def test_kept_tokens_alone_are_encoded_as_in_mode_sparse(engine: Engine, budget: int | str) -> None:
     how = {"foveate_budget": budget, "foveate_encode": "kept"}
-    if engine.llm.model_config.architecture not in ENCODERS:
+    if not takes_kept(engine.llm.model_config):
         with pytest.raises(ModelError, match='foveate_encode="kept" for'):
             engine.ask(Ask(DOG, keywords=how))
         return

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.serving.engine import Ask, Engine, assert_same
+from tests.serving.engine import Ask, Engine, assert_same, takes_kept
 from tests.vlm_models import photo
 
 DOG = "where is the dog?"
@@ -33,5 +33,7 @@ BEHIND = ("fast_vlm", "lighton_ocr")  # of those of transformers
 @pytest.mark.parametrize("name", [*OWN, *BEHIND])
 def test_answers_are_those_of_the_library(start: Callable[..., Engine], name: str) -> None:
     engine = start(name, hf_overrides=OWN.get(name, {}))
-    for said, ask in zip(engine.ask(*ASKS), ASKS, strict=True):
+    kept = (Ask(DOG, images, {"foveate_budget": 9, "foveate_encode": "kept"}) for images in ([photo()], TWO))
+    asks = (*ASKS, *kept) if takes_kept(engine.llm.model_config) else ASKS
+    for said, ask in zip(engine.ask(*asks), asks, strict=True):
         assert_same(said, engine.expect(ask))

@@ -219,19 +219,14 @@ GRIDS = KeptEncoder(encode_grids, grids_fit, cuts=True)
 SIGLIP = ("clip_vision_model", "siglip_vision_model")
 IDEFICS = tiles_of("model.vision_model.encoder", lambda model: int(model.config.scale_factor))
 INTERN = tiles_of("vision_tower.encoder", lambda model: round(1 / model.config.downsample_ratio))
-GEMMA = tiles_of("vision_tower.vision_model.encoder", lambda model: int(model.multi_modal_projector.kernel_size))
 ENCODERS: Mapping[str, KeptEncoder] = {
     "Qwen2VLForConditionalGeneration": GRIDS,
     "Qwen2_5_VLForConditionalGeneration": GRIDS,
     "Qwen3VLForConditionalGeneration": GRIDS,
-    "Qwen3VLMoeForConditionalGeneration": GRIDS,
-    "Qwen3_5ForConditionalGeneration": GRIDS,
-    "Qwen3_5MoeForConditionalGeneration": GRIDS,
     "Glm4vForConditionalGeneration": GRIDS,
     "Glm4vMoeForConditionalGeneration": GRIDS,
     "LlavaForConditionalGeneration": tiles_of("vision_tower.vision_model.encoder", lambda model: 1, SIGLIP),
     "Idefics3ForConditionalGeneration": IDEFICS,
     "SmolVLMForConditionalGeneration": IDEFICS,
     "InternVLForConditionalGeneration": INTERN,
-    "Gemma3ForConditionalGeneration": GEMMA,
 }
