@@ -24,11 +24,7 @@ def saved(name: str, folder: Path, *, template: bool = True, width: int = WIDTH)
     """Write the tiny model of a family into a folder; `template`: with its chat template. -> the folder."""
     model, processor = pair(name, width)
     model.save_pretrained(folder)
-    weights = load_file(file := folder / "model.safetensors")
-    if name.startswith("llava") and any("vision_tower.embeddings" in key for key in weights):
-        # the Hub's names, from before transformers 5
-        old = {key.replace("vision_tower.", "vision_tower.vision_model."): value for key, value in weights.items()}
-        save_file(old, file, {"format": "pt"})
+    _as_on_the_hub(name, folder / "model.safetensors")
     if name in ("llava", "llava_next", "idefics3"):
         processor.save_pretrained(folder)
     else:
@@ -41,6 +37,17 @@ def saved(name: str, folder: Path, *, template: bool = True, width: int = WIDTH)
     if not template:
         (folder / "chat_template.jinja").unlink()
     return folder
+
+
+def _as_on_the_hub(name: str, file: Path) -> None:
+    """Names and shapes of weights as before transformers 5, which vLLM goes by."""
+    weights = load_file(file)
+    if name.startswith("llava") and any("vision_tower.embeddings" in key for key in weights):
+        weights = {key.replace("vision_tower.", "vision_tower.vision_model."): value for key, value in weights.items()}
+    if name == "qwen3_vl_moe":
+        turned = {key: value.mT.contiguous() for key, value in weights.items() if ".experts." in key}
+        weights = {**weights, **turned}
+    save_file(weights, file, {"format": "pt"})
 
 
 def _settings(processor: Any) -> dict[str, Any]:

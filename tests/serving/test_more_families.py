@@ -26,8 +26,9 @@ OWN: dict[str, dict[str, Any]] = {
     "llava_onevision_clips": {},
     "llava_pixtral": {},
     "mistral3": {},
+    "qwen3_vl_moe": {"text_config": {"norm_topk_prob": True}},
 }
-BEHIND = ("fast_vlm", "lighton_ocr")  # of those of transformers
+BEHIND = ("fast_vlm", "glm46v", "lighton_ocr")  # of those of transformers
 
 
 @pytest.mark.parametrize("name", [*OWN, *BEHIND])

@@ -39,6 +39,7 @@ FAMILIES = (
     "Qwen2VLForConditionalGeneration",
     "Qwen2_5_VLForConditionalGeneration",
     "Qwen3VLForConditionalGeneration",
+    "Qwen3VLMoeForConditionalGeneration",
     "LlavaForConditionalGeneration",
     "LlavaNextForConditionalGeneration",
     "LlavaOnevisionForConditionalGeneration",
@@ -53,7 +54,11 @@ FAMILIES = (
     "TransformersMultiModalMoEForCausalLM",
 )
 # Architectures that vLLM has no class of its own for, and runs by these two. They refuse a budget for any other.
-BEHIND = ("FastVlmForConditionalGeneration", "LightOnOcrForConditionalGeneration")
+BEHIND = (
+    "FastVlmForConditionalGeneration",
+    "Glm46VForConditionalGeneration",
+    "LightOnOcrForConditionalGeneration",
+)
 # Of whose videos tokens are chosen, too
 VIDEOS = ("Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration", "Qwen3VLForConditionalGeneration")
 

@@ -180,8 +180,9 @@ def parts_of(fields: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, to
     for name in fields.keys() & made.keys():
         field = fields[name].field
         if hasattr(field, "slices"):
+            size = len(made[name]) if field.dim == 0 else made[name].shape[field.dim]
             ends = [one if isinstance(one, slice) else one[-1] for one in field.slices]
-            found[PARTS + name] = torch.tensor([(end.stop - end.start, field.dim) for end in ends])
+            found[PARTS + name] = torch.tensor([(len(range(*end.indices(size))), field.dim) for end in ends])
         elif hasattr(field, "batch_size"):
             found[PARTS + name] = torch.tensor([(SHARED, 0)] * field.batch_size)
     return found
