@@ -138,7 +138,8 @@ def _bases(reader: Reader) -> Iterator[tuple[Told, bytes, bytes, np.ndarray]]:
     work = EncodeBatch("nano", reader.identity, reader.space)
     ((_, told, _),) = reader.records(reader.vectors().rows.tolist())
     for file in sorted(PHOTOS.glob("*.jpg")):
-        record = work.record(file.read_bytes())
+        decoded = work.decode(file.read_bytes())
+        record, _ = work.finish(decoded[0], *work.look([decoded]))
         assert isinstance(record.vectors, np.ndarray)
         yield told, record.content, part_of(record).content, record.vectors.astype(np.float32)
 

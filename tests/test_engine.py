@@ -8,7 +8,7 @@ import pickle
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -123,21 +123,6 @@ def test_a_store_whose_worker_was_killed_is_the_local_one(ray: Engine, tmp_path:
     os.remove(folder / "broken.jpg")
     again = there.add(folder, engine=ray, read=mine)  # nothing is left to do
     assert (again.added, again.known, again.linked, again.bad) == (0, 100, 1, ())
-
-
-@dataclass(frozen=True)
-class Shuffled:
-    """An engine that breaks its word."""
-
-    def map(self, work: Work, items: Sequence[Any], part: int) -> Iterator[list[Any]]:
-        yield from reversed(list(Local().map(work, items, part)))
-
-
-def test_results_in_another_order_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = pictures(tmp_path / "photos", 6)
-    monkeypatch.setattr("foveate.store.ingest.BATCH", 2)
-    with pytest.raises(EngineError, match="in order"):
-        Store(tmp_path / "s.fov", encoder=Toy()).add(folder, engine=Shuffled())
 
 
 def test_an_engine_that_starts_slowly_makes_no_commit_of_one_image(

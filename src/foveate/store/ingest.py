@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from foveate.core.checks import check_int, keyword
-from foveate.core.errors import EngineError, OptionError, OutputError, StoreError
+from foveate.core.errors import OptionError, OutputError, StoreError
 from foveate.encoders.load import check_place, match_encoder, resolve_encoder
 from foveate.encoders.protocol import Encoder, gpu_of
 from foveate.encoders.specialists import name_in_textures
@@ -413,13 +413,10 @@ class _Ingest:
             engine, size = (Local(min(workers, 2)), BATCH) if gpu else (Local(workers), 1)
         else:  # a name can be sent anywhere
             work, size = EncodeBatch(self.wanted.encoder or encoder.name, identity, space, self.reader, device), BATCH
-        left = iter(todo)
         for made in engine.map(work, todo, size):
             for row in made:
-                if row[0] != (source := next(left, None)):  # else names would get others' records
-                    raise EngineError(f"the result of {row[0]}", expected=f"of {source}, in order", fix="report this")
                 if row[4] and row[1] is None and not isinstance(engine, Local):
-                    refuse_hidden(*row[::4])
+                    refuse_hidden(row[0], row[4])
                 yield row
 
     # --- what the store has -------------------------------------------------------------------------------------------

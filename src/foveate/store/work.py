@@ -89,11 +89,6 @@ class EncodeBatch:
             record, error = self.finish(picture[0], next(dense))
             yield source, described(told, record), record.content, np.asarray(record.vectors).ravel(), error
 
-    def record(self, content: bytes) -> Record:
-        """The record of an image file's bytes. Raises the Image...Errors, and those of the encoder."""
-        decoded = self.decode(content)
-        return self.finish(decoded[0], self.look([decoded])[0])[0]
-
     def decode(self, content: bytes) -> Decoded:
         """The picture of a file's bytes, and the size that the whole image has. Raises the Image...Errors."""
         return decode_for(self.resolve(), content, self.identity.long_side, whole=self.reader is not None)
