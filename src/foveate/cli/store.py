@@ -184,9 +184,10 @@ def restore(
 
     Where the newest cannot be read, its manifest is put aside.
     """
-    from foveate.core.errors import StoreDamagedError
+    from foveate.core.errors import OptionError, StoreDamagedError
     from foveate.store.dataset import set_aside
 
+    gone: list[int] = []
     try:
         known = open_store(path)
         known.versions()
@@ -196,13 +197,17 @@ def restore(
         typer.echo(f"versions that cannot be read, put aside: {', '.join(map(str, gone))}")
         known = open_store(path)
     before = known.dataset.version
+    if version is None and not gone:
+        raise OptionError(
+            "no version, and the newest can be read",
+            expected="a number",
+            fix=f"foveate store versions {path} lists them",
+        )
     version = before if version is None else version
     if version != before:
         known.restore(version)
-    typer.echo(
-        f"{format_count(len(known), 'image')}, as in version {version}; to take it back: "
-        f"foveate store restore {path} {before}"
-    )
+    back = f"; to take it back: foveate store restore {path} {before}" if version != before else ""
+    typer.echo(f"{format_count(len(known), 'image')}, as in version {version}{back}")
     print_json(store=path, restored=version, before=before, images=len(known))
 
 
