@@ -206,6 +206,8 @@ def restore(
     version = before if version is None else version
     if version != before:
         known.restore(version)
+    while gone and known.dataset.version <= gone[-1]:  # no number is used twice: who has the store open goes by it
+        known.restore(version)
     back = f"; to take it back: foveate store restore {path} {before}" if version != before else ""
     typer.echo(f"{format_count(len(known), 'image')}, as in version {version}{back}")
     print_json(store=path, restored=version, before=before, images=len(known))
