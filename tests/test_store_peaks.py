@@ -12,20 +12,25 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from PIL import Image
+from safetensors.numpy import load
 
+import foveate
 from foveate import Store
 from foveate.core.errors import StoreDamagedError
+from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import DenseFeatures
 from foveate.language.query import Query, prepare
 from foveate.relevance.confidence import peak
-from foveate.relevance.scoring import peak_confidences
+from foveate.relevance.scoring import peak_confidences, score_query
 from foveate.store import hits
 from foveate.store.engine import Local
 from foveate.store.hits import highest, promised
 from foveate.store.reader import Reader
-from foveate.store.record import plane_peaks
+from foveate.store.record import Record, plane_peaks, tensors_of
 from foveate.store.schema import parse_identity
 from foveate.texture.basis import Basis
+from tests.conftest import PHOTOS
 from tests.store_toys import WIDTH, Planes, Toy, mine, picture, pictures
 
 PLANES = Planes()
@@ -146,6 +151,37 @@ def test_a_question_of_one_plane_is_ranked_as_all_cells_rank_it(quick: Path) -> 
         exact = np.array([float(peak_confidences(t, query, PLANES.calibration, None)[0]) for t in textures])
         places = highest(promised(vectors, reader.space, [query], PLANES.calibration)[0], 10)
         assert (np.sort(exact[places])[::-1] >= np.sort(exact)[::-1][:10] - 0.002).all()
+
+
+@pytest.mark.parametrize("transparent", [False, True])
+def test_confidences_alone_are_those_with_maps(transparent: bool) -> None:
+    """To the bit: of one word, of one with kinds, of several things, of a part and of a place."""
+    rgb = np.array(Image.open(PHOTOS / "yellow_bus.jpg"))[::2, ::2]
+    alpha = np.full(rgb.shape[:2], 255, np.uint8)
+    alpha[:, :99] = 0
+    image = Image.fromarray(np.dstack([rgb, alpha]))
+    texture, encoder = foveate.encode(image if transparent else Image.fromarray(rgb)), load_encoder("nano")
+    for text in ("a bus", "a vehicle", "an animal", "a bus and a person", "the wheel of the bus", "a person in a bus"):
+        query = prepare(encoder, text)
+        right = [score_query(texture, query, encoder.calibration).confidences[query.phrases[i]] for i in query.asked]
+        assert peak_confidences(texture, query, encoder.calibration).tolist() == np.float32(right).tolist(), text
+
+
+def test_a_record_is_read_as_safetensors_reads_it(store: Store) -> None:
+    ((_, _, record), *_) = reader_of(store).records(reader_of(store).rows_where("true").tolist())
+    assert isinstance(record, Record)
+    content = record.content
+    right, read = load(content), tensors_of(content)
+    assert read.keys() == right.keys()
+    for name, tensor in right.items():
+        assert (read[name].dtype, read[name].shape, read[name].tobytes()) == (
+            tensor.dtype,
+            tensor.shape,
+            tensor.tobytes(),
+        )
+    for bad in (b"", content[:100], content[:-1], content[:8] + b"[" + content[9:], b"\xff" * 16):
+        with pytest.raises(Exception):  # noqa: B017, PT011  # of any kind
+            tensors_of(bad)
 
 
 def test_a_search_ends_where_more_images_bring_nothing(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,9 @@ def tensors_of(content: bytes) -> dict[str, NDArray[Any]]:
     """The tensors of a record by name, read-only and not copied. Raises an error of any kind for what is none."""
     start = 8 + int.from_bytes(content[:8], "little")
     out = dict[str, NDArray[Any]]()
-    for name, said in json.loads(content[8:start]).items():
+    header = json.loads(content[8:start])
+    header.pop("__metadata__", None)
+    for name, said in header.items():
         (called, kind), (first, last) = DTYPES[name], said["data_offsets"]
         if said["dtype"] != called or not 0 <= first <= last:
             raise ValueError(f"tensor '{name}' is {said}")
