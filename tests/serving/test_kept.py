@@ -80,6 +80,25 @@ def test_the_encoder_gets_kept_patches_alone(engine: Engine, monkeypatch: pytest
     assert seen == [7 * tower.spatial_merge_size**2]
 
 
+@pytest.mark.parametrize(("most", "together"), [(2, [2]), (1, [1, 1])])
+def test_kept_tokens_are_what_the_encoders_memory_is_shared_out_by(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, most: int, together: list[int]
+) -> None:
+    """vLLM's scheduler counts them, too; with the whole image seen, images of nine tokens would be alone."""
+    calls, encode = list[int](), type(engine.model)._encode_kept
+
+    def counted(self: Any, stock: Any, ours: Any, numbers: Any) -> Any:
+        calls.append(len(numbers))
+        return encode(self, stock, ours, numbers)
+
+    monkeypatch.setattr(type(engine.model), "_encode_kept", counted)
+    monkeypatch.setattr(engine.model, "_most", most)
+    ask = Ask(DOG, [photo(100, 100, seed=500 + 2 * most + n) for n in range(2)], kept(2))
+    (said,) = engine.ask(ask)
+    assert calls == together
+    assert_same(said, engine.expect(ask))
+
+
 def test_a_tower_that_cannot_is_refused() -> None:
     from tests.serving.test_families import Choosing
 

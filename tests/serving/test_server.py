@@ -25,6 +25,7 @@ from tests.vlm_models import photo
 CLOSE = 1e-4  # log-probabilities of a request alone and in a batch, float32, as the server prints them
 QUESTIONS = ("where is the dog?", "what is on the left of the person?", "read the sign on the wall")
 BUDGETS: tuple[Any, ...] = (None, 1, 7, 16, "auto")
+KEYWORDS = (*({"foveate_budget": budget} for budget in BUDGETS), {"foveate_budget": 7, "foveate_encode": "kept"})
 
 
 @pytest.fixture(scope="module")
@@ -65,14 +66,14 @@ def ask_together(server: Server, bodies: list[dict[str, Any]]) -> list[httpx.Res
 
 
 def mixed_requests() -> list[dict[str, Any]]:
-    """42 different ones: images, pairs of images, questions, budgets."""
+    """51 different ones: images, pairs of images, questions, budgets, and what the encoder sees."""
     scenes = [[photo(seed=1)], [photo(200, 120, seed=2)], [photo(seed=1), photo(120, 200, seed=3)]]
     return [
-        chat(question, scene, None if budget is None else {"foveate_budget": budget})
+        chat(question, scene, None if keywords["foveate_budget"] is None else keywords)
         for scene in scenes
         for question in QUESTIONS
-        for budget in BUDGETS
-        if budget != 1 or len(scene) == 1
+        for keywords in KEYWORDS
+        if keywords["foveate_budget"] != 1 or len(scene) == 1
     ]
 
 
@@ -129,6 +130,7 @@ def test_requests_that_are_given_up_leave_the_others_right(server: Server) -> No
         ({"foveate_rows": [0, 1]}, "foveate_rows"),
         ({"foveate_budget": 9, "foveate_question": "dog " * 251}, "1004 characters"),
         ({"foveate_budget": 9, "foveate_floor": 2}, "foveate_floor=2"),
+        ({"foveate_budget": 9, "foveate_encode": "some"}, "foveate_encode='some'"),
         ({"foveate_budget": 9, "foveate_preset": "../../etc/passwd"}, "preset='../../etc/passwd'"),
         ({"foveate_budget": 9, "foveate_preset": "gaze"}, "goes by the image alone"),
         (
