@@ -133,10 +133,8 @@ def test_requests_that_are_given_up_leave_the_others_right(server: Server) -> No
         ({"foveate_budget": 9, "foveate_encode": "some"}, "foveate_encode='some'"),
         ({"foveate_budget": 9, "foveate_preset": "../../etc/passwd"}, "preset='../../etc/passwd'"),
         ({"foveate_budget": 9, "foveate_preset": "gaze"}, "goes by the image alone"),
-        (
-            {"foveate_budget": 9, "patch_size": 7},
-            "visual tokens among",
-        ),  # stock vLLM's engine ends by it, without a budget
+        ({"foveate_budget": 9, "patch_size": 7}, "patch_size=7"),  # stock vLLM's engine ends by it, without a budget
+        ({"foveate_budget": 9, "images_kwargs": {"merge_size": 4}}, "merge_size=4"),
         ({"images_kwargs": {"foveate_budget": 9}}, "foveate_budget"),
     ],
 )

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from foveate.core.errors import ModelError
 from foveate.vlm.families.features import token_of
 from foveate.vlm.families.layouts import find_layouts
 from foveate.vlm.families.processors import fitting_processor
@@ -90,6 +91,7 @@ def find_tokens(stock: Any, size: Size, keywords: Keywords) -> ImageTokens:
     from vllm.multimodal.inputs import MultiModalKwargsItems
 
     info = stock.info
+    _check_keywords(info.get_hf_config(), info.ctx.get_merged_mm_kwargs(keywords))
     blank = info.parse_mm_data({"image": [Image.new("RGB", size[::-1])]}, validate=False)
     made = stock._apply_hf_processor_main(mm_items=blank, hf_kwargs=keywords)
     items = MultiModalKwargsItems.from_hf_inputs(made, stock._get_mm_fields_config(made, keywords))
@@ -143,6 +145,21 @@ def find_video_tokens(stock: Any, items: Any, number: int, size: Size, keywords:
 def frames_of(item: Any) -> Any:
     """The frames of a video as vLLM has it, alone or with what is known of them."""
     return item[0] if isinstance(item, tuple) else item
+
+
+def _check_keywords(config: Any, keywords: Keywords) -> None:
+    """Refuse patches of another size than the encoder's: vLLM's engine would end by them. Raises ModelError."""
+    encoder = getattr(config, "vision_config", None)
+    for name, value in keywords.items():
+        if isinstance(value, Mapping):
+            _check_keywords(config, value)
+        made_for = getattr(encoder, name, getattr(encoder, f"spatial_{name}", value))
+        if made_for != value:
+            raise ModelError(
+                f"mm_processor_kwargs with {name}={value!r}",
+                expected=f"{made_for!r}: the model's encoder was made for it",
+                fix="leave it out",
+            )
 
 
 def visual_ids(details: Any) -> NDArray[np.bool_]:
