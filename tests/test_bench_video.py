@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from benchmarks import frames, video
+from benchmarks import frames, video, video_pruning
 from benchmarks.clips import made_clips, names_in, read_clip, swaying_broccoli, written
 from benchmarks.frames import claim_row, speedup
 from foveate.core.errors import OptionError
@@ -101,3 +101,29 @@ def test_frames_a_second_of_a_small_run(monkeypatch: pytest.MonkeyPatch) -> None
     assert rows["its limit: frames for one that is encoded, K"] == pytest.approx(6 / encoded)
     assert rows["`foveate video`, drawn and written, frames a second"] > 0
     assert [row["claimed"] for row in report["claims"]] == ["280 x", "138 x", "28 x", "900 x"]
+
+
+RULE = """
+import torch
+
+def compute_retention_mask(features, size, merge, q):
+    kept = torch.zeros(len(features), dtype=torch.bool)
+    kept[: round(len(features) * (1 - q))] = True
+    return kept
+"""
+
+
+def test_rules_that_do_not_hear_the_question_are_called_on_the_same_tokens(tmp_path: Path) -> None:
+    folder = tmp_path / "multimodal" / "video_prune"
+    with pytest.raises(OptionError, match=r"evs\.py"):
+        video_pruning.measure(tmp_path)
+    folder.mkdir(parents=True)
+    for file in video_pruning.RULES.values():
+        (folder / f"{file}.py").write_text(RULE)
+    report = video_pruning.measure(tmp_path, None, every=2, rates="0.2", length=8)
+    found = {row["cells"][1]: row["clips"][0] for row in report["rows"]}
+    assert list(found) == ["by the question", "EVS", "VidCom2", "evenly"]
+    for kept, on, of, before, _ in found.values():
+        assert kept == pytest.approx(0.2, abs=0.01)
+        assert all(0 <= share <= 1 for share in (on, of, before))
+    assert found["by the question"][2] > found["EVS"][2]

@@ -6,6 +6,7 @@ A server takes minutes to start where cores are few, so there are two: one for a
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import random
 import signal
@@ -15,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import cv2
 import httpx
 import numpy as np
 import pytest
@@ -164,6 +166,27 @@ def test_an_image_that_no_texture_can_be_made_of_gets_the_stock_answer(server: S
     unreadable = 'foveate_requests_total{outcome="unreadable"}'
     assert server.counts()[unreadable] - before.get(unreadable, 0) == 1
     assert "foveate: the stock answer for an image that no texture can be made of" in server.log.read_text()
+
+
+def test_a_video_has_a_budget_too(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "clip.mp4"
+    writer = cv2.VideoWriter(str(file), cv2.VideoWriter_fourcc(*"mp4v"), 8, (168, 112))
+    for number in range(8):
+        writer.write(np.roll(photo(112, 168, seed=3), 9 * number, 1))
+    writer.release()
+    url = "data:video/mp4;base64," + base64.b64encode(file.read_bytes()).decode()
+
+    def ask(keywords: Any) -> httpx.Response:
+        body = chat(QUESTIONS[0], (), keywords)
+        body["messages"][0]["content"].insert(0, {"type": "video_url", "video_url": {"url": url}})
+        return server.ask(body)
+
+    full, one, ten, again = (read(ask(k)) for k in (None, *({"foveate_budget": n} for n in (1, 10, 10))))
+    assert ten[0] - one[0] == 9
+    assert full[0] - ten[0] > 20
+    assert again == ten
+    assert read(ask({"foveate_budget": "lossless"}))[0] <= full[0]
+    assert_refused(ask({"foveate_budget": 9, "foveate_encode": "kept"}), "for a video")
 
 
 def test_a_name_for_an_image_does_not_put_it_in_the_place_of_another(server: Server) -> None:
