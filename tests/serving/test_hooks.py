@@ -64,7 +64,7 @@ def test_a_hook_that_is_missing_or_takes_other_parameters_is_named() -> None:
 
 def test_a_value_that_lost_a_parameter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vllm.multimodal.inputs.PlaceholderRange", lambda offset: offset)
-    with pytest.raises(ModelError, match=r"vllm.multimodal.inputs.PlaceholderRange takes no length"):
+    with pytest.raises(ModelError, match=r"vllm.multimodal.inputs.PlaceholderRange takes no is_embed, length"):
         hooks.check_hooks(Stock, {})
     monkeypatch.delattr("vllm.multimodal.inputs.PlaceholderRange")
     with pytest.raises(ModelError, match=r"there is no vllm.multimodal.inputs.PlaceholderRange"):
