@@ -120,16 +120,11 @@ class Hit(Drawable):
         return self.relevance.picture(**how)
 
 
-def prepare_all(reader: Reader, texts: Sequence[str], encoder: str | Encoder | None) -> tuple[Encoder, list[Query]]:
-    """The store's encoder, and each query's phrases. Raises QueryError, TextureEncoderError."""
-    matched = match_encoder(reader.identity.encoder, encoder)
-    _check_some(texts)
-    return matched, [prepare(matched, text) for text in texts]
-
-
-def _check_some(texts: Sequence[str]) -> None:
+def match(reader: Reader, texts: Sequence[str], encoder: str | Encoder | None) -> Encoder:
+    """The store's encoder, for these queries. Raises QueryError where there are none, TextureEncoderError."""
     if not texts:
         raise QueryError("an empty list of queries", expected="at least one", fix='ask ["a dog"], say')
+    return match_encoder(reader.identity.encoder, encoder)
 
 
 def seek(reader: Reader, encoder: Encoder, text: str) -> Sought:
@@ -168,8 +163,7 @@ def search(
 ) -> list[list[Hit]]:
     """See Store.search. `texture` gives the texture of an id later on, when the store may have changed."""
     k, most = _counts(k, offset, rerank)
-    _check_some(texts)
-    matched: Any = match_encoder(reader.identity.encoder, encoder)
+    matched: Any = match(reader, texts, encoder)
     if words is not None:
         matched = _taught(reader, matched, words)
     words = matched.taught if isinstance(matched, TaughtEncoder) else None

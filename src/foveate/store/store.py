@@ -21,6 +21,7 @@ from foveate.core.errors import OptionError, StoreKeyError, StoreNotFoundError
 from foveate.encoders.protocol import Encoder
 from foveate.encoders.taught import TaughtWords
 from foveate.language.negatives import negatives_of
+from foveate.language.query import prepare
 from foveate.reading.readers import ReadBy
 from foveate.relevance.scoring import score_maps
 from foveate.store import hits, ingest, upkeep
@@ -332,7 +333,8 @@ class Store:
         """
         texts = [query] if isinstance(query, str) else list(query)
         reader = self._open()
-        matched, queries = hits.prepare_all(reader, texts, encoder or self._wanted.encoder)
+        matched = hits.match(reader, texts, encoder or self._wanted.encoder)
+        queries = [prepare(matched, text) for text in texts]
         negatives = negatives_of(matched) if matched.calibration.contrast > 0 else None
         for _, told, texture in sound(reader.textures(reader.rows_where("true").tolist())):
             maps = score_maps(texture, queries, matched.calibration, negatives)

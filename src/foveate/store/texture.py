@@ -22,7 +22,7 @@ from PIL import Image
 
 from foveate.channels.build import SEGMENTS, build_planes
 from foveate.core.arrays import to_single
-from foveate.core.errors import FoveateError, StoreDamagedError
+from foveate.core.errors import FoveateError
 from foveate.core.grid import resize_map
 from foveate.core.image import MAX_BYTES, Picture, load_image
 from foveate.core.layout import COLOURS, native_shape
@@ -31,6 +31,7 @@ from foveate.encoders.load import match_encoder
 from foveate.language.negatives import nouns
 from foveate.reading.words import Words
 from foveate.store.record import ALPHA, FLAT, LEVELS, THUMBNAIL, Record, lengths_of
+from foveate.store.schema import damaged
 from foveate.store.words import unpack_words
 from foveate.texture.basis import Basis, unpacked
 from foveate.texture.texture import EncoderStamp, Texture
@@ -206,11 +207,8 @@ class StoredTexture(Texture):
                     raise ValueError(f"{image.size} pixels")
                 small = np.array(image.convert("RGB"))
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as cause:
-            raise StoreDamagedError(
-                f"the thumbnail of image {self._id[:16]} is damaged ({cause})",
-                expected="a small JPEG",
-                fix="put the image's file back, or index it again",
-            ) from cause
+            fix = "put the image's file back, or index it again"
+            raise damaged(f"the thumbnail of image {self._id[:16]}", cause, fix) from cause
         rgb, size = small, (self.grid.height, self.grid.width)
         if small.shape[:2] != size:
             rgb = np.asarray(cv2.resize(small, size[::-1], interpolation=cv2.INTER_LINEAR), np.uint8)
@@ -221,11 +219,7 @@ class StoredTexture(Texture):
         try:
             return unpack_words(self._record.tensors["words"].tobytes(), (self.grid.height, self.grid.width))
         except ValueError as cause:
-            raise StoreDamagedError(
-                f"the words of '{self.name}' are damaged ({cause})",
-                expected="what docs/store.md specifies, as it was written",
-                fix="foveate store verify STORE lists what is damaged; remove it and index it again",
-            ) from cause
+            raise damaged(f"what is written in '{self.name}'", cause) from cause
 
     def _opacity(self) -> Bytes:
         enlarged = resize_map(self._record.tensors["valid"], (self.grid.height, self.grid.width))
