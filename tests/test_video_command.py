@@ -330,6 +330,8 @@ def history(frames: list[Frame], expected: int | None = None) -> History:
 
 def test_kept_cells_show_the_photograph_and_the_rest_is_dark(frames: list[Frame]) -> None:
     frame, page = frames[2], Page.for_frames((98, 160), 2)
+    asked: Any = Relevances(tuple(replace(one, map=kept.mask.astype(np.float32)) for one, kept, _ in frame.answers))
+    frame = replace(frame, relevance=asked)  # all that is kept is asked for
     out = draw(frame, history(frames[:3], 16), page)
     assert out.shape == (*page.size, 3)
     h, w = page.picture
@@ -384,6 +386,28 @@ def test_the_glow_is_the_maps_and_several_have_their_colours(frames: list[Frame]
     two = draw_picture(rgb, replace(frame, **several)).astype(int)
     assert two[:, -3:, 2].mean() > two[:, -3:, 0].mean() + 50  # the second colour is blue
     assert np.abs(two[:, 0] - 45).max() <= 3  # no relevance: grey, at its darkness
+
+
+def test_context_is_grey_and_what_is_asked_for_has_a_line(frames: list[Frame]) -> None:
+    frame = frames[1]
+    (relevance, kept, _), _ = frame.answers
+    h, w = frame.grid.shape
+    rgb = np.full((8 * h, 8 * w, 3), (200, 100, 50), np.uint8)
+    plane = np.zeros((h, w), np.float32)
+    plane[1:4, 1:4] = 1
+    cells = np.array([w + 1, w + 2, 2 * w + 1, 4 * w - 2, 5 * w - 5], np.int64)
+    some = replace(kept, indices=cells, scores=np.ones(len(cells), np.float32), reasons={})
+    found = replace(relevance, map=plane, saliency=np.zeros_like(plane))
+    several: Any = {"relevance": found, "kept": some, "kept_new": cells}
+    drawn = draw_picture(rgb, replace(frame, **several)).astype(int)
+    spread = [
+        np.ptp(drawn[8 * y + 2 : 8 * y + 6, 8 * x + 2 : 8 * x + 6], axis=2).mean()
+        for y, x in zip(*np.divmod(cells, w), strict=True)
+    ]
+    assert min(spread[:3]) > 100
+    assert max(spread[3:]) < 5
+    y, x = np.divmod(cells[3], w)
+    assert np.ptp(drawn[8 * y : 8 * y + 8, 8 * x : 8 * x + 8], axis=2).max() < 5  # no line through it
 
 
 def test_frames_of_another_size_are_fitted_in(tmp_path: Path) -> None:

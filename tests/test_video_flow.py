@@ -11,7 +11,20 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from foveate.core.errors import OptionError
-from foveate.video.flow import Dis, Floats, View, _make_dis, check_flow, estimate_flow, make_view, resize_flow, warp
+from foveate.core.image import load_image
+from foveate.video.flow import (
+    Dis,
+    Floats,
+    View,
+    _make_dis,
+    check_flow,
+    estimate_flow,
+    find_jump,
+    make_view,
+    resize_flow,
+    warp,
+)
+from tests.conftest import PHOTOS
 from tests.video_scenes import affine_flow, compose, elastic, no_flow, pan, photo, rotation, seen_through, zoom
 
 SHAPE = (144, 192)
@@ -146,3 +159,17 @@ def test_a_flow_model_may_use_its_array_again_but_not_break_its_contract() -> No
         estimate_flow(lambda current, earlier: np.zeros((144, 192), np.float32), dark, dark)
     with pytest.raises(OptionError, match="not finite"):
         estimate_flow(lambda current, earlier: np.full((144, 192, 2), np.nan, np.float32), dark, dark)
+
+
+@pytest.mark.parametrize(("down", "right"), [(20, -70), (0, 0), (2, 1), (-60, 90)])
+def test_a_jump_of_the_whole_picture_is_followed(down: int, right: int) -> None:
+    rgb = load_image(PHOTOS / "cake_and_coffee.jpg").rgb
+    h, w = rgb.shape[:2]
+    current, earlier = (
+        make_view(rgb[y : y + h - 160, x : x + w - 200]) for y, x in ((80, 100), (80 - down, 100 - right))
+    )
+    scale = current.shape[1] / (w - 200)
+    jump = find_jump(current.luma, earlier.luma)
+    assert jump == (0, 0) if abs(right) < 10 else np.abs(np.array(jump) - np.array((down, right)) * scale).max() < 2
+    flow = np.median(estimate_flow(Dis(), current, earlier), (0, 1))
+    np.testing.assert_allclose(flow, np.array((down, right)) * scale, atol=0.6)

@@ -27,6 +27,9 @@ FlowModel = Callable[[Luma, Luma], Floats]
 
 LONG_SIDE = 256  # finer costs more than it gains: features have a cell for four samples
 FINEST, PATCH, STRIDE, STEPS = 1, 8, 3, 12  # of DIS, measured beside OpenCV's presets: docs/log.md
+# A jump of the whole picture, by hand: samples, of which DIS follows fewer; levels of luma by which frames with one
+# differ at least; how much less they differ once it is taken off.
+JUMP, CALM, BETTER = 12, 4.0, 0.7
 BLUR = 2.0  # samples, by hand: finer than this, the same grass looks different in every frame
 ALIKE, UNLIKE = 0.06, 0.25  # of the range of luma, by hand: the same up to one, something else from the other
 NARROWEST = 32  # samples: in narrower planes than that OpenCV's DIS can end the process
@@ -34,12 +37,49 @@ NARROWEST = 32  # samples: in narrower planes than that OpenCV's DIS can end the
 
 @dataclass(frozen=True)
 class Dis:
-    """OpenCV's dense inverse search (Kroeger et al., ECCV 2016) without final smoothing: a millisecond a flow."""
+    """OpenCV's dense inverse search (Kroeger et al., ECCV 2016) without final smoothing: a millisecond a flow.
+
+    It loses a camera that jumps by a tenth of the picture; so a jump of the whole picture is taken off first.
+    """
 
     def __call__(self, current: Luma, earlier: Luma) -> Floats:
         dis = _make_dis(get_ident())
         dis.setFinestScale(FINEST)  # at a picture too small for it OpenCV takes another one, and keeps that for good
-        return np.ascontiguousarray(dis.calc(current, earlier, None)[..., ::-1])
+        down, right = find_jump(current, earlier)
+        if down or right:
+            move = np.array([[1, 0, -right], [0, 1, -down]], np.float32)
+            size = (earlier.shape[1], earlier.shape[0])
+            earlier = np.asarray(cv2.warpAffine(earlier, move, size, borderMode=cv2.BORDER_REPLICATE), np.uint8)
+        flow = np.ascontiguousarray(dis.calc(current, earlier, None)[..., ::-1])
+        return flow + np.array([down, right], np.float32) if down or right else flow
+
+
+def find_jump(current: Luma, earlier: Luma) -> tuple[int, int]:
+    """By how many samples (down, right) the whole picture lies elsewhere in the earlier one; (0, 0) below JUMP.
+
+    By phase correlation, at half the size; a jump that does not make the two much more alike is none.
+    """
+    small = [
+        cv2.resize(luma, (luma.shape[1] // 2, luma.shape[0] // 2), interpolation=cv2.INTER_AREA).astype(np.float32)
+        for luma in (current, earlier)
+    ]
+    still = float(np.abs(small[0] - small[1]).mean())
+    if still < CALM:
+        return 0, 0
+    (x, y), _ = cv2.phaseCorrelate(small[0], small[1], _window(small[0].shape[1::-1]))
+    down, right = round(y), round(x)
+    h, w = small[0].shape
+    if 2 * max(abs(down), abs(right)) < JUMP or abs(down) > h / 2 or abs(right) > w / 2:
+        return 0, 0
+    here = (slice(max(0, -down), h - max(0, down)), slice(max(0, -right), w - max(0, right)))
+    there = (slice(max(0, down), h - max(0, -down)), slice(max(0, right), w - max(0, -right)))
+    moved = float(np.abs(small[0][here] - small[1][there]).mean())
+    return (2 * down, 2 * right) if moved < BETTER * still else (0, 0)
+
+
+@lru_cache(maxsize=8)
+def _window(size: tuple[int, int]) -> Floats:
+    return np.asarray(cv2.createHanningWindow(size, cv2.CV_32F), np.float32)
 
 
 @lru_cache(maxsize=8)

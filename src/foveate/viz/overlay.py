@@ -1,6 +1,6 @@
-"""A frame of a clip drawn for people: kept cells outlined in their question's colour, heat, and below it the questions
-with their maps and a strip over time: confidence in the propagated features, keyframes (ticks on top), renewed parts
-(ticks below), a line for each question's confidence. In 8-bit arithmetic of OpenCV, for speed.
+"""A frame of a clip drawn for people: cells that are asked for outlined in their question's colour, context in grey,
+heat. Below it the questions with their maps, and a strip over time: confidence in the propagated features, keyframes
+(ticks on top), renewed parts (ticks below), a line for each question's confidence. In 8-bit arithmetic of OpenCV.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
+from foveate.allocation.allocation import ASKED_FOR, Allocation
+from foveate.allocation.worth import asked_share, mix_of
 from foveate.relevance.confidence import in_digits
 from foveate.relevance.value import Relevance
 from foveate.video.state import Frame
@@ -35,6 +37,7 @@ COLOURS: tuple[Colour, ...] = (
 GROUND, LINE, INK, QUIET = (16, 16, 20), (38, 38, 46), (236, 236, 232), (150, 150, 158)
 KEY, RENEWED, BELIEF = (255, 255, 255), (110, 235, 215), (66, 84, 112)
 SENT = 0.78  # brightness of what is kept and has been sent before
+CONTEXT = 0.7  # of context, which is grey
 DARK = 0.45  # brightness of what is not kept
 GLOW = 0.4  # opacity of full relevance
 COLUMNS = 512  # of the strip, at most
@@ -123,7 +126,9 @@ def draw(frame: Frame, history: History, page: Page) -> Bytes:
     for i, (relevance, kept, new) in enumerate(frame.answers):
         row, column = divmod(i, page.columns)
         at = (height + page.gap + 3 * row * page.unit, column * room + page.gap, room - page.gap)
+        context = len(kept) - int(_asked_for(relevance, kept).sum())
         note = f"{len(kept)} of {kept.grid.count} cells, {len(new)} new" + " (brighter)" * (0 < len(new) < len(kept))
+        note += f", {context} context (grey)" * (context > 0)
         _draw_question(out, small, relevance, note, _colour(i), at, page.unit)
     _draw_strip(out, history, frame, page)
     return out
@@ -138,7 +143,9 @@ def _ground(size: tuple[int, int]) -> Bytes:
 
 
 def draw_picture(rgb: Bytes, frame: Frame) -> Bytes:
-    """The frame's picture [h, w, 3] with kept cells outlined, old ones darker; the rest dark with a glow."""
+    """The frame's picture [h, w, 3]: cells that a question asked for in colour, outlined, old ones darker; the others
+    grey, without a line, as each of several questions has its own all over the picture; the rest dark with a glow.
+    """
     h, w = rgb.shape[:2]
     relevances = [relevance for relevance, _, _ in frame.answers]
     passing, added = _glow([relevance.map for relevance in relevances])
@@ -147,12 +154,17 @@ def draw_picture(rgb: Bytes, frame: Frame) -> Bytes:
     left = cv2.resize(passing, (w, h), interpolation=cv2.INTER_LINEAR)
     dark = cv2.multiply(dark, cv2.merge([left, left, left]), scale=1 / 255)
     out = cv2.add(dark, cv2.resize(added, (w, h), interpolation=cv2.INTER_LINEAR))
-    level = np.zeros(frame.grid.shape, np.uint8)  # 0: not kept, 1: kept, and sent before, 2: new to a question
+    level = np.zeros(frame.grid.shape, np.uint8)  # of not kept, context, asked for and sent before, new to a question
+    asked = [_asked_for(relevance, kept) for relevance, kept, _ in frame.answers]
     for _, kept, _ in frame.answers:
         level.ravel()[kept.indices] = 1
-    for _, _, new in frame.answers:
-        level.ravel()[new] = 2
-    level = np.asarray(cv2.resize(level, (w, h), interpolation=cv2.INTER_NEAREST), np.uint8)
+    for mask in asked:
+        level[mask] = 2
+    for mask, (_, _, new) in zip(asked, frame.answers, strict=True):
+        level.ravel()[new[mask.ravel()[new]]] = 3
+    level = np.asarray(cv2.resize(level, (w, h), interpolation=cv2.INTER_NEAREST), np.uint8) - np.uint8(1)
+    context = cv2.convertScaleAbs(cv2.merge([grey, grey, grey]), alpha=CONTEXT)
+    out = cv2.copyTo(context, (level == 0).astype(np.uint8), out)
     out = cv2.copyTo(cv2.convertScaleAbs(rgb, alpha=SENT), (level == 1).astype(np.uint8), out)
     out = cv2.copyTo(rgb, (level == 2).astype(np.uint8), out)
     thick = 1 if w < 1000 else 2
@@ -161,11 +173,17 @@ def draw_picture(rgb: Bytes, frame: Frame) -> Bytes:
         corner, end = (x0 * w // grid.w, y0 * h // grid.h), (x1 * w // grid.w - 1, y1 * h // grid.h - 1)
         cv2.rectangle(out, corner, end, RENEWED, thick)
     for i in sorted(range(len(relevances)), key=lambda i: (relevances[i].detected, -i)):
-        mask = cv2.resize(frame.answers[i][1].mask.astype(np.uint8), (w, h), interpolation=cv2.INTER_NEAREST)
-        found, _ = cv2.findContours(mask, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
+        outlined = cv2.resize(asked[i].astype(np.uint8), (w, h), interpolation=cv2.INTER_NEAREST)
+        found, _ = cv2.findContours(outlined, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
         colour = _colour(i) if relevances[i].detected else tuple(value // 2 for value in _colour(i))
         cv2.drawContours(out, found, -1, colour, thick, cv2.LINE_AA)
     return np.asarray(out, np.uint8)
+
+
+def _asked_for(relevance: Relevance, kept: Allocation) -> NDArray[np.bool_]:
+    """The kept cells that are there for the question and not for the picture, bool [h, w]."""
+    share = asked_share(relevance.map, relevance.saliency, mix_of(relevance))
+    return np.asarray(kept.mask & (share >= ASKED_FOR))
 
 
 def _glow(maps: Sequence[Floats]) -> tuple[Bytes, Bytes]:
