@@ -56,8 +56,7 @@ def load(args: argparse.Namespace) -> tuple:
     return load_pair(args.model)  # AutoModelForImageTextToText and AutoProcessor, without what only videos need
 
 
-if __name__ == "__main__":
-    args = read_arguments()
+def main(args: argparse.Namespace) -> None:
     model, processor = load(args)
     if args.check:
         print(foveate.vlm.check(model, processor))
@@ -79,3 +78,10 @@ if __name__ == "__main__":
         text, seconds, tokens = answer.text, sum(answer.seconds.values()), answer.tokens
     print(args.question, "->", text)
     print("  {} of {} visual tokens,".format(*tokens), f"{seconds:.2f} s")
+
+
+if __name__ == "__main__":
+    try:
+        main(read_arguments())
+    except foveate.FoveateError as error:  # what came, what was expected, what to do
+        sys.exit(f"error: {error}")

@@ -333,7 +333,8 @@ def test_of_cells_that_look_alike_the_most_relevant_is_kept_and_context_is_said(
     on_it, kinds = relevance.map.ravel()[default.indices] > 0.5, np.array(default.kinds)
     assert on_it[kinds == "asked"].mean() > 0.8
     assert not on_it[kinds == "context"].any()
-    assert set(best.kinds) == {"given"}
+    assert "given" not in best.kinds  # a policy's cells, too, say what they are for
+    assert best.kinds.count("asked") >= default.kinds.count("asked")
     looks = look_rows(texture, texture.grid.shape, None)
     spread = [np.linalg.norm(looks[k.indices] - looks[k.indices].mean(0), axis=1).mean() for k in (default, best)]
     assert spread[0] > spread[1]

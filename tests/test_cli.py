@@ -218,6 +218,13 @@ def test_doctor_says_which_words_nano_knows(run: Run) -> None:
     assert [(word["word"], word["state"]) for word in words] == [
         ("dog", "known"), ("old", "unknown"), ("cat", "known"), ("in the background", "unknown"),
     ]  # fmt: skip
+    described = last(run("doctor", "--words", "the second red dog from the left", "--json"))["words"]
+    assert [(word["word"], word["state"]) for word in described] == [
+        ("dog", "known"),
+        ("red", "known"),
+        ("left", "known"),
+    ]
+    assert re.search(r"left +known +the pixels +number 2", run("doctor", "--words", "second dog from the left").stdout)
     assert re.search(r"old +unknown +it enters no map", run(*of_no_map).stdout)
 
 

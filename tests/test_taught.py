@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import foveate
 from foveate import TaughtWords, Texture
 from foveate.cli.main import app
+from foveate.cli.terminal import load_words
 from foveate.core.errors import (
     DeviceError,
     OptionError,
@@ -195,6 +196,19 @@ def test_a_file_of_words_says_the_same(textures: dict[str, Texture], words: Taug
     one, other = (foveate.score(textures[CHILD], "zorple", words=each) for each in (words, again))
     assert np.array_equal(one.map, other.map)
     assert one.confidence == other.confidence
+
+
+def test_words_of_several_files_are_taken_together(words: TaughtWords, tmp_path: Path) -> None:
+    other = replace(words, words=tuple(replace(word, name="snark") for word in words.words[:1]))
+    files = [tmp_path / "a.fov", tmp_path / "b.fov"]
+    for file, some in zip(files, (words, other), strict=True):
+        some.save(file)
+    assert [*load_words(files)["words"]] == [*words, "snark"]
+    assert load_words(files[:1])["words"] == words
+    assert load_words([]) == load_words(None) == {}
+    replace(other, looks="another").save(files[1])
+    with pytest.raises(TextureEncoderError, match="looks another"):
+        load_words(files)
 
 
 def damage(path: Path, change: str) -> None:

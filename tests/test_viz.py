@@ -14,6 +14,7 @@ from PIL import Image
 import foveate
 from foveate import Grid, Texture, viz
 from foveate.allocation import Regions
+from foveate.allocation.allocation import allocate_map
 from foveate.core.errors import OptionError
 from foveate.core.layout import FULL40, channel_named
 from foveate.viz import paper
@@ -129,8 +130,11 @@ def test_kept_cells_have_lines_of_their_kind_and_a_legend_that_counts_them(textu
         y, x = np.nonzero((drawn == colour).all(-1) & changed)
         assert {cells[at] for at in np.unique(y // 32 * 15 + x // 32).tolist()} == {kind}
     chosen = foveate.allocate(relevance, 60, policy="topk")
-    assert tell_kinds(chosen) == ()
-    assert {*np.unique(number_kinds(chosen))} == {PLAIN}
+    assert sum(int(said.split()[0]) for _, said in tell_kinds(chosen)) == 60  # the same where a policy chose
+    assert PLAIN not in number_kinds(chosen)
+    bare = allocate_map(relevance.map, relevance.grid, 60)
+    assert tell_kinds(bare) == ()
+    assert {*np.unique(number_kinds(bare))} == {PLAIN}
 
 
 def test_the_contour_lies_where_the_map_crosses_a_half() -> None:

@@ -5,7 +5,12 @@
     relevance = foveate.score(texture, "where is the red car?")  # per question: about a hundred microseconds
     kept = foveate.allocate(relevance, budget=273)               # exactly 273 cells
 
-Names are resolved when they are first used: importing foveate imports neither torch nor the encoder.
+    relevance.map, .confidence, .detected, .boxes(), .answer     # where, how sure, what is written there
+    kept.indices, .mask, .why(0); relevance.show(), kept.show()  # which cells, and why; pictures
+
+Beside these: teach (a word of yours), Store (search in many images), load_encoder, load_image; foveate.vlm (models get
+only these cells), .video (clips), .tiles (large images), .viz (pictures). What goes wrong is a FoveateError.
+In a shell: foveate --help. More: docs/get_started.md, docs/python.md. Names are resolved when they are first used.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Allocation(Frozen, Drawable, AsArray):
     @cached_property
     def kinds(self) -> tuple[Kind, ...]:
         """Why each cell was kept [K]: "asked" for; "beside", context that touches an asked cell; "context"; "given",
-        protected or of the floor's share, or where a policy chose.
+        protected or of the floor's share, or chosen from a bare map.
         """
         if "asked" not in self.reasons:
             return cast("tuple[Kind, ...]", ("given",) * len(self))
@@ -164,8 +164,7 @@ def allocate_relevance(
     kept, marks = choose_cells(key, relevance.grid, number, keep, (check_floor(keep.floor), 1.0), eligible, features)
     reasons = {name: plane.ravel()[kept] for name, plane in relevance.reasons.items()} | marks
     scores = relevance.map.ravel()[kept]
-    if keep.policy is None and mix:
-        reasons["asked"] = asked_share(scores, relevance.saliency.ravel()[kept], mix)
+    reasons["asked"] = asked_share(scores, relevance.saliency.ravel()[kept], mix or mix_of(relevance))
     return Allocation(kept, scores, relevance.grid, ReadOnly(reasons), relevance.words, relevance.texture)
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from foveate.cli.terminal import print_json, print_table
 from foveate.core.version import __version__
+
+if TYPE_CHECKING:
+    from foveate.language.phrase import Phrase
 
 BASE = (
     "numpy", "opencv-python-headless", "pillow", "onnxruntime", "tokenizers", "safetensors", "typer", "rich",
@@ -116,9 +119,24 @@ def explain(text: str) -> list[dict[str, Any]]:
         state = "known" if known else "near" if encoder.understands(word) else "unknown"
         who = encoder.space.specialist(word) if names else ""
         found.append({"word": word, "state": state, "names": names, "who": who})
+    seen = [word for phrase in query.structure for word in _described(phrase)]
+    found += [
+        {"word": word, "state": "known", "names": {}, "who": "the pixels", "like": like}
+        for word, like in dict(seen).items()
+        if word not in query.unknown
+    ]
     named = {word["word"] for word in found}
     unread = [word for word in query.unknown if word not in named]  # "biggest", "on the left"
     return found + [{"word": word, "state": "unknown", "names": {}, "why": "it enters no map"} for word in unread]
+
+
+def _described(phrase: Phrase) -> list[tuple[str, str]]:
+    """The words that describe a thing and those around it, with how they are looked for."""
+    out = [(word, "its colour, material or pattern") for word in phrase.attributes]
+    if phrase.choice is not None:
+        what = " ".join(phrase.choice.by)
+        out.append((what, f"number {phrase.choice.number} of those that are found, by {what}"))
+    return out + [each for thing in (phrase.place.things if phrase.place else ()) for each in _described(thing)]
 
 
 def _explained(word: dict[str, Any]) -> tuple[str, str, str, str]:
@@ -126,6 +144,8 @@ def _explained(word: dict[str, Any]) -> tuple[str, str, str, str]:
     names, more = every[:MOST_NAMES], len(every) - MOST_NAMES
     if word["state"] == "unknown":
         like = word.get("why", "nothing")
+    elif "like" in word:
+        like = word["like"]
     elif word["state"] == "known":
         like = ", ".join(name for name, _ in names) + (f" and {more} more" if more > 0 else "")
     else:

@@ -94,7 +94,7 @@ def demo(out: terminal.Out = Path("demo"), budget: terminal.Budget = "auto") -> 
 def _look_at(
     image: Path, queries: list[str] | tuple[str, ...], budget: Any, out: Path, encoder: str | None = None,
     floor: float | None = None, long_side: Any = None, read: bool | str | None = None, page: int | None = None,
-    pictures: Sequence[str] = (), preset: str | None = None, taught: Path | None = None, policy: Any = None,
+    pictures: Sequence[str] = (), preset: str | None = None, taught: Sequence[Path] | None = None, policy: Any = None,
 ) -> tuple[dict[str, Any], list[Relevance]]:  # fmt: skip
     """Print and write the results of all queries -> what `foveate look` prints as JSON; the relevances.
 

@@ -70,7 +70,7 @@ LongSideOrNative = Annotated[
     ),
 ]
 PresetOption = Annotated[str | None, typer.Option("--preset", help=ENCODE["preset"].help)]
-WordsFile = Annotated[Path | None, typer.Option("--words", help=SCORE["words"].help)]
+WordsFile = Annotated[list[Path] | None, typer.Option("--words", help=SCORE["words"].help + " Again for more.")]
 ReadFlag = Annotated[bool | None, typer.Option("--read/--no-read", help=ENCODE["read"].help)]
 ReaderName = Annotated[
     str | None,
@@ -98,13 +98,18 @@ _json_goes_to: ContextVar[IO[str] | None] = ContextVar("json_goes_to", default=N
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and no tables.")]
 
 
-def load_words(path: Path | None) -> dict[str, Any]:
-    """--words as keywords of `score`. Raises WordsFileError."""
-    if path is None:
+def load_words(paths: Sequence[Path] | None) -> dict[str, Any]:
+    """--words as keywords of `score`: of several files all words. Raises WordsFileError, TextureEncoderError."""
+    if not paths:
         return {}
+    from functools import reduce
+
     from foveate.encoders.taught import TaughtWords
 
-    return {"words": TaughtWords.load(path)}
+    first, *others = [TaughtWords.load(path) for path in paths]
+    for each in (first, *others) if others else ():
+        each.check()  # words of other looks cannot be put together
+    return {"words": reduce(TaughtWords.joined, (word for each in others for word in each.words), first)}
 
 
 def answer_each(questions: Sequence[Q], answer: Callable[[Q], T]) -> tuple[list[T], list[dict[str, str | None]]]:

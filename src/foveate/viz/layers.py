@@ -113,7 +113,7 @@ def lay_kept(rgb: Bytes, kept: Allocation) -> Bytes:
 
 
 def number_kinds(kept: Allocation) -> NDArray[np.uint8]:
-    """The kind of each kept cell, uint8 [K]: its place in KINDS, from 1; PLAIN where a policy chose."""
+    """The kind of each kept cell, uint8 [K]: its place in KINDS, from 1; PLAIN of a bare map."""
     if "asked" not in kept.reasons:
         return np.full(len(kept), PLAIN, np.uint8)
     numbers = {kind: number for number, kind in enumerate(KINDS, 1)}

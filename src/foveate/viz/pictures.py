@@ -275,7 +275,7 @@ def describe_kept(found: Allocation | Regions) -> str:
 
 
 def tell_kinds(*found: Allocation | Regions) -> tuple[tuple[Colour, str], ...]:
-    """The legend of kept cells: how many of each kind, with the colour of its lines. Nothing where a policy chose."""
+    """The legend of kept cells: how many of each kind, with the colour of its lines. Nothing of a bare map."""
     kinds: Counter[str] = Counter(
         kind for one in found if isinstance(one, Allocation) and "asked" in one.reasons for kind in one.kinds
     )
