@@ -29,7 +29,7 @@ LONG_SIDE = 256  # finer costs more than it gains: features have a cell for four
 FINEST, PATCH, STRIDE, STEPS = 1, 8, 3, 12  # of DIS, measured beside OpenCV's presets: docs/log.md
 # A jump of the whole picture, by hand: samples, of which DIS follows fewer; levels of luma by which frames with one
 # differ at least; how much less they differ once it is taken off.
-JUMP, CALM, BETTER = 12, 4.0, 0.7
+JUMP, CALM, BETTER = 24, 4.0, 0.7
 BLUR = 2.0  # samples, by hand: finer than this, the same grass looks different in every frame
 ALIKE, UNLIKE = 0.06, 0.25  # of the range of luma, by hand: the same up to one, something else from the other
 NARROWEST = 32  # samples: in narrower planes than that OpenCV's DIS can end the process
