@@ -70,6 +70,12 @@ def test_two_images_share_a_budget_between_tags_and_without_a_budget_are_the_sto
     assert_same(stock, engine.expect(Ask(DOG, TWO)))
 
 
+def test_an_image_of_one_pixel_gets_an_answer(engine: Engine) -> None:
+    images = (photo(1, 1),)
+    with_budget, stock = engine.ask(Ask(DOG, images, {"foveate_budget": 10_000}), Ask(DOG, images))
+    assert_same(with_budget, stock)
+
+
 def test_another_question_about_an_image_does_not_encode_it_again(engine: Engine) -> None:
     image, encoded = photo(seed=7), list[int]()
     stock: Any = type(engine.model).__mro__[3]

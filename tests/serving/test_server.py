@@ -165,7 +165,7 @@ def test_an_image_that_no_texture_can_be_made_of_gets_the_stock_answer(server: S
     assert_same(with_budget, stock)
     unreadable = 'foveate_requests_total{outcome="unreadable"}'
     assert server.counts()[unreadable] - before.get(unreadable, 0) == 1
-    assert "foveate: the stock answer for an image that no texture can be made of" in server.log.read_text()
+    assert "foveate: the stock answer for an image that tokens cannot be chosen of" in server.log.read_text()
 
 
 def test_a_video_has_a_budget_too(server: Server, tmp_path: Path) -> None:

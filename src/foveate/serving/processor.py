@@ -80,6 +80,7 @@ from foveate.vlm.families.token_layout import TokenLayout
 PIXELS = "pixel_values"  # of the stock processor: the patches of all images, where a family's are cut
 CHOSEN = "foveate_chosen"  # the choice, among the keywords of the calls below `apply`
 NAMED = "-foveate-"  # between vLLM's name for an image and ours for what is kept of it, in vLLM's caches
+THIN = 32  # by hand: pixels of a side, below which where an image's tokens lie may not be measurable
 SIZES = 1024  # by hand: sizes of images of which it is known where their tokens lie
 TEXTURES = 256 * 2**20  # by hand: bytes of textures that are kept; FOVEATE_TEXTURES_MB says otherwise
 UNREPEATED = 16 * 2**20  # by hand: bytes of the rows of budget "lossless": of 2,000 images of 1,024 tokens
@@ -334,7 +335,12 @@ class ChoosingProcessor:
         theirs = inputs.hf_processor_mm_kwargs
         told = tell(theirs)
         if modality == "image":
-            tokens = [self._find_tokens(each.size, theirs, told) for each in seen]
+            try:
+                tokens = [self._find_tokens(each.size, theirs, told) for each in seen]
+            except (ModelError, ImageError) as cause:
+                if min(min(each.size) for each in seen) >= THIN:
+                    raise
+                return _leave_stock(inputs, cause)
         else:
             tokens = [find_video_tokens(self, items, n, each.size, theirs) for n, each in enumerate(seen)]
         layouts = [each.layout for each in tokens]
@@ -496,10 +502,10 @@ def to_pixels(image: Any) -> NDArray[np.uint8]:
     return load_image(array).rgb
 
 
-def _leave_stock(inputs: Any, cause: ImageError) -> Any:
+def _leave_stock(inputs: Any, cause: ImageError | ModelError) -> Any:
     """The inputs as they are: the stock answer, which is counted and logged."""
     metrics.REQUESTS.labels("unreadable").inc()
-    logger.warning("foveate: the stock answer for an image that no texture can be made of: %s", cause.received)
+    logger.warning("foveate: the stock answer for an image that tokens cannot be chosen of: %s", cause.received)
     return inputs
 
 
