@@ -192,7 +192,8 @@ def _score_values(page: ReadWords, question: ReadingQuestion) -> WordScores:
     can = weigh_candidates(page, question, kinds, fits, label)
     free = score * can
     if labels is not None:  # "www" is a label, and a part of an address
-        free = np.where(part & ~((fits > 0.5) & ({*kinds} <= _HOLD_LABELS)), 0, free)
+        values = np.where(part & ~((fits > 0.5) & ({*kinds} <= _HOLD_LABELS)), 0, free)
+        free = values if kinds or values.any() else free  # "CAFE" alone is what is asked for
     units = choose_units(page, question, kinds, fits, free)
     named = 1.0 if labels is None else 1 - UNNAMED * _unnamed(question.terms, labels)
     sure = (

@@ -78,6 +78,11 @@ _SAYS = re.compile(
 )
 _ON_THINGS = re.compile(r"\b(?:numbers?|names?|dates?|prices?|time|amount)\b", re.IGNORECASE)
 _TRAILING = re.compile(rf"\s+on\s+(?:{ARTICLE})?(?P<on>[^,]+)$", re.IGNORECASE)
+_ALL_WRITING = re.compile(
+    r"what(?:'s|\s+is|\s+was)\s+(?:written|printed)(?:\s+(?:here|there|down))*"
+    r"|(?:(?:the|all|any)\s+)*(?:writing|text|words|letters)",
+    re.IGNORECASE,
+)
 _ASKS_FOR_WRITING = re.compile(
     r"\b(?:say|says|read|reads|written|printed|writing|words?|text|letters|spell|spelled|spelt|advertis(?:ed|es|ing))\b",
     re.IGNORECASE,
@@ -167,6 +172,8 @@ def read_question(text: str) -> ReadingQuestion:
 
 
 def _find_on(bare: str) -> tuple[str | None, str]:
+    if _ALL_WRITING.fullmatch(bare):
+        return None, ""
     if (written := find_writing(bare)) is not None:
         words, about = split_words(written.on), _ON_THINGS.search(written.rest)
         if not words or words[-1] in _STOP | _DOCUMENTS:

@@ -157,7 +157,7 @@ PREPARE = _table(
            "goes.", "the model's chat template"),
     Option("kept", "an Allocation, or a bool mask", "None", "The tokens to keep, chosen by the caller.", "the budget"),
     Option("relevance", "a text, a relevance, a map", "None", "Where to look.", "where the question says"),
-    Option("boxes", "(y0, x0, y1, x1) in pixels, several", "None", "Where to look: in these.", "where the question says"),
+    Option("boxes", "(y0, x0, y1, x1) in pixels, several", "None", "Look into these.", "where the question says"),
     Option("choosing", "Choosing(...)", "Choosing()", "How tokens are chosen within the budget."),
     Option("scoring", "ScoringOptions(...)", "{}", "The keywords of `foveate.score`."),
 )  # fmt: skip
