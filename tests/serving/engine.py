@@ -119,10 +119,11 @@ class Engine:
 
 
 def share(encoded: EncodedImage, ask: Ask) -> tuple[int, ...]:
-    """What each image of a request has of its budget."""
+    """What each image of a request has of its budget, which does not count ends of lines."""
     request = parse_request(ask.keywords)
     chosen = select_rows(list(ask.images), encoded.textures, encoded.layouts, ask.question, request.budget)
-    return tuple(map(len, chosen.rows))
+    pairs = zip(chosen.rows, encoded.layouts, strict=True)
+    return tuple(len(np.intersect1d(rows, layout.selectable_rows())) for rows, layout in pairs)
 
 
 def takes_kept(config: Any) -> bool:

@@ -28,7 +28,7 @@ OWN: dict[str, dict[str, Any]] = {
     "mistral3": {},
     "qwen3_vl_moe": {"text_config": {"norm_topk_prob": True}},
 }
-BEHIND = ("fast_vlm", "glm46v", "lighton_ocr", "video_llama_3")  # of those of transformers
+BEHIND = ("fast_vlm", "glm46v", "lighton_ocr")  # of those of transformers
 
 
 @pytest.mark.parametrize("name", [*OWN, *BEHIND])

@@ -58,7 +58,6 @@ BEHIND = (
     "FastVlmForConditionalGeneration",
     "Glm46VForConditionalGeneration",
     "LightOnOcrForConditionalGeneration",
-    "VideoLlama3ForConditionalGeneration",
 )
 # Of whose videos tokens are chosen, too
 VIDEOS = ("Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration", "Qwen3VLForConditionalGeneration")
