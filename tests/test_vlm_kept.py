@@ -217,6 +217,18 @@ def test_the_tokens_of_given_boxes_and_a_context() -> None:
         vlm.prepare(one, "why?", boxes=[corner], relevance="the dog")
 
 
+@pytest.mark.parametrize("choosing", [Choosing(), Choosing(floor=1)])
+def test_a_budget_of_a_blank_image_over_several_grids(choosing: Choosing) -> None:
+    """All is as good as all: the whole budget is spread evenly."""
+    vlm = attached("llava_next")
+    for image in (np.full((70, 300, 3), 255, np.uint8), photo()):
+        seen = vlm.see(image, read=False)
+        for budget in (1, 9):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", QuestionWarning)
+                assert vlm.prepare(seen, "where is the dog?", budget=budget, choosing=choosing).tokens[0] >= budget
+
+
 def test_unknown_keywords_of_generate_and_budgets_that_are_too_large() -> None:
     vlm, image = attached("qwen2_5_vl"), encoded("qwen2_5_vl")
     with pytest.raises(OptionError, match=r"'bogus'[\s\S]*keywords of model\.generate"):

@@ -283,8 +283,8 @@ def _exact_shares(weight: NDArray[np.float64], total: float, low: Indices, high:
 def top_cells(scores: NDArray[np.floating], budget: int) -> Indices:
     """Indices of the `budget` largest of scores [n], ascending; of equal scores, the lower indices."""
     n = len(scores)
-    if budget == n:
-        return np.arange(n)
+    if budget in (0, n):
+        return np.arange(budget)
     threshold = largest(scores, budget)[0]
     kept = (scores >= threshold).nonzero()[0]
     if len(kept) == budget:
