@@ -75,7 +75,14 @@ def test_an_image_that_cannot_be_encoded_is_told_and_the_worker_goes_on(two: Tex
 
 
 @pytest.mark.parametrize(
-    "program", ["import sys; sys.exit(3)", "print('no answer', flush=True); import time; time.sleep(99)", "while 1: 0"]
+    "program",
+    [
+        "import sys; sys.exit(3)",
+        "print('no answer', flush=True); import time; time.sleep(99)",
+        "while 1: 0",
+        "import os; os.write(1, b'cno.such.module\\nname\\n.')",
+        "import os, pickle; os.write(1, pickle.dumps(None))",
+    ],
 )
 def test_a_worker_that_dies_or_hangs_is_an_error_and_a_line_in_the_log(
     program: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -90,20 +97,50 @@ def test_a_worker_that_dies_or_hangs_is_an_error_and_a_line_in_the_log(
     assert sum("a process that makes textures was lost" in each.message for each in caplog.records) == 2
 
 
-def test_a_worker_does_not_outlive_who_started_it() -> None:
-    program = """
-import os, numpy as np
-from foveate.serving.workers import TextureWorkers
-workers = TextureWorkers(1)
-workers.make(np.zeros((64, 64, 3), np.uint8), None)
-print(next(iter(workers._started)).pid, flush=True)
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_worker_does_not_outlive_who_started_it(hangs: bool) -> None:
+    program = f"""
+import os, sys, threading, time, numpy as np
+from foveate.serving.workers import PROGRAM, TextureWorkers
+hang = "import time, foveate.serving.workers as w; w.make_texture = lambda *_: time.sleep(99)\\n"
+workers = TextureWorkers(1, (sys.executable, "-P", "-c", {hangs} * hang + PROGRAM))
+asked = threading.Thread(target=workers.make, args=(np.zeros((64, 64, 3), np.uint8), None), daemon=True)
+asked.start()
+asked.join(8 if {hangs} else 60)
+print(next(iter(workers._started)).pid, asked.is_alive(), flush=True)
 os.kill(os.getpid(), 9)
 """
-    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False).stdout
+    out = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=False).stdout
+    pid, waited = out.split()
+    assert waited == str(hangs)
     deadline = time.monotonic() + 30
-    while psutil.pid_exists(int(out)) and time.monotonic() < deadline:
+    while psutil.pid_exists(int(pid)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not psutil.pid_exists(int(out))
+    assert not psutil.pid_exists(int(pid))
+
+
+def test_a_worker_runs_nothing_of_the_folder_that_it_is_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two: TextureWorkers
+) -> None:
+    (tmp_path / "random.py").write_text("raise SystemExit")
+    monkeypatch.chdir(tmp_path)
+    assert two.make(photo(), None)[0].preset is None
+
+
+def test_a_worker_that_is_started_while_the_others_are_ended_ends_too(
+    two: TextureWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, before = subprocess.Popen, children()
+
+    def started(*args: Any, **keywords: Any) -> Any:
+        worker = start(*args, **keywords)
+        two.close()  # in another thread, say: it does not know of this one yet
+        return worker
+
+    monkeypatch.setattr(workers.subprocess, "Popen", started)
+    with pytest.raises(ImageError, match=LOST):
+        two.make(photo(), None)
+    assert children() == before
 
 
 def test_how_many() -> None:

@@ -1,7 +1,7 @@
 """Textures made in processes beside the API's, so that it goes on meanwhile, and several are made at a time.
 
-A worker is `python -m foveate.serving.workers`: images in, textures out, one after the other, in one thread. It ends
-when its input does, so it never outlives the process that started it. One that dies, or takes too long, fails the
+A worker is a Python of its own: images in, textures out, one after the other, in one thread. It ends with its input,
+or, in the midst of an image, a second after the process that started it. One that dies, or takes too long, fails the
 image that it worked on, and the next image gets a new one.
 """
 
@@ -13,10 +13,11 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from queue import Empty, LifoQueue
-from threading import Event, Timer
+from threading import Event, Thread, Timer
 
 from foveate.core.checks import check_int
 from foveate.core.errors import FoveateError, ImageError
@@ -27,6 +28,13 @@ from foveate.texture.texture import Texture
 WORKERS = "FOVEATE_TEXTURE_WORKERS"  # the environment variable that says how many
 MOST = 4  # by default: each takes memory of its own (docs/serving.md)
 PATIENCE = 120.0  # seconds for a texture, by hand: what takes longer has hung
+# -P: the folder that a server was started in is no place of modules. What imports print must not get among the answers
+PROGRAM = """import os, sys
+out = os.dup(1)
+os.dup2(2, 1)
+from foveate.serving.workers import work
+work(out, int(sys.argv[1]))"""
+COMMAND = sys.executable, "-P", "-c", PROGRAM
 Worker = subprocess.Popen[bytes]
 
 logger = logging.getLogger("vllm.foveate")
@@ -43,7 +51,7 @@ def count_workers(environment: Mapping[str, str] = os.environ) -> int:
 class TextureWorkers:
     """At most `count` processes, started when they are needed, for any number of threads."""
 
-    def __init__(self, count: int, command: tuple[str, ...] = (sys.executable, "-m", __name__)) -> None:
+    def __init__(self, count: int, command: tuple[str, ...] = COMMAND) -> None:
         self.count = count
         self._command, self._closed = command, Event()
         self._idle: LifoQueue[Worker | None] = LifoQueue()  # what was used last comes first: few are started
@@ -65,7 +73,7 @@ class TextureWorkers:
             if worker is not None:
                 self._end(worker)
                 worker = None
-            if not isinstance(cause, OSError | EOFError | pickle.UnpicklingError):
+            if not isinstance(cause, Exception):
                 raise
             what = f"an image of {rgb.shape[0]} x {rgb.shape[1]} pixels"
             if not self._closed.is_set():
@@ -96,8 +104,12 @@ class TextureWorkers:
         if self._closed.is_set():
             raise EOFError("the server ends")
         around = {**os.environ, "OMP_NUM_THREADS": "1"}  # an image in one thread: others have the other cores
-        worker = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=around)
+        command = *self._command, str(os.getpid())
+        worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=around)
         self._started.add(worker)
+        if self._closed.is_set():  # meanwhile; else `close` sees it
+            self._end(worker)
+            raise EOFError("the server ends")
         return worker
 
     def _end(self, worker: Worker) -> None:
@@ -108,7 +120,7 @@ class TextureWorkers:
 
 
 def _exchange(worker: Worker, asked: tuple[Pixels, PresetName | None]) -> tuple[Texture, float] | FoveateError:
-    """What a worker answers. Raises EOFError or OSError where it ended, or was ended as it took too long."""
+    """What a worker answers. Raises any Exception where it ended, was ended as it took too long, or wrote otherwise."""
     assert worker.stdin is not None
     assert worker.stdout is not None
     clock = Timer(PATIENCE, worker.kill)
@@ -117,17 +129,20 @@ def _exchange(worker: Worker, asked: tuple[Pixels, PresetName | None]) -> tuple[
     try:
         pickle.dump(asked, worker.stdin, pickle.HIGHEST_PROTOCOL)
         worker.stdin.flush()
-        answer: tuple[Texture, float] | FoveateError = pickle.load(worker.stdout)
+        answer = pickle.load(worker.stdout)
     finally:
         clock.cancel()
-    return answer
+    match answer:
+        case FoveateError() | (Texture(), float()):
+            return answer
+    raise pickle.UnpicklingError(f"{type(answer).__name__} instead of a texture")
 
 
-def work() -> None:
-    """Answer what comes in, to its end."""
+def work(out: int, parent: int) -> None:
+    """Answer what comes in, to its end. out: the number of the file for answers. parent: who started this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: who started this process ends it
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what is printed must not get among the answers
+    Thread(target=_end_with, args=(parent,), daemon=True).start()
+    answers = os.fdopen(out, "wb")
     while True:
         try:
             rgb, preset = pickle.load(sys.stdin.buffer)
@@ -145,5 +160,8 @@ def work() -> None:
             return
 
 
-if __name__ == "__main__":
-    work()
+def _end_with(parent: int) -> None:
+    """Not by a signal at its death: Linux sends that when the thread ends that started this process."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
