@@ -126,7 +126,10 @@ class StockProcessor:
 
     def __init__(self, told: dict[str, object] | None = None) -> None:
         config = SimpleNamespace(mm_processor_kwargs=told, mm_encoder_tp_mode="weights")
-        model = SimpleNamespace(architecture="Other", hf_text_config=SimpleNamespace(), max_model_len=64)
+        model = SimpleNamespace(
+            architecture="Other", hf_config=SimpleNamespace(architectures=["Other"]), hf_text_config=SimpleNamespace(),
+            max_model_len=64,
+        )  # fmt: skip
         self.info = SimpleNamespace(
             ctx=SimpleNamespace(get_mm_config=lambda: config, model_config=model), model_id="other"
         )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from foveate.core.errors import ModelError
-from foveate.serving.kept import ENCODERS
+from foveate.serving.kept import ENCODERS, is_unfit
+from foveate.serving.metrics import FOLDER
 from tests.serving.engine import Ask, Engine, Said, assert_same
 from tests.vlm_models import page, photo
 
@@ -109,10 +112,44 @@ def test_a_tower_that_cannot_is_refused() -> None:
         Choosing().apply(SimpleNamespace(hf_processor_mm_kwargs={"foveate_encode": "kept"}), None)
 
 
-def test_another_tower_is_refused_before_it_is_asked() -> None:
+def test_another_kind_of_tower_is_refused_by_the_configuration() -> None:
     llava, qwen = ENCODERS["LlavaForConditionalGeneration"], ENCODERS["Qwen2VLForConditionalGeneration"]
     config = SimpleNamespace(vision_config=SimpleNamespace(model_type="pixtral"))
     assert (llava.takes(config), qwen.takes(config)) == (False, True)
-    other = SimpleNamespace(blocks=(), forward=lambda pixels, grids: pixels, rot_pos_emb=None)  # of another release
-    with pytest.raises(ModelError, match="whose tower takes no positions"):
-        qwen.check(SimpleNamespace(visual=other))
+
+
+class OtherTower(torch.nn.Linear):
+    """Of another release: it says no positions."""
+
+    blocks = ()
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_tower_that_does_not_fit_refuses_kept_and_stops_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: bool
+) -> None:
+    """One that this process does not hold, as of a server of text alone, fits."""
+    from vllm.model_executor.models.utils import StageMissingLayer
+
+    from tests.serving.test_families import Choosing
+
+    name, asked = "Qwen2VLForConditionalGeneration", {"foveate_encode": "kept"}
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    monkeypatch.setattr(Choosing, "kept_encoder", ENCODERS[name])
+    tower = OtherTower(2, 2)
+    stand_in = SimpleNamespace(visual=tower if held else StageMissingLayer("image_tower", tower))
+    ENCODERS[name].check(stand_in, "Other")
+    if not held:
+        Choosing(asked)
+        return
+    with pytest.raises(ModelError, match="for Other, whose tower in this release"):
+        Choosing(asked)
+    ENCODERS[name].check(SimpleNamespace(visual=StageMissingLayer("image_tower", tower)), "Other")  # the next engine
+    Choosing(asked)
+
+
+def test_a_server_of_text_alone_starts(start: Callable[..., Engine]) -> None:
+    engine = start("qwen2_5_vl", limit_mm_per_prompt={"image": 0, "video": 0})
+    (said,) = engine.llm.generate([{"prompt": DOG}], use_tqdm=False)
+    assert said.outputs[0].token_ids
+    assert not is_unfit("Qwen2_5_VLForConditionalGeneration")

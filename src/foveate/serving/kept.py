@@ -10,24 +10,31 @@ from __future__ import annotations
 
 import copy
 import inspect
+import logging
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from foveate.core.errors import ModelError
-from foveate.serving.hooks import FIX
 from foveate.serving.layouts import COUNT, ROWS
+from foveate.serving.metrics import FOLDER
 from foveate.vlm.families.narrow import Part
 
 # Methods of a tower that say positions of the patches of grids, [n, width] each: rotary ones, and learned ones.
 POSITIONS = ("rot_pos_emb", "fast_pos_embed_interpolate", "pos_embeds_interpolate")
 Rows = Sequence[torch.Tensor]  # kept rows of features of each image of a batch: int64, ascending, on the CPU
 Grid = Sequence[int]  # frames, and rows and columns of patches
+UNFIT = "unfit-"  # and an architecture: a file in the folder for counts, where the API's process looks for it
+
+logger = logging.getLogger("vllm.foveate")
 
 
 @dataclass(frozen=True)
@@ -48,14 +55,27 @@ class KeptEncoder:
         """Whether a model with this configuration has such a tower."""
         return not self.towers or config.vision_config.model_type in self.towers
 
-    def check(self, model: Any) -> None:
-        """Raises ModelError where vLLM's tower has not what `encode` needs: another release may have another."""
-        if not self.fits(model):
-            raise ModelError(
-                f"a {type(model).__name__} whose tower takes no positions, or has its layers elsewhere",
-                expected="the tower of a release of vLLM that was looked at",
-                fix=FIX,
-            )
+    def check(self, model: Any, architecture: str) -> None:
+        """Tell the API's process whether vLLM's tower has what `encode` needs: another release may have another.
+
+        Where it has not, `is_unfit` says so, and "kept" is refused; nothing else is.
+        """
+        fits = self.fits(model)
+        if not fits:
+            logger.warning('foveate: foveate_encode="kept" is refused: the tower of %s is another one', architecture)
+        if FOLDER in os.environ:
+            with suppress(OSError):  # somebody may have cleaned the folder of temporary files
+                told = _unfit_file(architecture)
+                told.unlink(missing_ok=True) if fits else told.touch()
+
+
+def is_unfit(architecture: str) -> bool:
+    """Whether the engine found that its tower has not what `KeptEncoder.encode` needs; asked in the API's process."""
+    return FOLDER in os.environ and _unfit_file(architecture).exists()
+
+
+def _unfit_file(architecture: str) -> Path:
+    return Path(os.environ[FOLDER]) / f"{UNFIT}{architecture}"
 
 
 def kept_rows(ours: Mapping[str, Any]) -> Rows:
@@ -98,9 +118,11 @@ def encode_grids(
 def grids_fit(model: Any) -> bool:
     """Whether the tower takes positions from outside, and says them. One that this process does not hold fits."""
     tower = model.visual
+    if not any(True for _ in tower.parameters()):  # vLLM's stand-in, which has names of the tower and another forward
+        return True
     said = any(hasattr(tower, name) for name in (*POSITIONS, "get_rope_by_thw"))
     takes = "encoder_metadata" in inspect.signature(tower.forward).parameters
-    return not hasattr(tower, "blocks") or (said and takes and hasattr(tower, "prepare_encoder_metadata"))
+    return said and takes and hasattr(tower, "prepare_encoder_metadata")
 
 
 def _told(tower: Any, grids: Sequence[Grid], kept: Rows) -> Any:

@@ -51,7 +51,7 @@ class ChosenRows:
             torch.device(vllm_config.device_config.device),
         )
         if self.kept_encoder is not None and self.kept_encoder.takes(config.hf_config):
-            self.kept_encoder.check(self)
+            self.kept_encoder.check(self, config.architecture)
         self._most = vllm_config.scheduler_config.max_num_encoder_input_tokens
 
     def load_weights(self, *args: Any, **keywords: Any) -> Any:

@@ -37,7 +37,7 @@ from foveate.core.threads import map_in_order
 from foveate.language.query import MAX_CHARACTERS
 from foveate.serving import metrics
 from foveate.serving.features import FEATURES, FEATURES_MB
-from foveate.serving.kept import KeptEncoder, cut_patches
+from foveate.serving.kept import KeptEncoder, cut_patches, is_unfit
 from foveate.serving.layouts import (
     ALONE,
     COUNT,
@@ -393,11 +393,13 @@ class ChoosingProcessor:
         config = self.info.ctx.model_config  # type: ignore[attr-defined]
         able = self.kept_encoder is not None and self.kept_encoder.takes(config.hf_config)
         shared = self.info.ctx.get_mm_config().mm_encoder_tp_mode == "data"  # type: ignore[attr-defined]
-        if able and (self._cuts or not shared):
+        unfit = able and is_unfit(config.architecture)
+        if able and not unfit and (self._cuts or not shared):
             return
+        why = " with --mm-encoder-tp-mode data, which shares its tiles out among devices" if able else ""
+        why = ", whose tower in this release of vLLM takes no positions, or has its layers elsewhere" if unfit else why
         raise ModelError(
-            f'foveate_encode="kept" for {config.architecture}'
-            + able * " with --mm-encoder-tp-mode data, which shares its tiles out among devices",
+            f'foveate_encode="kept" for {config.architecture}{why}',
             expected="a tower that takes single patches, and tokens that are made of whole ones: docs/serving.md",
             fix=f'pass {{"foveate_encode": "all"}}, or leave it out and unset {ENCODE}',
         )
