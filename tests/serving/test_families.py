@@ -187,10 +187,21 @@ def test_models_of_transformers_are_served_by_their_own_names() -> None:
         info = SimpleNamespace(get_hf_config=lambda: SimpleNamespace(architectures=[architecture]))
         return families._mixin_for(name, info)[0]
 
-    behind = "TransformersMultiModalForCausalLM"
+    behind = families.BACKEND[0]
     assert all(mixin(behind, name) is ChoosingProcessor for name in families.BEHIND)
     assert mixin(behind, "BlipForConditionalGeneration") is RefusingProcessor
     assert mixin(FAMILIES[0], FAMILIES[0]) is ChoosingProcessor
+
+
+def test_a_model_of_transformers_that_is_not_served_is_the_stock_one(start: Callable[..., Engine]) -> None:
+    """No memory for features, no rows of positions, nothing of ours."""
+    engine = start("internvl", model_impl="transformers")
+    assert type(engine.model) is find_stock(families.BACKEND[0])
+    assert not engine.llm.model_config.uses_mrope
+    with pytest.raises(ModelError, match=r"foveate_budget=5 for InternVL.*, which vLLM runs by Transformers") as caught:
+        engine.ask(Ask(DOG, keywords={"foveate_budget": 5}))
+    assert set(families.BACKEND).isdisjoint(caught.value.expected.split(", "))
+    compare(engine, Ask(DOG))
 
 
 # --- positions in one dimension ---------------------------------------------------------------------------------------

@@ -34,7 +34,6 @@ from foveate.serving.request import (
     usual_request,
 )
 
-# The last two are vLLM's for models of transformers.
 FAMILIES = (
     "Qwen2VLForConditionalGeneration",
     "Qwen2_5_VLForConditionalGeneration",
@@ -50,10 +49,9 @@ FAMILIES = (
     "Glm4vMoeForConditionalGeneration",
     "Llama4ForConditionalGeneration",
     "Mistral3ForConditionalGeneration",
-    "TransformersMultiModalForCausalLM",
-    "TransformersMultiModalMoEForCausalLM",
+    *(BACKEND := ("TransformersMultiModalForCausalLM", "TransformersMultiModalMoEForCausalLM")),
 )
-# Architectures that vLLM has no class of its own for, and runs by these two. They refuse a budget for any other.
+# Architectures that vLLM has no class of its own for, and runs by BACKEND. Whatever else runs by that is not served.
 BEHIND = (
     "FastVlmForConditionalGeneration",
     "Glm46VForConditionalGeneration",
@@ -82,16 +80,30 @@ def make_class(name: str) -> type[Any]:
     stock = find_stock(name)
     check_hooks(stock, MODEL if getattr(stock, "supports_mrope", False) else FLAT_MODEL)
     both = {"kept_encoder": ENCODERS.get(name), "__module__": __name__}
-    model = type(stock.__name__, (ChosenRows, FlatPositions, stock), {**both, "__doc__": stock.__doc__})
+    more = {"__new__": _stock_unless_served(name, stock)} if name in BACKEND else {}
+    model = type(stock.__name__, (ChosenRows, FlatPositions, stock), {**both, "__doc__": stock.__doc__, **more})
     return with_processor(model, lambda info: _mixin_for(name, info), {**both, "serves_videos": name in VIDEOS})
+
+
+def is_served(name: str, config: Any) -> bool:
+    """Whether tokens are chosen of a model with this configuration, which vLLM runs by the class of that name."""
+    return name in FAMILIES and (name not in BACKEND or not set(config.architectures or ()).isdisjoint(BEHIND))
+
+
+def _stock_unless_served(name: str, stock: Any) -> Any:
+    """A class's `__new__`: a model that is not served is one of the stock class, with nothing of ours."""
+
+    def new(cls: type[Any], *, vllm_config: Any, prefix: str = "") -> Any:
+        if is_served(name, vllm_config.model_config.hf_config):
+            return stock.__new__(cls)
+        return stock(vllm_config=vllm_config, prefix=prefix)
+
+    return new
 
 
 def _mixin_for(name: str, info: Any) -> tuple[type[Any], Hooks]:
     """The mixin of a served class's processor, and the hooks that it stands on."""
-    architectures = info.get_hf_config().architectures or ()
-    if name.startswith("Transformers") and not set(architectures) & set(BEHIND):
-        return RefusingProcessor, REFUSING
-    return ChoosingProcessor, PROCESSOR
+    return (ChoosingProcessor, PROCESSOR) if is_served(name, info.get_hf_config()) else (RefusingProcessor, REFUSING)
 
 
 class RefusingProcessor:
@@ -111,9 +123,11 @@ class RefusingProcessor:
     def _refuse(self, request: Request) -> None:
         if request.budget is not None or request.encode == "kept":
             said = f"foveate_budget={request.budget!r}" if request.budget is not None else 'foveate_encode="kept"'
+            model = self.info.ctx.model_config  # type: ignore[attr-defined]
+            by = f", which vLLM runs by {model.architecture}" if model.architecture in BACKEND else ""
             raise ModelError(
-                f"{said} for {self.info.ctx.model_config.architecture}",  # type: ignore[attr-defined]
-                expected=", ".join((*FAMILIES, *BEHIND)),
+                f"{said} for {', '.join(model.hf_config.architectures or ())}{by}",
+                expected=", ".join(name for name in (*FAMILIES, *BEHIND) if name not in BACKEND),
                 fix=f"leave {said.partition('=')[0]} out, and unset {ENVIRONMENT} and {ENCODE}: this model gives its "
                 "stock answers only",
             )

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -152,17 +152,18 @@ def _without_section(model_config: Any) -> Any:
 class SectionDeclared:
     """Of `vllm.model_executor.models.config.MODELS_CONFIG_MAP`: a configuration without M-RoPE gets our section.
 
-    stock: what stood there before, or None.
+    stock: what stood there before, or None. serves: (configuration) -> whether our class runs it.
     """
 
     stock: Any = None
+    serves: Callable[[Any], bool]
 
     @classmethod
     def verify_and_update_model_config(cls, model_config: Any) -> None:
         """vLLM calls it before anything asks whether the model has M-RoPE."""
         if cls.stock is not None:
             cls.stock.verify_and_update_model_config(model_config)
-        if not model_config.uses_mrope:
+        if not model_config.uses_mrope and cls.serves(model_config.hf_config):
             model_config.hf_config.mrope_section = SECTION
 
     @classmethod

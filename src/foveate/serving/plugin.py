@@ -6,6 +6,7 @@ a class of ours, before it loads a model.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 
@@ -15,7 +16,7 @@ def register() -> None:
     from vllm.model_executor.models.config import MODELS_CONFIG_MAP
     from vllm.renderers.registry import RENDERER_REGISTRY
 
-    from foveate.serving.families import FAMILIES
+    from foveate.serving.families import FAMILIES, is_served
     from foveate.serving.hooks import is_known, other_architectures
     from foveate.serving.metrics import open_folder
     from foveate.serving.model import SectionDeclared
@@ -26,7 +27,8 @@ def register() -> None:
     for name in FAMILIES:
         stock: Any = MODELS_CONFIG_MAP.get(name)
         if not (stock and issubclass(stock, SectionDeclared)):
-            MODELS_CONFIG_MAP[name] = type("SectionDeclared", (SectionDeclared,), {"stock": stock})
+            own = {"stock": stock, "serves": partial(is_served, name)}
+            MODELS_CONFIG_MAP[name] = type("SectionDeclared", (SectionDeclared,), own)
     if is_known(__version__):
         RENDERER_REGISTRY.renderers["hf"] = "foveate.serving.renderer", "PreparingRenderer"
     for name in (*FAMILIES, *other_architectures(FAMILIES)):
