@@ -22,7 +22,7 @@ from foveate.core.errors import ChannelError, OptionError
 from foveate.encoders.protocol import Calibration
 from foveate.language.cues import COLOURS, MOVES, RAISE, Cue
 from foveate.language.negatives import Negatives
-from foveate.language.phrase import FRAMES, Phrase, words_of
+from foveate.language.phrase import FRAMES, Choice, Phrase, words_of
 from foveate.language.query import channel_weights, parse, prepare
 from foveate.reading.words import Word, Words
 from foveate.relevance.composition import GUESS, Composed, compose
@@ -331,6 +331,9 @@ DOGS = {(10, 8): 2.0, (12, 30): 4.0, (34, 44): 3.0, (24, 58): 2.5}
         ("the dog third from the left", (34, 44)),
         ("the dog at the bottom of the picture", (34, 44)),
         ("the dog in the top right corner", (24, 58)),
+        ("the dog in the lower left corner", (10, 8)),
+        ("the dog in the upper right corner of the picture", (24, 58)),
+        ("the first dog from the left of the picture", (10, 8)),
         ("the dog in the middle", (12, 30)),
         ("the largest dog", (12, 30)),
         ("the second largest dog", (34, 44)),
@@ -338,13 +341,14 @@ DOGS = {(10, 8): 2.0, (12, 30): 4.0, (34, 44): 3.0, (24, 58): 2.5}
         ("the dog closest to the camera", (34, 44)),
         ("the dog nearest to the cat", (24, 58)),
         ("the dog between the cat and the cup", (34, 44)),
+        ("the nearest dog on the carpet", (34, 44)),
         ("the dog between the tables", (34, 44)),
     ],
 )
 def test_a_side_and_a_size_choose_one_of_several(text: str, chosen: tuple[int, int]) -> None:
     tables = np.maximum(blob(34, 28, 3), blob(34, 62, 2))
     maps = {"dog": np.max([blob(*place, size) for place, size in DOGS.items()], 0), "cat": blob(34, 60, 3)}
-    maps |= {"cup": blob(34, 26, 2), "tables": tables}
+    maps |= {"cup": blob(34, 26, 2), "tables": tables, "carpet": np.ones(SHAPE, np.float32)}
     query = prepare(NANO, text)
     made = compose(query.structure[0], lambda *words: np.max([maps[word] for word in words], 0), colour, {})
     assert query.unknown == ()
@@ -352,6 +356,27 @@ def test_a_side_and_a_size_choose_one_of_several(text: str, chosen: tuple[int, i
     for place in DOGS.keys() - {chosen}:
         assert made.map[place] < DETECTED * made.map[chosen]  # `boxes()` has no other
     assert made.confidence > DETECTED
+
+
+def test_what_is_asked_of_a_chosen_thing_does_not_choose_it() -> None:
+    dogs = {"dog": np.maximum(blob(20, 12, 4), blob(20, 52, 4))}  # a red one, and a blue one
+    for text, sure in (("is the dog on the left blue?", False), ("is the dog on the right blue?", True)):
+        assert (put(text, dogs).confidence > DETECTED) == sure
+    assert peak_at(put("the blue dog on the left", dogs).map)[1] > 40
+    for said in ("full", "smiling"):
+        phrase = one(f"is the dog on the left {said}?")
+        assert (phrase.noun, phrase.attributes, phrase.choice) == ("dog", (said,), Choice(("left",)))
+    assert one("is the dog in the middle black car?").choice is None
+
+
+def test_a_weaker_thing_is_chosen_as_surely_as_it_is_seen() -> None:
+    dogs = np.maximum(blob(20, 12, 4, 0.7), blob(20, 48, 4, 0.95))
+    left, right = (put(f"the dog on the {side}", {"dog": dogs}) for side in ("left", "right"))
+    assert peak_at(left.map)[1] < 20
+    assert left.confidence == pytest.approx(put("dog", {"dog": dogs}).confidence * 0.7 / 0.95, abs=0.02)
+    assert right.confidence == put("dog", {"dog": dogs}).confidence
+    faint = np.maximum(blob(20, 12, 4, 0.4), blob(20, 48, 4, 0.7))  # not detected, and no second dog
+    assert peak_at(put("the dog on the left", {"dog": faint}).map)[1] > 40
 
 
 def test_a_third_of_two_is_not_there_and_things_that_touch_are_two() -> None:
@@ -375,11 +400,15 @@ def test_sides_of_a_body_of_nothing_and_of_two_are_left_as_they_are() -> None:
         ("the left hand", ("left",)),
         ("the dog on the left or on the right", ("on the left", "on the right")),
         ("the tallest man", ("tallest",)),
+        ("the upper arm", ("upper",)),
+        ("the highest mountain", ("highest",)),
+        ("which mountain is the highest?", ("highest",)),
     ):
         query = prepare(NANO, text)
         assert query.unknown == unknown
         assert all(phrase.choice is None for phrase in query.structure)
     assert prepare(NANO, "the dog left of the car").structure[0].choice is None
+    assert prepare(NANO, "the lowest shelf").structure[0].choice == Choice(("bottom",))
     assert prepare(NANO, "the dog in the middle car").structure[0].choice is None
     assert prepare(Toy(), "the red dog on the left").words == ("red dog",)  # also of those that read phrases
 

@@ -1,7 +1,7 @@
 """What a phrase is made of: the thing itself, what it is like, and where it belongs. By rules and lists of words.
 
-    >>> read("the woman's white hair")
-    Phrase(text='woman white hair', noun='hair', attributes=('white',), place=Place(relation='part', of='woman'))
+    >>> read("the man's red hat")
+    Phrase(text='man red hat', noun='hat', attributes=('red',), place=Place(relation='part', of='man'), choice=None)
 
 * A relation is read from the thing: noun - relation - of. "face part of dog", "cup on table", "held by the man".
 * A frame asks for something beside its noun ("what is the man holding?"): its noun is "" ("person" for "who").
@@ -34,6 +34,7 @@ class Choice(NamedTuple):
 
     by: tuple[By, ...]
     number: int = 1
+    to_place: bool = False  # the nearest to what the phrase's place names, not to the camera
 
 
 @dataclass(frozen=True)

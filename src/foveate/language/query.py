@@ -277,8 +277,16 @@ def _find_choices(text: str) -> tuple[str, Mapping[str, Choice]]:
     def things(part: str) -> tuple[str, ...]:
         return tuple(span.phrase for span in find_phrases(part)[1])
 
-    rest, choices = (text, {}) if _QUOTED.search(text) else find_choices(text, things, lambda word: word not in _CUTS)
-    return (rest, choices) if choices.keys() <= {*things(rest)} else (text, {})
+    def goes_on(after: str) -> bool:
+        word, *more = _words(after)
+        said = asks and (word in DESCRIBING or is_state(word)) and _cuts([*more, "."], 0)
+        return word not in _CUTS and not said
+
+    asks = not _IS.isdisjoint(_words(text)[:1])  # "is the dog on the left black?"
+    rest, choices = (text, {}) if _QUOTED.search(text) else find_choices(text, things, goes_on)
+    named = sorted(things(rest), key=len)  # with what is said of it: "dog black"
+    whole = {thing: [one for one in named if f" {thing} " in f" {one} "] for thing in choices}
+    return (rest, {whole[thing][0]: choices[thing] for thing in choices}) if all(whole.values()) else (text, {})
 
 
 def find_phrases(text: str) -> tuple[list[str], list[Span]]:

@@ -58,7 +58,8 @@ HIGH, LOW = read_set("things", "high"), read_set("things", "low")
 MINOR, MAJOR, ENOUGH, UNUSUAL = 0.2, 0.6, 0.4, 0.7
 AROUND = 5  # cells along the square in which a property counts for each cell
 OTHERS, TOO_FEW = 0.4, 0.45  # of the chosen thing's highest value, what others keep; how sure a third of two things is
-# Of the largest piece the smallest thing, of the highest value that of a thing, of the lower hill a valley between two.
+# Of the largest piece the smallest thing, of the highest value that of one that is not detected itself, of the lower
+# hill a valley between two.
 SMALL, LIKELY, VALLEY = 0.05, 0.8, 0.7
 DEEP = 0.5  # of a thing's height, by which feet tell what is behind it
 SAME = 0.6  # overlap (intersection over union) of two pieces from which they are one thing
@@ -96,9 +97,12 @@ def compose(
     if known is None:
         return compose(phrase, look, evidence, surer, lambda noun, p: with_odds(peak(p), surer.get(noun, 0.0)))
     if phrase.choice is not None:
-        made = compose(replace(phrase, choice=None), look, evidence, surer, known)
-        near = None if phrase.place is None else made.planes.get(phrase.place.of.noun or phrase.place.of.text)
-        return choose(made, phrase.choice, near)
+        said = tuple(word for word in phrase.attributes[-1:] if phrase.text.endswith(f" {word}"))
+        before = phrase.attributes[: len(phrase.attributes) - len(said)]
+        made = compose(replace(phrase, choice=None, attributes=before), look, evidence, surer, known)
+        of = phrase.place.of if phrase.place is not None and phrase.choice.to_place else None
+        made = choose(made, phrase.choice, None if of is None else made.planes.get(of.noun or of.text))
+        return _say_of(made, replace(phrase, attributes=said), evidence) if said else made  # "is the left dog black?"
     if phrase.plain:
         found = look(phrase.noun)
         return Composed(found, known(phrase.noun, found), {}, {}, {})
@@ -162,11 +166,20 @@ def _describe(phrase: Phrase, look: Look, evidence: Evidence, known: Known) -> t
     return Composed(found, sure, planes, {phrase.noun: confidence}, weights), pieces, fits
 
 
+def _say_of(made: Composed, phrase: Phrase, evidence: Evidence) -> Composed:
+    """A chosen thing with the attributes that are asked of it; of one that is not there none is surer than that."""
+    found = _describe(phrase, lambda *_: made.map, evidence, lambda *_: made.confidence)[0]
+    sure = found.confidence if made.confidence >= DETECTED else min(found.confidence, made.confidence)
+    return replace(
+        made, map=found.map, confidence=sure, planes=found.planes | made.planes, weights=made.weights | found.weights
+    )
+
+
 def choose(made: Composed, choice: Choice, near: Floats | None = None) -> Composed:
     """A phrase of which one thing of several is asked for: the others' values stay below the half of its highest.
 
-    Where there are fewer things than it counts, the last is taken, and it is not detected. near: the map of the thing
-    beside which it is the nearest.
+    Where there are fewer things than it counts, the last is taken, and it is not detected. The confidence is that of
+    the chosen thing. near: the map of the thing to which it is the nearest.
     """
     pieces = find_things(made.map, choice.by)
     if not pieces:
@@ -178,7 +191,8 @@ def choose(made: Composed, choice: Choice, near: Floats | None = None) -> Compos
     rest = np.where(own, 0, made.map)
     less = min(1.0, OTHERS * highest / max(float(rest.max()), 1e-6))
     found = np.where(own, made.map, rest * np.float32(less))
-    return replace(made, map=found, confidence=made.confidence if enough else limit(made.confidence, TOO_FEW))
+    sure = made.confidence * highest / float(made.map.max())
+    return replace(made, map=found, confidence=sure if enough else limit(sure, TOO_FEW))
 
 
 def find_things(p: Floats, by: Sequence[By] = ()) -> Pieces:
@@ -197,7 +211,7 @@ def find_things(p: Floats, by: Sequence[By] = ()) -> Pieces:
     pieces = find_pieces(p, SMALL)
     for axis in axes or (0, 1):
         pieces = [cut for piece in pieces for cut in _cut(piece, evidence, axis)]
-    return [piece for piece in pieces if p[piece].max() >= LIKELY * p.max()]
+    return [piece for piece in pieces if p[piece].max() >= min(DETECTED, LIKELY * p.max())]
 
 
 def _cut(piece: NDArray[np.bool_], evidence: Floats, axis: int) -> Pieces:
