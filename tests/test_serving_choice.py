@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import foveate
-from foveate.core.errors import BudgetError, FoveateError, OptionError, QueryError
+from foveate.core.errors import BudgetError, FoveateError, ModelError, OptionError, QueryError
 from foveate.serving.features import ROWS as PAGE
 from foveate.serving.features import FeaturePool
+from foveate.serving.layouts import check_keywords
 from foveate.serving.model import group_images, restore_prompt
 from foveate.serving.request import (
     Request,
@@ -48,6 +49,17 @@ def test_keywords_are_split_and_a_request_without_any_is_the_servers() -> None:
     assert parse_request({}, Request("auto", preset="text")) == Request("auto", preset="text")
     assert parse_request({"foveate_budget": None}, Request(9)).budget is None
     assert parse_request({"foveate_preset": None, "foveate_question": "a dog"}, Request(9)) == Request(9, "a dog")
+
+
+@pytest.mark.parametrize("made_for", [14, (14, 14), [14, 14]])
+def test_patches_are_compared_by_their_size_however_it_is_written(made_for: object) -> None:
+    config = SimpleNamespace(vision_config=SimpleNamespace(patch_size=made_for, spatial_merge_size=2))
+    for same in (14, [14, 14], {"height": 14, "width": 14}):
+        check_keywords(config, {"patch_size": same, "max_pixels": 9, "videos_kwargs": {"merge_size": 2}})
+    for other in (7, [14, 7], [7, 7], [], "14", None):
+        for asked in ({"patch_size": other}, {"videos_kwargs": {"patch_size": other}}):
+            with pytest.raises(ModelError, match="mm_processor_kwargs with patch_size="):
+                check_keywords(config, asked)
 
 
 @pytest.mark.parametrize("budget", [0, -1, 1.5, "128", "", "Auto", True, False, [9], {}, float("nan")])

@@ -154,6 +154,8 @@ def test_odd_requests_are_answered(server: Server) -> None:
         assert read(server.ask(chat(text, [photo()], {"foveate_budget": 9})))[0] == stock - there + 9
     for height, width in ((1, 1), (2, 300), (28, 3000)):
         assert server.ask(chat(QUESTIONS[0], [photo(height, width)], {"foveate_budget": 1})).status_code == 200
+    thin = server.ask(chat(QUESTIONS[0], [photo(20, 20)], {"foveate_budget": 1, "patch_size": 7}))
+    assert_refused(thin, "patch_size=7")
     few = server.ask(chat(QUESTIONS[0], [photo(), photo(seed=1)], {"foveate_budget": 1}))
     assert_refused(few, "foveate_budget=1 for 2 images")
 
@@ -187,6 +189,7 @@ def test_a_video_has_a_budget_too(server: Server, tmp_path: Path) -> None:
     assert again == ten
     assert read(ask({"foveate_budget": "lossless"}))[0] <= full[0]
     assert_refused(ask({"foveate_budget": 9, "foveate_encode": "kept"}), "for a video")
+    assert_refused(ask({"foveate_budget": 9, "patch_size": 7}), "patch_size=7")
 
 
 def test_a_name_for_an_image_does_not_put_it_in_the_place_of_another(server: Server) -> None:

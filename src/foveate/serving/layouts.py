@@ -57,7 +57,7 @@ class ChosenImage:
 
     places: of the ids that stay among those that stand for the image, int64, ascending: kept visual tokens, and all
     that is no visual token. visual: which of all ids are visual tokens, bool [span]. digest: int64 [2], of the image
-    and the keywords of the stock processor, and of the rows that are encoded alone: the engine keeps features by it.
+    and the keywords of the stock processor, and of the rows that are encoded alone: the engine knows features by it.
     alone: whether only these rows are encoded. modality: vLLM's name for what it is: "image", or "video".
     """
 
@@ -91,7 +91,6 @@ def find_tokens(stock: Any, size: Size, keywords: Keywords) -> ImageTokens:
     from vllm.multimodal.inputs import MultiModalKwargsItems
 
     info = stock.info
-    _check_keywords(info.get_hf_config(), info.ctx.get_merged_mm_kwargs(keywords))
     blank = info.parse_mm_data({"image": [Image.new("RGB", size[::-1])]}, validate=False)
     made = stock._apply_hf_processor_main(mm_items=blank, hf_kwargs=keywords)
     items = MultiModalKwargsItems.from_hf_inputs(made, stock._get_mm_fields_config(made, keywords))
@@ -147,19 +146,26 @@ def frames_of(item: Any) -> Any:
     return item[0] if isinstance(item, tuple) else item
 
 
-def _check_keywords(config: Any, keywords: Keywords) -> None:
+def check_keywords(config: Any, keywords: Keywords) -> None:
     """Refuse patches of another size than the encoder's: vLLM's engine would end by them. Raises ModelError."""
     encoder = getattr(config, "vision_config", None)
     for name, value in keywords.items():
         if isinstance(value, Mapping):
-            _check_keywords(config, value)
+            check_keywords(config, value)
         made_for = getattr(encoder, name, getattr(encoder, f"spatial_{name}", value))
-        if made_for != value:
+        if _side(made_for) != _side(value):
             raise ModelError(
                 f"mm_processor_kwargs with {name}={value!r}",
                 expected=f"{made_for!r}: the model's encoder was made for it",
                 fix="leave it out",
             )
+
+
+def _side(value: Any) -> Any:
+    """One number for a square, however it is written: 14, (14, 14), [14, 14], {"height": 14, "width": 14}."""
+    several = list(value.values()) if isinstance(value, Mapping) else value
+    square = isinstance(several, (list, tuple)) and len(several) > 0 and all(each == several[0] for each in several)
+    return several[0] if square else several
 
 
 def visual_ids(details: Any) -> NDArray[np.bool_]:

@@ -49,6 +49,7 @@ from foveate.serving.layouts import (
     SPAN,
     ChosenImage,
     ImageTokens,
+    check_keywords,
     choose_places,
     find_tokens,
     find_video_tokens,
@@ -165,6 +166,8 @@ class ChoosingProcessor:
         modality = self._chosen_of(inputs.mm_data_items, request, asked=asked)
         if modality is not None:
             self._check_video(modality, ours, inputs.mm_data_items)
+            info: Any = self.info  # type: ignore[attr-defined]
+            check_keywords(info.get_hf_config(), info.ctx.get_merged_mm_kwargs(theirs))
             with timing_ctx.record("foveate"):
                 inputs = self._choose(inputs, modality, request, asked=asked)
         elif any(len(items) for items in inputs.mm_data_items.values()):
@@ -289,9 +292,8 @@ class ChoosingProcessor:
                 one, visual = chosen[number], visual_ids(full)
                 if not np.array_equal(visual, one.visual):
                     raise ModelError(
-                        f"{visual.sum()} visual tokens among the {len(visual)} ids of an image, where "
-                        f"{one.visual.sum()} among {len(one.visual)} were expected",
-                        expected="as many, at the same places",
+                        f"{visual.sum()} visual tokens among the {len(visual)} ids of {update.modality} {number}",
+                        expected=f"{one.visual.sum()} among {len(one.visual)}, at the same places",
                         fix="this release of vLLM lays images out otherwise than foveate expects: docs/serving.md",
                     )
                 return replace(full, full=[full.full[place] for place in one.places])
@@ -321,10 +323,11 @@ class ChoosingProcessor:
             if not asked:
                 metrics.REQUESTS.labels("stock").inc()
                 return inputs
+            named = "an image" if modality == "image" else f"a {modality}"
             raise SceneError(
-                f"foveate_budget for an {modality} that came as features, or only by its name in the cache",
-                expected="the image itself: without its pixels no visual tokens can be chosen",
-                fix="send the image, or leave foveate_budget out",
+                f"foveate_budget for {named} that came as features, or only by its name in the cache",
+                expected="its pixels: without them no visual tokens can be chosen",
+                fix=f"send the {modality} itself, or leave foveate_budget out",
             )
         if self.info.ctx.get_mm_config().is_multimodal_pruning_enabled():  # type: ignore[attr-defined]
             raise OptionError(
@@ -526,7 +529,7 @@ def check_answer(out: Mapping[str, Any], chosen: Sequence[ChosenImage] | None) -
     wanted = [len(each.places) for each in chosen]
     if found != wanted or not all(NAMED in name for name in out["mm_hashes"][modality]):
         raise ModelError(
-            f"{found} ids of images where {wanted} were chosen",
+            f"{found} ids of each {modality} where {wanted} were chosen",
             expected="as many of both, and names of their own in vLLM's caches",
             fix="this release of vLLM calls its processors otherwise than foveate expects: docs/serving.md",
         )

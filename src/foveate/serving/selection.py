@@ -103,7 +103,7 @@ def select_rows(
     images: a layout's pictures in order, layout after layout: one of an image, several of a video, in which what looks
     as it did when its place last changed comes last. textures: of them; none where `needs_textures` says so.
 
-    Raises BudgetError for fewer tokens than images; OptionError, ChannelError.
+    Raises BudgetError for fewer tokens than images or videos; OptionError, ChannelError.
     """
     start = time.perf_counter()
     there = [layout.selectable for layout in layouts]
@@ -115,15 +115,17 @@ def select_rows(
     maps = [[relevance for relevance, _ in scored[a:b]] for a, b in pairwise(ends)]
     pictures = [images[a:b] for a, b in pairwise(ends)]
     wanted: VisualBudget = "auto" if budget == "auto" else None
+    several = len(images) > len(layouts)  # pictures of a video
     if isinstance(budget, int):
         if budget < len(layouts):
+            one = "video" if several else "image"
             raise BudgetError(
-                f"foveate_budget={budget} for {len(layouts)} images",
-                expected="at least one visual token for each image",
-                fix=f"pass {len(layouts)} or more, or fewer images",
+                f"foveate_budget={budget} for {len(layouts)} {one}s",
+                expected=f"at least one visual token for each {one}",
+                fix=f"pass {len(layouts)} or more, or fewer {one}s",
             )
         wanted = _share(images, maps, layouts, budget)
-    method: Method = "changed" if len(images) > len(layouts) else "relevance"
+    method: Method = "changed" if several else "relevance"
     chosen = choose_tokens(layouts, maps, pictures, _no_features, wanted, method, Choosing(floor=floor))
     searched = any(unnamed is None for _, unnamed in scored)
     whole = [choice.count for choice in chosen] == there
