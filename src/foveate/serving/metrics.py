@@ -20,10 +20,10 @@ from prometheus_client.core import CounterMetricFamily
 
 REQUESTS = Counter(
     "foveate_requests",
-    "Requests with images, by what became of their budget: chosen; unsearched (the question names nothing that can be "
-    "looked for: what stands out and what differs); lossless (what a neighbour has as well went); all (the budget "
-    "holds every visual token); unreadable (an image that no texture can be made of: the stock answer); stock (no "
-    "budget)",
+    "Requests with images, videos or sound, by what became of their budget: chosen; unsearched (the question names "
+    "nothing that can be looked for: what stands out and what differs); lossless (what a neighbour has as well went); "
+    "all (the budget holds every visual token); unreadable (no texture can be made of an image: the stock answer); "
+    "stock (no budget)",
     ["outcome"],
 )
 KEPT = Counter("foveate_visual_tokens_kept", "Visual tokens of requests with a budget that the language model gets")

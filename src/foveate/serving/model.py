@@ -1,8 +1,9 @@
 """Mixins placed first in the bases of vLLM's model classes (engine's process): only kept rows, at original positions.
 
 * Positions are those that the stock class gives to the full prompt, with the dropped placeholders put back.
-* An image is encoded whole, whatever is asked, or its kept tokens alone (kept.py). Features are kept (features.py) by
-  what was encoded: an answer does not depend on what was asked before.
+* An image is encoded whole, whatever is asked, or its kept tokens alone (kept.py). Features of whole images are kept
+  (features.py), those of kept tokens are not: who asks otherwise has other tokens. So an answer does not depend on what
+  was asked before.
 * vLLM's scheduler counts kept tokens when it decides how many images are encoded together. That is right where they are
   encoded alone. Else no more images are encoded in one call than have as many visual tokens as vLLM measured its memory
   for.
@@ -74,15 +75,17 @@ class ChosenRows:
         kept, alone = kept_rows(ours), ALONE in ours
         rows = [torch.arange(len(each)) for each in kept] if alone else kept  # of what is encoded
         sizes = ours[COUNT if alone else SPAN].flatten().tolist()
-        found = {n: pool.take(key, rows[n]) for n, key in enumerate(keys) if key in pool}
+        found = {n: pool.take(key, rows[n]) for n, key in enumerate(keys) if not alone and key in pool}
         first = {key: n for n, key in reversed(list(enumerate(keys))) if n not in found}
         for numbers in group_images(sorted(first.values()), sizes, self._most):
             encoded = (self._encode_kept if alone else self._encode)(stock, ours, numbers)
             for number, features in zip(numbers, encoded, strict=True):
                 for same in (n for n, key in enumerate(keys) if key == keys[number]):
                     found[same] = features.index_select(0, rows[same].to(features.device))
-                pool.put(keys[number], features)
-        metrics.count_features(kept=len(keys) - len(first), made=len(first))
+                if not alone:
+                    pool.put(keys[number], features)
+        if not alone:
+            metrics.count_features(kept=len(keys) - len(first), made=len(first))
         return tuple(found[n] for n in range(len(keys)))
 
     def get_encoder_cudagraph_config(self) -> Any:
