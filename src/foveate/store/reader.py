@@ -51,10 +51,14 @@ PAGE, TOGETHER = 64, 2**28  # records that are read at a time, of at most so man
 VECTORS = 4096  # rows of vectors that are read at a time
 log = logging.getLogger("foveate")
 REFUSED = re.compile("Invalid user input|Error applying filter expression|Not supported: This feature")  # a condition
-TEXT = "'(?:[^']|'')*'"
-TEXTS, SOME = re.compile(TEXT), rf"{TEXT}(?:\s*(?:,|and)\s*{TEXT})*"
-TIMES = re.compile(rf"\b(?:taken|modified)\s*(?:[<>=!]+|(?:not\s+)?between\b|(?:not\s+)?in\s*\()\s*{SOME}", re.I)
-TAG = re.compile(rf"\btags?\s*(?:(!=|<>|not\b)|=+)?\s*(?:in\s*\(\s*({SOME})\s*\)|({TEXT}))", re.I)
+TEXTS = re.compile("'(?:[^']|'')*'")
+QUOTED = re.compile(TEXTS.pattern + r"""|"(?:[^"]|"")*"|`[^`]*`""")
+TIMES = re.compile(  # of a condition whose quoted texts are all '', as those below
+    r"(?<![\w.])(?:taken|modified)\b\s*"
+    r"(?:[<>=!]+\s*''|(?:not\s+)?between\s*''\s*and\s*''|(?:not\s+)?in\s*\(\s*''(?:\s*,\s*'')*\s*\))",
+    re.I,
+)
+TAG = re.compile(r"(?<![\w.])tags?\b\s*(?:(!=|<>|=+)\s*('')|(not\s+)?in\s*\(\s*(''(?:\s*,\s*'')*)\s*\))", re.I)
 
 
 class Reader:
@@ -98,7 +102,9 @@ class Reader:
         names = [f.name for f in self.dataset.schema if f.name not in (VECTOR, RECORD, CHECKSUM)]
         if where is not None and ";" in (rest := TEXTS.sub("", where)):  # which Lance would leave out
             raise QueryError(f"where={where!r}", expected="one SQL condition", fix="leave out the ; and what follows")
-        if where is not None and (quoted := [name for name in names if f'"{name}"' in rest]):  # to Lance a text
+        if where is not None and (
+            quoted := [name for name in (*names, "tag") if f'"{name}"' in rest]
+        ):  # to Lance a text
             raise QueryError(f"where={where!r}", expected="columns without quotes", fix=f"write {quoted[0]}")
         with reading(self.where):
             try:
@@ -310,9 +316,13 @@ def condition_of(where: str) -> str:
     """A condition as Lance takes it."""
 
     def tags(found: re.Match[str]) -> str:
-        return f"{'NOT ' if found[1] else ''}array_has_any(tags, [{found[2] or found[3]}])"
+        others = found[3] or found[1] in ("!=", "<>")
+        return f"{'NOT ' if others else ''}array_has_any(tags, [{found[2] or found[4]}])"
 
-    return TAG.sub(tags, TIMES.sub(lambda found: TEXTS.sub(r"timestamp \g<0>", found[0]), where))
+    texts = iter(QUOTED.findall(where))  # what looks like a condition in them is none
+    bare = TIMES.sub(lambda found: found[0].replace("''", "timestamp ''"), QUOTED.sub("''", where))
+    condition = re.sub("''", lambda _: next(texts), TAG.sub(tags, bare))
+    return f"({condition}\n)"  # without brackets Lance leaves out what it does not understand at the end
 
 
 def file_name(name: str) -> str:
