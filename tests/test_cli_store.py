@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import lance
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -99,7 +100,7 @@ def test_tags_versions_and_what_was_removed(store: Path) -> None:
     assert len(said("store", "versions", store)["versions"]) == 1
 
 
-def test_the_last_version_that_can_be_read(store: Path) -> None:
+def test_the_last_version_that_can_be_read(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the newest can be read" in str(call("store", "restore", store).exception)
     said("store", "tag", store, "yellow_bus.jpg", "--add", "bus")
     newest = min((store / "_versions").glob("*.manifest"))  # Lance counts them backwards
@@ -109,6 +110,24 @@ def test_the_last_version_that_can_be_read(store: Path) -> None:
     assert (found["images"], found["restored"]) == (3, found["before"])
     assert said("store", "list", store, "--where", "tag = 'bus'")["total"] == 0
     assert Store(store).dataset.version == found["before"] + 2  # the number between is that of the lost one
+    assert found["aside"] == [f"{newest}.damaged"]
+    max((store / "_versions").glob("*.manifest")).write_bytes(b"none")  # of the oldest, which nobody asks for
+    assert said("store", "restore", store, found["before"])["aside"] == []
+    (store / "_versions" / f"{2**64 - 1 - 99_999_999}.manifest").write_bytes(b"none")
+    told = call("store", "restore", store)
+    assert f"to take it back: mv '{store}/_versions/" in told.stdout
+    assert Store(store).dataset.version < 20
+    kept, right, now = sorted((store / "_versions").iterdir()), lance.dataset, Store(store).dataset.version
+
+    def busy(where: str, version: int | None = None, **how: Any) -> Any:
+        if version in (None, now):
+            raise OSError("Generic LocalFileSystem error: Unable to open file (os error 11)")
+        return right(where, version=version, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lance, "dataset", busy)
+        assert "os error 11" in str(call("store", "restore", store).exception)
+    assert sorted((store / "_versions").iterdir()) == kept
     for each in (store / "_versions").glob("*.manifest"):
         each.write_bytes(b"")
     assert "damaged" in str(call("store", "restore", store).exception)

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from safetensors.numpy import load
 import foveate
 from foveate import Store, Texture
 from foveate.core.errors import (
+    EngineError,
     FoveateError,
     ImageNotFoundError,
     MissingExtraError,
@@ -42,7 +44,9 @@ from foveate.core.errors import (
 )
 from foveate.language.negatives import negatives_of
 from foveate.relevance.scoring import level_of
-from foveate.store import TextureCache, schema
+from foveate.store import Progress, TextureCache, schema
+from foveate.store.dataset import forget, open_dataset, some_of
+from foveate.store.engine import Local
 from foveate.store.record import checksum_of_vectors, parse_record
 from foveate.store.sources import Source, decode_for, encode_picture
 from foveate.store.work import EncodeBatch
@@ -408,13 +412,59 @@ def test_pages_of_hits_and_conditions(toys: Store) -> None:
         "modified not in ('2001-01-01', '2002-01-01') and name != 'it''s tag = '": 8, "taken IS NULL": 8,
     }.items():  # fmt: skip
         assert (len(toys.search("a dog", 9, where=condition)), condition) == (right, condition)
-    with pytest.raises(QueryError, match="without quotes"):
-        toys.page(where="\"name\" = 'a'")
+    for quoted in ("\"name\" = 'a'", "\"tag\" != 'a'"):
+        with pytest.raises(QueryError, match="without quotes"):
+            toys.page(where=quoted)
     for wrong in ("nothing = 1", "name = ", "", "name"):
         with pytest.raises(QueryError, match="SQL condition"):
             toys.search("a dog", where=wrong)
         with pytest.raises(QueryError, match="SQL condition"):
             toys.page(where=wrong)
+
+
+def test_an_engine_that_drops_images_is_an_error(quick: Path) -> None:
+    class Dropping(Local):
+        def map(self, work: Any, items: Any, part: int) -> Any:
+            return (made[1:] for made in super().map(work, items, part))
+
+    store, folder = Store(quick / "s.fov", encoder=Toy()), pictures(quick / "photos", 5)
+    with pytest.raises(EngineError, match="4 results of 5 images"):
+        store.add(folder, engine=Dropping())
+    assert (len(store), store.add(folder).added) == (4, 1)
+
+
+def test_what_another_process_moved_is_not_forgotten(quick: Path) -> None:
+    store, folder = Store(quick / "s.fov", encoder=Toy()), pictures(quick / "photos", 3)
+    store.add(folder)
+    before, id = store.dataset, id_of(store, "002.png")
+    Store(store.path).tag("002.png", "moved")  # the row is another one now
+    (folder / "002.png").write_bytes((folder / "001.png").read_bytes() + b" ")
+
+    def move(progress: Progress) -> None:
+        if progress.done == 3:
+            open_dataset(store.path).update({"source": "'elsewhere'"}, where=f"id = '{id}'")
+
+    store.add(folder, progress=move)
+    assert id in store.dataset.to_table(columns=["id"])["id"].to_pylist()
+    forget(before, some_of([id]))
+    assert id not in store.dataset.to_table(columns=["id"])["id"].to_pylist()
+
+
+def test_what_stands_in_quotes_is_no_condition(quick: Path) -> None:
+    store, folder = Store(quick / "s.fov", encoder=Toy()), pictures(quick / "photos", 3, first=1)
+    for name, album in (("001.png", "price tag"), ("002.png", "b"), ("003.png", "taken >")):
+        store.add(folder / name, columns={"album": album})
+    for condition, right in {
+        "album IN ('price tag', 'b')": 2, "album NOT IN ('price tag', 'b')": 1, "album = 'price tag' and width > 1": 1,
+        "album IN ('taken >', 'b')": 2, "album = 'taken >' or album = 'b'": 2, 'album IN ("price tag", "b")': 2,
+        "modified > '2001-01-01' and 'b' = album": 1, "modified in ('2001-01-01') or 'b' = album": 1,
+        "modified not between '2001-01-01' and '2002-01-01' and 'b' = album": 1, "array_has(tags, 'x')": 0,
+    }.items():  # fmt: skip
+        assert (store.page(where=condition).total, condition) == (right, condition)
+    assert store.page(where="width > 1 -- all").total == 3
+    for wrong in ("tag 'a'", "tag not = 'a'", "tag = 'a", "album = 'it's tag = 'a'", "width > 1 adn album = 'b'", "b)"):
+        with pytest.raises(QueryError, match="SQL condition"):
+            store.page(where=wrong)
 
 
 def test_a_list_by_name(toys: Store) -> None:

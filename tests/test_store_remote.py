@@ -101,7 +101,8 @@ def test_a_store_that_was_made_anew_is_noticed(s3: S3, quick: Path, monkeypatch:
     monkeypatch.setattr("foveate.store.store.LOOK", 0)
     store = opened(s3)
     store.add(pictures(quick / "photos", 3))
-    names, version = store.keys(), store.dataset.version
+    names, version, kept = store.keys(), store.dataset.version, store._reader()
+    assert store._reader() is kept
     clear(s3)
     other = Store(Path(store.path), encoder=Toy(), options=s3.options)  # `Path` takes a slash of the address away
     other.add(pictures(quick / "more", 4, 50))

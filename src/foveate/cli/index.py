@@ -96,11 +96,12 @@ def index(
         terminal.print_table(f"left out: {terminal.format_count(len(added.bad), 'file')}{more}", ("file", "why"), rows)
     count = terminal.format_count
     rate = f" in {added.seconds:.1f} s, {added.added / max(added.seconds, 1e-3):.1f} images a second"
+    passed = f"{count(len(added.stores), 'store')}: {''.join(added.stores[:1])}{', ...' if added.stores[1:] else ''}"
     facts = [
         ("added", count(added.added, "image") + (rate if added.added else "")),
         *([("read", f"{added.read}; {stats['read']} of the store's images, by {stats['reader']}")] if reads else []),
         *([("already there", count(added.known, "file"))] if added.known else []),
-        *([("passed over", f"{count(len(added.stores), 'store')}: {added.stores[0]}, ...")] if added.stores else []),
+        *([("passed over", passed)] if added.stores else []),
         *([("copies", f"{count(added.linked, 'file')} of the same content as others")] if added.linked else []),
         ("in the store", f"{count(stats['images'], 'image')}, {stats['bytes'] / 1e6:.1f} MB"),
         ("an image takes", f"{stats['bytes_an_image'] / 1e3:.0f} KB on average"),

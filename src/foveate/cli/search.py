@@ -118,8 +118,8 @@ def _record(text: str, hits: list[Hit], seconds: float, out: Path | None) -> dic
     if sheet is not None:
         terminal.write_picture(sheet, search_sheet(hits, text))
     found = [
-        {"id": hit.id, "path": hit.path, "name": hit.name, "score": round(hit.score, 4), "detected": hit.detected}
-        | {"words": _words(hit)}
+        {"id": hit.id, "path": hit.path, "name": hit.name, "score": terminal.round_confidence(hit.score)}
+        | {"detected": hit.detected, "words": _words(hit)}
         for hit in hits
     ]
     return {

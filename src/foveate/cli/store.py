@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SHOWN = 10  # damaged images in the table; the JSON has all
 WIDEST = 60  # characters of words in the table
+FAR = 1000  # a lost version whose number is further on than that had a file that was no version's
 StorePath = Annotated[
     str, typer.Argument(metavar="STORE", help="A store that 'foveate index' made: a folder, or an address: s3://...")
 ]
@@ -187,14 +188,15 @@ def restore(
     from foveate.core.errors import OptionError, StoreDamagedError
     from foveate.store.dataset import set_aside
 
-    gone: list[int] = []
+    gone = dict[int, str]()
     try:
         known = open_store(path)
-        known.versions()
     except StoreDamagedError:
         if not (gone := set_aside(path)):
             raise
-        typer.echo(f"versions that cannot be read, put aside: {', '.join(map(str, gone))}")
+        for number, aside in gone.items():
+            back = f"to take it back: mv '{aside}' '{aside.removesuffix('.damaged')}'"
+            typer.echo(f"version {number} cannot be read and was put aside; {back}")
         known = open_store(path)
     before = known.dataset.version
     if version is None and not gone:
@@ -206,11 +208,12 @@ def restore(
     version = before if version is None else version
     if version != before:
         known.restore(version)
-    while gone and known.dataset.version <= gone[-1]:  # no number is used twice: who has the store open goes by it
+    last = max((number for number in gone if number <= before + FAR), default=0)
+    while known.dataset.version <= last:  # no number is used twice: who has the store open goes by it
         known.restore(version)
     back = f"; to take it back: foveate store restore {path} {before}" if version != before else ""
     typer.echo(f"{format_count(len(known), 'image')}, as in version {version}{back}")
-    print_json(store=path, restored=version, before=before, images=len(known))
+    print_json(store=path, restored=version, before=before, images=len(known), aside=list(gone.values()))
 
 
 @store.command(

@@ -38,9 +38,10 @@ AGAIN, PAUSE = 20, 0.1  # how often a change is tried again, and seconds between
 SOME = 500  # ids in a condition
 BEFORE, MARKS = "before-", 10  # tags of versions that a later `add` changed, and how many are kept
 ABSENT = re.compile(r"was not found|Not found|not found: ")
+UNPARSED = re.compile("Protobuf|too small|sufficient data|Invalid range|out of range|Version not found|files outside")
 PLACES = re.compile(r",? ?/[^ ,]*\.rs:\d+(:\d+)?|(LanceError\(\w+\): )")  # of Lance's sources
 UNREACHED = re.compile(
-    r"Permission denied|Generic (?!LocalFile|memory)\w+ error|timed out|dispatch failure|Connection|connection"
+    r"Permission denied|Too many open|Generic (?!LocalFile|memory)\w+ error|timed out|dispatch failure|[Cc]onnection"
 )
 Options = Mapping[str, str]
 T = TypeVar("T")
@@ -142,15 +143,29 @@ def open_dataset(where: str, options: Options | None = None, version: int | str 
                 raise damaged(f"the store '{where}'", "it names files outside of itself")
             return dataset
         except ValueError as cause:
-            if version is not None and f"/{version}.manifest" in str(cause):
-                raise OptionError(
-                    f"version {version} of the store '{where}'",
-                    expected="one that 'foveate store versions' lists",
-                    fix="leave it out for the newest",
-                ) from cause
+            _check_there(where, version, cause)
             if not ABSENT.search(str(cause)) or (local and Path(where, "_versions").is_dir()):
                 raise
             return None
+
+
+def at_version(dataset: Any, version: int) -> Any:
+    """The dataset as it was; other versions may be damaged. Raises OptionError, StoreDamagedError."""
+    with reading(dataset.uri):
+        try:
+            return dataset.checkout_version(version)
+        except (OSError, ValueError) as cause:
+            _check_there(dataset.uri, version, cause)
+            raise
+
+
+def _check_there(where: str, version: int | str | None, cause: Exception) -> None:
+    if version is not None and f"/{version}.manifest" in str(cause):
+        raise OptionError(
+            f"version {version} of the store '{where}'",
+            expected="one that 'foveate store versions' lists",
+            fix="leave it out for the newest",
+        ) from cause
 
 
 def create(where: str, schema: pa.Schema, options: Options | None = None) -> tuple[Any, bool]:
@@ -215,11 +230,10 @@ def revise(
     return sum(changing(dataset, partial(merge, which)) for which in some_of(ids))
 
 
-def forget(dataset: Any, ids: Sequence[str]) -> None:
-    """Delete rows by id. Raises OutputError."""
-    for which in some_of(ids):
-        with writing(dataset.uri):
-            dataset.delete(which)
+def forget(dataset: Any, conditions: Sequence[str]) -> None:
+    """Delete the rows of the newest version for which one of these holds. Raises OutputError."""
+    for which in conditions:
+        changing(dataset, partial(dataset.delete, which))
 
 
 def changing(dataset: Any, change: Callable[[], T]) -> T:
@@ -242,23 +256,37 @@ def pieces_of(dataset: Any) -> dict[tuple[Any, ...], Any]:
         return {(one.fragment_id, *(f.path for f in one.metadata.files)): one for one in dataset.get_fragments()}
 
 
-def set_aside(where: str) -> list[int]:
-    """Put manifests of a store on this machine that cannot be read aside; nothing where none can be.
+def set_aside(where: str) -> dict[int, str]:
+    """Put the newest manifests of a store on this machine aside, while they cannot be parsed; none where none can be.
 
-    -> their versions. The newest that can be read is then the newest. Raises OutputError.
+    -> what they are called now, by version. The newest that can be parsed is then the newest. Raises what else stops
+    reading them, and OutputError.
     """
-    bad = dict[int, Path]()
-    paths = [path for path in Path(where, "_versions").glob("*.manifest") if path.stem.isdecimal()]
-    for path in paths:
-        version = int(path.stem) if len(path.stem) < 20 else 2**64 - 1 - int(path.stem)  # Lance counts files backwards
-        try:
-            open_dataset(where, version=version)
-        except StoreDamagedError:
-            bad[version] = path
-    for path in bad.values() if len(bad) < len(paths) else ():
-        with writing(where):
-            path.rename(f"{path}.damaged")
-    return sorted(bad) if len(bad) < len(paths) else []
+    paths, bad = dict[int, Path](), list[int]()
+    for path in Path(where, "_versions").glob("*.manifest"):
+        if path.stem.isdecimal():  # Lance counts files backwards
+            paths[int(path.stem) if len(path.stem) < 20 else 2**64 - 1 - int(path.stem)] = path
+    for version in sorted(paths, reverse=True):
+        if not all(_unparsed(where, version, paths[version]) for _ in range(2)):
+            break
+        bad.append(version)
+    if len(bad) == len(paths):
+        return {}
+    with writing(where):
+        return {version: str(paths[version].rename(f"{paths[version]}.damaged")) for version in sorted(bad)}
+
+
+def _unparsed(where: str, version: int, path: Path) -> bool:
+    """Whether a manifest has bytes that are none. Raises StoreDamagedError, OutputError where that is not known."""
+    try:
+        open_dataset(where, version=version)
+    except StoreDamagedError as error:
+        with reading(where):
+            path.read_bytes()
+        if not UNPARSED.search(error.received):
+            raise
+        return True
+    return False
 
 
 def mark(dataset: Any) -> None:
@@ -302,6 +330,6 @@ def any_of(column: str, values: Sequence[str]) -> str:
     return f"{column} IN ({', '.join(map(literal, values))})"
 
 
-def some_of(ids: Sequence[str]) -> list[str]:
+def some_of(ids: Sequence[str], column: str = ID) -> list[str]:
     """SQL conditions for rows of these ids, of some of them each."""
-    return [any_of(ID, ids[start : start + SOME]) for start in range(0, len(ids), SOME)]
+    return [any_of(column, ids[start : start + SOME]) for start in range(0, len(ids), SOME)]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from foveate.core.checks import check_int, keyword
-from foveate.core.errors import OptionError, OutputError, StoreError
+from foveate.core.errors import EngineError, OptionError, OutputError, StoreError
 from foveate.encoders.load import check_place, match_encoder, resolve_encoder
 from foveate.encoders.protocol import Encoder, gpu_of
 from foveate.encoders.specialists import name_in_textures
@@ -39,6 +39,7 @@ from foveate.store.dataset import (
     pieces_of,
     reading,
     revise,
+    some_of,
     update,
     writing,
 )
@@ -384,6 +385,12 @@ class _Ingest:
             with closing(self._work(todo if new else shuffled(todo), engine, workers, device)) as rows:
                 for row in rows:
                     self._take(*row)
+            if self.done != len(sources):
+                raise EngineError(
+                    f"an engine that gave {self.done} results of {len(sources)} images",
+                    expected="one of each, in their order",
+                    fix="what came is kept; do the same again, with engine=None or an engine that drops nothing",
+                )
         except OutputError:
             raise
         except BaseException:  # an interrupt, a broken encoder: what is ready is kept
@@ -496,7 +503,8 @@ class _Ingest:
         gone = [id for id, path in self.replaced.items() if self.rows[id].source == path]
         copied = [self.copies[id] for id in gone if id in self.copies and self.copies[id].source != self.replaced[id]]
         self._move(copied)
-        forget(self.dataset, sorted(set(gone) - {told.id for told in copied}))
+        gone = sorted(set(gone) - {told.id for told in copied})  # but for those that another process moved meanwhile
+        forget(self.dataset, some_of([id + self.replaced[id] for id in gone], f"concat({ID}, source)"))
 
     def _commit(self) -> None:
         import pyarrow as pa

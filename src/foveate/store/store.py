@@ -383,7 +383,8 @@ class Store:
                     same = folder == self._folder and kept.dataset.latest_version == kept.version
                 if same and "://" in self.path and time.monotonic() - self._looked > LOOK:
                     now = open_dataset(self.path, self._options)  # another store may be there, with as many versions
-                    same, self._looked = now is not None and pieces_of(now) == pieces_of(kept.dataset), time.monotonic()
+                    same = now is not None and pieces_of(now).keys() == pieces_of(kept.dataset).keys()
+                    self._looked = time.monotonic()
                 kept = kept if same else None
             if kept is None:
                 dataset = open_dataset(self.path, self._options, self._version)

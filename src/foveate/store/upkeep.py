@@ -18,7 +18,7 @@ from foveate.core.checks import check_int
 from foveate.core.errors import OptionError, OutputError, StoreDamagedError
 from foveate.core.files import make_folder
 from foveate.core.readonly import ReadOnly
-from foveate.store.dataset import compact, forget, mark, reading, revise, writing
+from foveate.store.dataset import at_version, compact, forget, mark, reading, revise, some_of, writing
 from foveate.store.nearest import extend
 from foveate.store.reader import ROW, Reader, among
 from foveate.store.record import checksum_of_vectors
@@ -159,7 +159,7 @@ def set_tags(reader: Reader, ids: Sequence[str], add: Iterable[str], drop: Itera
 def remove(reader: Reader, ids: Sequence[str]) -> int:
     """Forget images by id. -> how many. Raises OutputError."""
     mark(reader.dataset)
-    forget(reader.dataset, ids)
+    forget(reader.dataset, some_of(ids))
     return len(ids)
 
 
@@ -211,15 +211,8 @@ def versions(reader: Reader) -> list[Version]:
 
 def restore(reader: Reader, version: int) -> None:
     """Make an earlier version the newest one; those between stay. Raises OptionError, OutputError."""
-    known = [one.number for one in versions(reader)]
-    if check_int("version", version) not in known:
-        raise OptionError(
-            f"version {version}", expected=f"one of {known[0]} to {known[-1]} that 'foveate store versions' lists",
-            fix=f"version={known[-1]} is the newest",
-        )  # fmt: skip
+    dataset = at_version(reader.dataset, check_int("version", version))
     mark(reader.dataset)
-    with reading(reader.where):
-        dataset = reader.dataset.checkout_version(version)
     with writing(reader.where):
         dataset.restore()
 
