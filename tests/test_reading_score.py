@@ -114,6 +114,12 @@ Copper pipe 15 mm      48.00
 Total                  48.00
 Total incl. tax        57.60
 Please quote the PO number on all payments and letters to us."""
+TOTALS = """CITY MARKET            Reg 04
+Total weight           1.250 kg
+Total savings              4.10
+Total tax                  9.60
+TOTAL                     57.60
+Total cash                60.00"""
 NEITHER = """ACME SUPPLIES LTD      Invoice No: 40127
 Copper pipe 15 mm      48.00
 Please quote the PO number on all payments and letters to us.
@@ -128,6 +134,9 @@ Items may be returned to the cashier with this tape."""
         (TAPE, "how much is the test pen?", "TEST PEN -> 2.49"),
         (TAPE, "what is the total?", "TOTAL -> 5.59"),  # not the cash below it
         (ORDER, "what is the total?", "Total incl. tax -> 57.60"),
+        (TOTALS, "what is the total?", "TOTAL -> 57.60"),  # not the grams, and not what was handed over
+        (TOTALS, "what is the total tax?", "Total tax -> 9.60"),
+        (TOTALS, "what are the total savings?", "Total savings -> 4.10"),
         (TAPE, "when is it open?", "Open -> 12:00 - 22:30"),
         (TAPE, "what is the website?", "www.citymarket.example"),
         (NEITHER, "what is the PO number?", None),

@@ -14,7 +14,9 @@ import re
 import numpy as np
 
 from foveate.answers.page import RIGHT_OF, Floats, Ints, ReadWords, Truths
-from foveate.answers.question import ReadingQuestion
+from foveate.answers.question import FIELDS, ReadingQuestion
+from foveate.language.lists import read_set
+from foveate.language.spelling import split_words
 
 OTHER, FULL = 0.25, 0.5  # of a score, without the shape that is asked for; a shape that is good enough
 SOFT = 0.6  # the same of a name, an address, a measure
@@ -25,6 +27,17 @@ MOST_LINES = 12  # of a value that goes on
 CHECKED = frozenset(("date", "time", "amount", "count", "number", "phone", "email", "url"))
 _SHAPED = frozenset(("person", "address", "measure"))
 _ALL = frozenset(("total", "altogether", "all"))
+_TOTALS = frozenset(
+    word for field in FIELDS if ("total",) in field.names for name in (*field.names, *field.asked) for word in name
+) | read_set("asking", "stop", "documents")
+# In its label they make an amount no total: weight, savings, cash. Not a tax or a price, nor a count ("6 items 93.07").
+_NO_TOTALS = frozenset(
+    name[0]
+    for field in FIELDS
+    if field.type in ("amount", "measure") and not {("total",), ("tax",), ("price",)}.intersection(field.names)
+    for name in field.names
+    if len(name) == 1
+).difference(_TOTALS, (word for field in FIELDS if ("price",) in field.names for name in field.names for word in name))
 _AMOUNT = re.compile(r"(\d[\d.,']*?)(?:[.,](\d{1,2}))?(?![\d.,']*\d)")
 
 
@@ -58,18 +71,19 @@ def _has_other_label(page: ReadWords, label: Floats) -> Truths:
 
 
 def choose_units(
-    page: ReadWords, question: ReadingQuestion, kinds: tuple[str, ...], fits: Floats, free: Floats
+    page: ReadWords, question: ReadingQuestion, kinds: tuple[str, ...], fits: Floats, free: Floats, label: Floats
 ) -> Ints:
     """The units of the best value, in order: of a short one those of its shape, else its piece and lines that go on.
 
-    free: the scores of units as values, [u].
+    free: the scores of units as values, [u]. label: as of `weigh_candidates`.
     """
     best = int(free.argmax())
     if free[best] <= 0:  # nothing but labels
         return np.zeros(0, np.int64)
     if _asks_for_largest(question):
-        near = np.flatnonzero(free >= SAME * free[best])
-        best = int(near[int(np.argmax([_amount(page.texts[i]) for i in near.tolist()]))])
+        near = np.flatnonzero(free >= SAME * free[best]).tolist()
+        totals = [i for i in near if _may_be_total(page, question, label, i)]
+        best = max(totals, key=lambda i: _amount(page.texts[i]), default=best)
     inside = page.piece == page.piece[best]
     if kinds and CHECKED.issuperset(kinds):
         whole = inside & (free > 0) & (fits >= ALMOST * fits[best])
@@ -102,8 +116,24 @@ def ties(page: ReadWords, question: ReadingQuestion, units: Ints, free: Floats) 
 
 def _asks_for_largest(question: ReadingQuestion) -> bool:
     """Whether of several values beside such labels the largest is meant: the total with tax, not without."""
-    words = {word for term in question.terms for word in term.text.split()}
-    return "amount" in question.types and not words.isdisjoint(_ALL) and "sub" not in words
+    words = _words_of(question)
+    return "amount" in question.types and not words.isdisjoint(_ALL) and words <= _TOTALS
+
+
+def _words_of(question: ReadingQuestion) -> set[str]:
+    return {word for term in question.terms for word in term.text.split()}
+
+
+def _may_be_total(page: ReadWords, question: ReadingQuestion, label: Floats, unit: int) -> bool:
+    """Whether a unit is an amount, and its label of nothing else: before it in its piece, or the one beside it."""
+    amount, measure = (float(page.types[kind][unit]) if kind in page.types else 0.0 for kind in ("amount", "measure"))
+    piece = int(page.piece[unit])
+    before = " ".join(page.texts[page.starts[piece] : unit])
+    low, high = np.searchsorted(page.target, (piece, piece + 1))
+    if high > low and not any(c.isalpha() for c in before):
+        sources = page.source[low:high]
+        before = page.text_of(int(sources[(page.weight[low:high] * label[sources]).argmax()]))
+    return amount > 0 and measure < 1 and (_NO_TOTALS - _words_of(question)).isdisjoint(split_words(before))
 
 
 def _amount(text: str) -> float:
