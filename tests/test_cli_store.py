@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from typer.testing import CliRunner, Result
 from foveate import Store
 from foveate.cli.index import parse_column
 from foveate.cli.main import app
+from foveate.cli.search import _record
 from foveate.core.errors import FoveateError
 from foveate.store import ingest
 from tests.conftest import PHOTOS
@@ -59,6 +61,9 @@ def test_columns_conditions_and_pages(made: Path) -> None:
     assert [(hit["id"], hit["score"]) for hit in found] == [(hit.id, round(hit.score, 4)) for hit in hits]
     second = said("search", made, "a bus", "-k", 1, "--page", 2, "--no-sheet")["queries"][0]["hits"]
     assert second[0]["name"] == Store(made).search("a bus")[1].name
+    (few,) = said("search", made, "a bus", "-k", 1, "--rerank", 1, "--no-sheet")["queries"]
+    assert few["hits"] == found[:1]
+    assert "--rerank" in str(call("search", made, "a bus", "--rerank", 0).exception)
     refused = call("search", made, "a bus", "--where", "albun = 'summer'")
     assert isinstance(refused.exception, FoveateError)
     assert "album" in refused.exception.expected
@@ -67,6 +72,21 @@ def test_columns_conditions_and_pages(made: Path) -> None:
         (("--page", 9), "nothing on page 9"),
     ):
         assert why in call("search", made, "a bus", "--no-sheet", *how).output
+
+
+def test_a_score_below_the_threshold_stays_below(made: Path) -> None:
+    (hit,) = Store(made).search("a bus", 1)
+    assert _record("", [replace(hit, score=0.49999)], 0.0, None)["hits"][0]["score"] == 0.4999
+
+
+def test_the_stores_that_are_passed_over_are_counted(store: Path) -> None:
+    shutil.copytree(PHOTOS, store.parent / "photos")
+    out, other = store.parent / "out.fov", store.parent / "other.fov"
+    assert "1 store: " in (told := call("index", store.parent, "-o", out).stdout)
+    assert "..." not in told
+    shutil.copytree(store, other)
+    assert "2 stores: " in (told := call("index", store.parent, "-o", out).stdout)
+    assert "..." in told
 
 
 def test_like_an_image_or_a_part(made: Path, tmp_path: Path) -> None:

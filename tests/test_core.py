@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from foveate import Grid
+from foveate import Grid, Store
 from foveate.channels.build import select_channels
 from foveate.cli.main import main
 from foveate.core import gone
@@ -19,6 +19,7 @@ from foveate.core.checks import check_array, check_choice, check_int, check_numb
 from foveate.core.errors import BudgetError, ChannelError, OptionError
 from foveate.core.grid import reduce_plane, resize_map, sample_linear
 from foveate.core.layout import CHANNELS, FULL40, FULL56, LAYOUTS, Layout, channel_named, embedding_number
+from foveate.store.shared_basis import FittedBasis
 
 sizes = st.integers(1, 23)
 planes = hnp.arrays(np.float32, st.tuples(sizes, sizes), elements=st.floats(-8, 8, width=16))
@@ -229,6 +230,15 @@ def test_a_name_that_went_says_where_it_is_now(name: str) -> None:
     if instead.replace(".", "").isidentifier():  # a name, and no line of code
         room, _, last = instead.rpartition(".")
         assert hasattr(importlib.import_module(room), last)
+
+
+@pytest.mark.parametrize("name", sorted(gone.ATTRIBUTES))
+def test_an_attribute_that_went_says_what_to_write(name: str) -> None:
+    owner, _, last = name.partition(".")
+    kind = {"Store": Store, "FittedBasis": FittedBasis}[owner]
+    with pytest.raises(AttributeError, match="any more; write "):
+        getattr(kind, last)
+    assert not hasattr(object.__new__(kind), last)
 
 
 def test_what_did_not_go_is_an_error_as_ever(

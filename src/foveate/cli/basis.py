@@ -128,6 +128,7 @@ def _texts(queries: Path | None, encoder: Any) -> Any:
 
 def _limits(texts: list[str]) -> Any:
     from foveate.core.errors import OptionError
+    from foveate.core.gone import LIMITS as GONE
     from foveate.store.basis_check import LIMITS
 
     limits = dict(LIMITS)
@@ -137,7 +138,7 @@ def _limits(texts: list[str]) -> Any:
             limits[name] = float(value) + 0 * LIMITS[name]
         except (KeyError, ValueError):
             names = f"NAME=NUMBER; names: {', '.join(LIMITS)}"
-            raise OptionError(f"--limit {text}", expected=names, fix="spearman=0.95") from None
+            raise OptionError(f"--limit {text}", expected=names, fix=GONE.get(name, "spearman=0.95")) from None
     return limits
 
 

@@ -43,6 +43,13 @@ def search(
     exact: Annotated[
         bool, typer.Option("--exact", help="Compare all images' vectors, where a large store asks an index of them.")
     ] = False,
+    rerank: Annotated[
+        int | None,
+        typer.Option(
+            help="Images that are compared exactly; more find more [default: until 75 in a row bring nothing, at most "
+            "320, or 16 for each that is wanted]."
+        ),
+    ] = None,
 ) -> None:
     """Find images in a store by what is in them, or written there: a table, a contact sheet with heat, JSON."""
     from foveate.core.checks import check_int
@@ -66,7 +73,7 @@ def search(
         with suppress(QueryError):  # of the first question alone: the others may be asked
             known.search(asked[0], 1, **how)  # reads vectors and the encoder: not part of a search's time
         answers, refused = terminal.answer_each(
-            asked, lambda each: _timed(known, each, count, how | {"offset": offset})
+            asked, lambda each: _timed(known, each, count, how | {"offset": offset, "rerank": rerank})
         )
         if not no_sheet:
             make_folder(out)  # only now, when all questions could be asked: a bad one leaves no files behind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from foveate.core.errors import OptionError
 
@@ -32,6 +32,15 @@ NAMES: dict[str, str] = {
     "foveate.channels.Slic": "foveate.channels.KMeans, which covers things better",
     "foveate.channels.Seeds": "foveate.channels.KMeans, which covers things better",
 }  # fmt: skip
+
+ATTRIBUTES: dict[str, str] = {  # of classes
+    "Store.to_pandas": "store.dataset.to_table(columns=['name', 'words']).to_pandas()",
+    "Store.thumbnail": "store[name].thumbnail",
+    "Store.content_key": "the id of a hit, or of an image of store.page(part=name)",
+    "Store.work": "store.add(paths, engine=...), with an engine of your own (docs/scale.md)",
+    "FittedBasis.from_pretrained": "FittedBasis.load(huggingface_hub.hf_hub_download(name, 'basis.safetensors'))",
+    "FittedBasis.push_to_hub": "basis.save(path), and huggingface_hub.upload_file",
+}
 
 ENCODERS = {"nano-fast": "encode the image again with 'nano' and {long_side}: as fast, and better"}
 
@@ -79,6 +88,9 @@ COMMANDS: dict[str, str] = {  # commands, and their options, with what to write 
     "basis fit --pca": "python -m benchmarks compression, in a clone, which has PCA beside ours",
     "basis fit --shard": "foveate basis fit --most 2000: it needs no more images",
     "basis fit --engine": "foveate basis fit --most 2000: it needs no more images",
+    "basis fit --seed": "foveate basis fit without it: cells are taken evenly",
+    "basis fit --gpus": "foveate basis fit --most 2000: it needs no more images",
+    "basis fit --address": "foveate basis fit --most 2000: it needs no more images",
     "basis merge": "foveate basis fit --most 2000: it needs no more images",
     "channels --list": "docs/channels.md, which has the list",
     "index --shard": "the same command on every machine, into one store",
@@ -87,6 +99,13 @@ COMMANDS: dict[str, str] = {  # commands, and their options, with what to write 
     "store merge": "foveate index FOLDER -o STORE, as often as you like, also at the same time",
     "store verify --repair": "foveate store remove, and index the images again; or foveate store restore",
     "doctor --encoder": "foveate doctor --words WORD, which asks nano: no other encoder has a list of words",
+}
+
+
+LIMITS: dict[str, str] = {  # of `basis check --limit`
+    "retrieval": "neighbours=0.8, of images in the place of cells",
+    "bound": "error=0.7: what is left out, of all",
+    "largest": "nothing in its place: 'foveate basis fit' says what the first direction keeps",
 }
 
 
@@ -112,6 +131,25 @@ def gone_from(room: str) -> Callable[[str], Any]:
         raise AttributeError(text)
 
     return find
+
+
+class _Gone:
+    """An attribute that is none: hasattr is False, and asking says what to write instead."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __get__(self, instance: object, owner: type) -> NoReturn:
+        raise AttributeError(self._text)
+
+
+def with_gone(kind: type[R]) -> type[R]:
+    """A decorator of a class: its attributes that went say what to write instead."""
+    for line, instead in ATTRIBUTES.items():
+        owner, _, name = line.partition(".")
+        if owner == kind.__name__:
+            setattr(kind, name, _Gone(f"{owner!r} has no attribute {name!r} any more; write {instead}"))
+    return kind
 
 
 def check_kept(function: str, keywords: Iterable[str]) -> None:

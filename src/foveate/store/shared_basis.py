@@ -25,6 +25,7 @@ from safetensors.numpy import save
 from foveate.core.checks import check_array, check_int, check_type
 from foveate.core.errors import BasisFileError, FoveateError, ImageError, OptionError, StoreError
 from foveate.core.files import carries, check_target, write_whole
+from foveate.core.gone import with_gone
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.core.threads import map_in_order
 from foveate.encoders.protocol import LEAST_SIDE, Encoder
@@ -47,6 +48,7 @@ SPACE_RANK, SHARED_RANK = 96, 64  # of image-level vectors; of cells where all s
 # --- a basis and its file ---------------------------------------------------------------------------------------------
 
 
+@with_gone
 @dataclass(frozen=True, eq=False)
 class FittedBasis(Frozen):
     """A basis for all images of an encoder. The first r directions are the best basis of rank r.

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from foveate.channels.build import ChannelSet, select_channels
 from foveate.core.errors import OptionError, StoreKeyError, StoreNotFoundError
+from foveate.core.gone import with_gone
 from foveate.encoders.protocol import Encoder
 from foveate.encoders.taught import TaughtWords
 from foveate.language.negatives import negatives_of
@@ -57,6 +58,7 @@ class SearchOptions(TypedDict, total=False):
     box: Sequence[float] | None
 
 
+@with_gone
 class Store:
     """Textures of many images: a Lance dataset (docs/format.md).
 
@@ -298,11 +300,12 @@ class Store:
         A texture finds the images that are most like it, itself among them: `store["dog.jpg"]`, `foveate.encode(...)`.
 
         Args:
-            offset: hits that are passed over: 20 gives the second page of 20.
+            offset: hits that are passed over: 20 gives the second page of 20. More images are searched exactly for
+                later pages, so pages may repeat or miss an image; of one `rerank` they agree.
             where: an SQL condition on the columns: "taken > '2026-01-01' and tag = 'dog' and width > height".
             encoder: the store's, where it does not come with foveate.
             rerank: images that are searched exactly; by default until 75 in a row are none of the best k, at most 320
-                or 16 k.
+                or 16 k, however many there are (docs/store.md says what that misses).
             exact: choose those among all images' vectors, also where the store has an approximate index.
             words: taught words, which queries may name, in a store that has their looks; all are scanned for them.
             box: (y0, x0, y1, x1) in pixels of a texture: images with something like that part of it.
