@@ -43,12 +43,14 @@ def test_the_least_recently_used_goes_first() -> None:
     assert (cache.statistics.entries, cache.statistics.nbytes) == (0, 0)
 
 
-def test_what_grows_is_counted_again_and_what_is_dropped_meanwhile_is_not_kept() -> None:
+@pytest.mark.parametrize("peeks", [False, True])
+def test_what_grows_is_counted_again_and_what_is_dropped_meanwhile_is_not_kept(peeks: bool) -> None:
     cache: TextureCache[list[int]] = TextureCache(10, len)
     value = cache.get("a", lambda: [1])
     cache.get("b", lambda: [2])
+    assert cache.peek("none") is None
     value += [0] * 9
-    assert cache.get("a", list) is value
+    assert (cache.peek if peeks else lambda key: cache.get(key, list))("a") is value
     assert (cache.statistics.entries, cache.statistics.nbytes) == (1, 10)
     cache.clear()
 

@@ -30,6 +30,6 @@ def register() -> None:
             own = {"stock": stock, "serves": partial(is_served, name)}
             MODELS_CONFIG_MAP[name] = type("SectionDeclared", (SectionDeclared,), own)
     if is_known(__version__):
-        RENDERER_REGISTRY.renderers["hf"] = "foveate.serving.renderer", "PreparingRenderer"
+        RENDERER_REGISTRY.renderers["hf"] = "foveate.serving.renderer", "make_renderer"
     for name in (*FAMILIES, *other_architectures(FAMILIES)):
         ModelRegistry.register_model(name, f"foveate.serving.families:{name}{version}")

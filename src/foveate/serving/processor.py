@@ -11,12 +11,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from operator import attrgetter
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -25,6 +24,7 @@ from PIL import Image
 
 from foveate.core.errors import (
     ChannelError,
+    FoveateError,
     ImageArrayError,
     ImageError,
     ImageTooLargeError,
@@ -35,6 +35,7 @@ from foveate.core.errors import (
 from foveate.core.image import MAX_PIXELS, load_image
 from foveate.core.threads import map_in_order
 from foveate.language.query import MAX_CHARACTERS
+from foveate.relevance.presets import PresetName
 from foveate.serving import metrics
 from foveate.serving.features import FEATURES, FEATURES_MB
 from foveate.serving.kept import KeptEncoder, cut_patches, is_unfit
@@ -76,10 +77,10 @@ from foveate.serving.selection import digest_image, find_texture, make_texture, 
 from foveate.serving.workers import TextureWorkers, count_workers
 from foveate.texture.cache import TextureCache
 from foveate.texture.texture import Texture
-from foveate.vlm.families.token_layout import TokenLayout
 
 PIXELS = "pixel_values"  # of the stock processor: the patches of all images, where a family's are cut
 CHOSEN = "foveate_chosen"  # the choice, among the keywords of the calls below `apply`
+PREPARED = "foveate_prepared"  # textures that were made before, among the keywords of a request
 NAMED = "-foveate-"  # between vLLM's name for an image and ours for what is kept of it, in vLLM's caches
 THIN = 32  # by hand: pixels of a side, below which where an image's tokens lie may not be measurable
 SIZES = 1024  # by hand: sizes of images of which it is known where their tokens lie
@@ -107,8 +108,7 @@ class ChoosingProcessor:
         self.usual: Request = usual_request(getattr(configured, "foveate_keywords", {}))
         self._check_encode(self.usual)
         self.textures: TextureCache[Texture] = TextureCache(read_megabytes("FOVEATE_TEXTURES_MB", TEXTURES))
-        self._fresh: WeakSet[Texture] = WeakSet()  # made by `prepare`, and not asked for yet
-        self._workers, self._beside = TextureWorkers(count_workers()), False
+        self._workers = TextureWorkers(count_workers())
         self.unrepeated: TextureCache[NDArray[np.int64]] = TextureCache(UNREPEATED, attrgetter("nbytes"))
         self._marks: TurnMarks | None = None
         self._tokens: dict[tuple[tuple[int, int], str], ImageTokens] = {}
@@ -121,29 +121,71 @@ class ChoosingProcessor:
             read_megabytes(FEATURES_MB, FEATURES) // 2**20,
         )
 
-    def prepare(self, data: Any, keywords: Mapping[str, object]) -> None:
-        """Make the textures that a request needs, before `apply`; in any thread. What is wrong with it `apply` says.
+    def may_prepare(self, keywords: Mapping[str, object]) -> bool:
+        """Whether a request of these `mm_processor_kwargs` may have textures to make; told at once."""
+        with suppress(Exception):  # `apply` says what is wrong
+            request = parse_request(split_keywords(keywords)[0], self.usual)
+            return bool(self._workers.count) and request.budget not in (None, "lossless")
+        return False
 
-        data, keywords: its `multi_modal_data` and `mm_processor_kwargs`.
-        """
-        if not self._workers.count:
-            return
-        self._beside = True
+    def look(self, prompt: Mapping[str, Any]) -> Plan | None:
+        """What a request shows, and which of its textures are there, in any thread. None where `apply` refuses it."""
         with suppress(Exception):
-            ours, theirs = split_keywords(keywords)
-            request = parse_request(ours, self.usual)
-            items = self.info.parse_mm_data(data)  # type: ignore[attr-defined]
-            modality = self._chosen_of(items, request, asked="foveate_budget" in ours)
-            if modality is None or request.budget == "lossless":
-                return
-            told, several, layouts = tell(theirs), items[modality], list[TokenLayout]()
-            seen = [each for n in range(len(several)) if (each := self._see(several, n)) is not None]
-            for each in seen if modality == "image" else ():
-                known = self._tokens.get((each.size, told))
-                layouts += [] if known is None else [known.layout]
-            if len(layouts) < len(seen) or needs_textures(request.budget, layouts):
-                found = self._find_textures([picture for each in seen for picture in each.pictures], request)
-                self._fresh.update(texture for texture, took in found if took is not None)
+            from vllm.multimodal.parse import parse_mm_uuids
+
+            ours, theirs = split_keywords(prompt.get("mm_processor_kwargs") or {})
+            request = self._check_keywords(ours, theirs, parse_mm_uuids(prompt.get("multi_modal_uuids")))
+            there = self.info.parse_mm_data(prompt["multi_modal_data"])  # type: ignore[attr-defined]
+            modality = self._chosen_of(there, request, asked="foveate_budget" in ours)
+            pruned = self.info.ctx.get_mm_config().is_multimodal_pruning_enabled()  # type: ignore[attr-defined]
+            if modality is None or pruned:
+                return None
+            self._check_items(modality, ours, theirs, there)
+            items = there[modality]
+            seen = [each for n in range(len(items)) if (each := self._see(items, n)) is not None]
+            if len(seen) < len(items):
+                return None
+            pictures = {digest_image(picture): picture for each in seen for picture in each.pictures}
+            plan = Plan(request, theirs, items, seen, pictures, len(prompt["prompt_token_ids"]))
+            for digest in pictures:
+                if (kept := self.textures.peek((digest, request.preset))) is not None:
+                    plan.textures[digest] = kept, None
+            return plan
+        return None
+
+    def knows(self, plan: Plan) -> bool:
+        """Whether it is known where its tokens lie. Else vLLM's own thread may find out: it alone asks tokenizers."""
+        told = tell(plan.theirs)
+        return plan.items.modality == "image" and all((each.size, told) in self._tokens for each in plan.seen)
+
+    def needs(self, plan: Plan) -> bool:
+        """Whether there is anything to choose for a request. Not where `apply` refuses it."""
+        with suppress(Exception):
+            tokens = self._lay_out(plan.items, plan.seen, plan.theirs)
+            self._check_positions(plan.positions + sum(each.positions for each in tokens))
+            return needs_textures(plan.request.budget, [each.layout for each in tokens])
+        return False
+
+    def prepare(self, plan: Plan) -> None:
+        """Make the textures that are not there, in any thread, several at a time; each has two tries."""
+        preset = plan.request.preset
+
+        def make(missing: tuple[bytes, NDArray[np.uint8]]) -> None:
+            digest, picture = missing
+            for _ in range(2):  # processes may have been lost
+                try:
+                    found = find_texture(picture, digest, preset, self.textures, self._workers.make)
+                except ImageError as cause:
+                    plan.textures[digest] = cause
+                except FoveateError:  # of what is asked for: `apply` says it
+                    return
+                else:
+                    plan.textures[digest] = _timed(found)
+                    return
+
+        missing = plan.missing()
+        for _ in map_in_order(make, missing.items(), min(len(missing), self._workers.count)):
+            pass
 
     def close_workers(self) -> None:
         """End the processes that make textures."""
@@ -157,24 +199,33 @@ class ChoosingProcessor:
     def apply(self, inputs: Any, timing_ctx: Any) -> Any:
         """Choose, then as stock."""
         ours, theirs = split_keywords(inputs.hf_processor_mm_kwargs)
-        request = parse_request(ours, self.usual)
-        self._check_encode(request)
-        check_others(theirs)
-        check_names(inputs.mm_uuid_items or {})
+        prepared = ours.get(PREPARED)
+        if isinstance(prepared, Textures):  # else a client sent it, and is told
+            del ours[PREPARED]
+        else:
+            prepared = Textures()
+        request = self._check_keywords(ours, theirs, inputs.mm_uuid_items or {})
         inputs = replace(inputs, hf_processor_mm_kwargs=theirs)
         asked = "foveate_budget" in ours
         modality = self._chosen_of(inputs.mm_data_items, request, asked=asked)
         if modality is not None:
-            self._check_video(modality, ours, inputs.mm_data_items)
-            info: Any = self.info  # type: ignore[attr-defined]
-            check_keywords(info.get_hf_config(), info.ctx.get_merged_mm_kwargs(theirs))
+            self._check_items(modality, ours, theirs, inputs.mm_data_items)
             with timing_ctx.record("foveate"):
-                inputs = self._choose(inputs, modality, request, asked=asked)
+                inputs = self._choose(inputs, modality, request, prepared, asked=asked)
         elif any(len(items) for items in inputs.mm_data_items.values()):
             metrics.REQUESTS.labels("stock").inc()
         out = super().apply(inputs, timing_ctx)  # type: ignore[misc]
         check_answer(out, inputs.hf_processor_mm_kwargs.get(CHOSEN))
         return out
+
+    def _check_keywords(
+        self, ours: Mapping[str, object], theirs: Mapping[str, object], names: Mapping[str, Sequence[str | None]]
+    ) -> Request:
+        request = parse_request(ours, self.usual)
+        self._check_encode(request)
+        check_others(theirs)
+        check_names(names)
+        return request
 
     def _chosen_of(self, there: Mapping[str, Any], request: Request, *, asked: bool) -> str | None:
         """Of which modality of a request tokens are chosen; None for the stock answer. Raises ModelError.
@@ -195,8 +246,12 @@ class ChoosingProcessor:
             )
         return None
 
-    def _check_video(self, modality: str, ours: Mapping[str, object], there: Mapping[str, Any]) -> None:
-        """Raises where a video is asked for in a way that images alone can be."""
+    def _check_items(
+        self, modality: str, ours: Mapping[str, object], theirs: Mapping[str, object], there: Mapping[str, Any]
+    ) -> None:
+        """Raises for what the encoder was not made for, and for a video that is asked for as images alone can be."""
+        info: Any = self.info  # type: ignore[attr-defined]
+        check_keywords(info.get_hf_config(), info.ctx.get_merged_mm_kwargs(theirs))
         if modality != "video":
             return
         if ours.get("foveate_encode") == "kept":
@@ -311,7 +366,7 @@ class ChoosingProcessor:
             return None
         return see_video(items.get(number), self.info.get_hf_config().vision_config.temporal_patch_size)  # type: ignore[attr-defined]
 
-    def _choose(self, inputs: Any, modality: str, request: Request, *, asked: bool) -> Any:
+    def _choose(self, inputs: Any, modality: str, request: Request, prepared: Textures, *, asked: bool) -> Any:
         """The inputs with the choice among their keywords; without, where no texture can be made of an image."""
         items = inputs.mm_data_items[modality]
         try:
@@ -337,25 +392,23 @@ class ChoosingProcessor:
             )
         theirs = inputs.hf_processor_mm_kwargs
         told = tell(theirs)
-        if modality == "image":
-            try:
-                tokens = [self._find_tokens(each.size, theirs, told) for each in seen]
-            except (ModelError, ImageError) as cause:
-                if min(min(each.size) for each in seen) >= THIN:
-                    raise
-                return _leave_stock(inputs, cause)
-        else:
-            tokens = [find_video_tokens(self, items, n, each.size, theirs) for n, each in enumerate(seen)]
+        try:
+            tokens = self._lay_out(items, seen, theirs)
+        except (ModelError, ImageError) as cause:
+            if modality != "image" or min(min(each.size) for each in seen) >= THIN:
+                raise
+            return _leave_stock(inputs, cause)
         layouts = [each.layout for each in tokens]
         self._check_positions(len(inputs.prompt) + sum(each.positions for each in tokens))
         shown = [picture for each in seen for picture in each.pictures]
         try:
-            found = self._find_textures(shown, request) if needs_textures(request.budget, layouts) else []
+            needed = needs_textures(request.budget, layouts)
+            found = self._find_textures(shown, request.preset, prepared) if needed else []
         except ImageError as cause:
             return _leave_stock(inputs, cause)
-        for texture, took in found:
-            metrics.TEXTURES.labels("kept" if took is None and texture not in self._fresh else "made").inc()
-            self._fresh.discard(texture)
+        made = {texture for texture, took in found if took is not None}
+        metrics.TEXTURES.labels("made").inc(len(made))
+        metrics.TEXTURES.labels("kept").inc(len(found) - len(made))
         textures = [texture for texture, _ in found]
         question = request.question or self._question(inputs.prompt, tokens[-1].mark)[-MAX_CHARACTERS:]
         try:
@@ -407,6 +460,11 @@ class ChoosingProcessor:
             fix=f'pass {{"foveate_encode": "all"}}, or leave it out and unset {ENCODE}',
         )
 
+    def _lay_out(self, items: Any, seen: Sequence[SeenItem], theirs: Mapping[str, object]) -> list[ImageTokens]:
+        if items.modality == "image":
+            return [self._find_tokens(each.size, theirs, tell(theirs)) for each in seen]
+        return [find_video_tokens(self, items, number, each.size, theirs) for number, each in enumerate(seen)]
+
     def _find_tokens(self, size: tuple[int, int], theirs: Mapping[str, object], told: str) -> ImageTokens:
         """Where the visual tokens of an image of (height, width) pixels lie: the same for the next of its size."""
         if (found := self._tokens.get((size, told))) is None:
@@ -427,17 +485,17 @@ class ChoosingProcessor:
             )
 
     def _find_textures(
-        self, images: Sequence[NDArray[np.uint8]], request: Request
+        self, images: Sequence[NDArray[np.uint8]], preset: PresetName | None, prepared: Textures
     ) -> list[tuple[Texture, float | None]]:
         """The textures of images, several at a time, and the seconds to make each; None where it was kept."""
-        make = self._workers.make if self._beside else make_texture
-        ask = partial(find_texture, preset=request.preset, textures=self.textures, make=make)
-        threads = min(len(images), self._workers.count) or 1
-        found = list(map_in_order(lambda image: ask(image, digest_image(image)), images, threads))
-        for _, took in found:
-            if took is not None:
-                metrics.ENCODING.observe(took)
-        return found
+
+        def find(image: NDArray[np.uint8]) -> tuple[Texture, float | None]:
+            there = prepared.get(digest := digest_image(image))
+            if isinstance(there, ImageError):
+                raise there
+            return there or _timed(find_texture(image, digest, preset, self.textures, make_texture))
+
+        return list(map_in_order(find, images, min(len(images), self._workers.count) or 1))
 
     def _question(self, prompt: Sequence[int], mark: str) -> str:
         tokenizer = self.info.get_tokenizer()  # type: ignore[attr-defined]
@@ -462,6 +520,36 @@ class SeenItem:
     def size(self) -> tuple[int, int]:
         """(height, width) in pixels."""
         return self.pictures[0].shape[0], self.pictures[0].shape[1]
+
+
+class Textures(dict[bytes, tuple[Texture, float | None] | ImageError]):
+    """Textures by what pictures show, with the seconds to make each, as of `find_texture`; or why there is none.
+
+    It travels from `look` to `apply` among the keywords of a request. A class of its own, as no client can send one.
+    """
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a request shows, before it has its turn. items: vLLM's. pictures: by digest. positions: of its prompt."""
+
+    request: Request
+    theirs: Mapping[str, object]
+    items: Any
+    seen: Sequence[SeenItem]
+    pictures: Mapping[bytes, NDArray[np.uint8]]
+    positions: int
+    textures: Textures = field(default_factory=Textures)
+
+    def missing(self) -> dict[bytes, NDArray[np.uint8]]:
+        """The pictures that have no textures yet."""
+        return {digest: picture for digest, picture in self.pictures.items() if digest not in self.textures}
+
+
+def _timed(found: tuple[Texture, float | None]) -> tuple[Texture, float | None]:
+    if found[1] is not None:
+        metrics.ENCODING.observe(found[1])
+    return found
 
 
 def see_video(item: Any, depth: int) -> SeenItem:

@@ -84,9 +84,19 @@ def find_texture(
 
 
 def needs_textures(budget: Budget, layouts: Sequence[TokenLayout]) -> bool:
-    """Whether there is anything to choose: not where a budget holds every visual token, or is "lossless"."""
+    """Whether there is anything to choose: not where a budget holds every visual token, or is "lossless".
+
+    Raises BudgetError for fewer tokens than images.
+    """
     if budget == "lossless":
         return False
+    if isinstance(budget, int) and budget < len(layouts):
+        one = "video" if any(layout.frames > 1 for layout in layouts) else "image"
+        raise BudgetError(
+            f"foveate_budget={budget} for {len(layouts)} {one}s",
+            expected=f"at least one visual token for each {one}",
+            fix=f"pass {len(layouts)} or more, or fewer {one}s",
+        )
     return not isinstance(budget, int) or budget < sum(layout.selectable for layout in layouts)
 
 
@@ -117,13 +127,6 @@ def select_rows(
     wanted: VisualBudget = "auto" if budget == "auto" else None
     several = len(images) > len(layouts)  # pictures of a video
     if isinstance(budget, int):
-        if budget < len(layouts):
-            one = "video" if several else "image"
-            raise BudgetError(
-                f"foveate_budget={budget} for {len(layouts)} {one}s",
-                expected=f"at least one visual token for each {one}",
-                fix=f"pass {len(layouts)} or more, or fewer {one}s",
-            )
         wanted = _share(images, maps, layouts, budget)
     method: Method = "changed" if several else "relevance"
     chosen = choose_tokens(layouts, maps, pictures, _no_features, wanted, method, Choosing(floor=floor))

@@ -63,11 +63,7 @@ class TextureCache(Generic[V]):
         """The value of a key; made by `make` if it is not there. Raises what `make` raises."""
         with self._lock:
             if key in self._values:
-                self._hits += 1
-                value, before = self._values[key]
-                if self._nbytes(value) != before:
-                    self._keep(key, value)
-                return value
+                return self._hit(key)
             flight = self._flights.get(key)
             mine = flight is None
             if flight is None:
@@ -86,6 +82,18 @@ class TextureCache(Generic[V]):
                     if flight.exception() is None:
                         self._keep(key, flight.result())
         return flight.result()
+
+    def peek(self, key: Hashable) -> V | None:
+        """As `get` where the value is there, else None; waits for nobody."""
+        with self._lock:
+            return self._hit(key) if key in self._values else None
+
+    def _hit(self, key: Hashable) -> V:
+        self._hits += 1
+        value, before = self._values[key]
+        if self._nbytes(value) != before:
+            self._keep(key, value)
+        return value
 
     def _keep(self, key: Hashable, value: V) -> None:
         try:
