@@ -13,6 +13,8 @@ Not covered: the other families; save a random model of theirs into a folder wit
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -46,9 +48,17 @@ TINY_TOWER = {
     **QWEN_TOWER, "depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 4, "out_hidden_size": 64,
     "fullatt_block_indexes": [1],
 }  # fmt: skip
+SMALL_TEXT = {  # with heads as wide as the real one's
+    **TINY_TEXT, "hidden_size": 1024, "intermediate_size": 2688, "num_hidden_layers": 12, "num_attention_heads": 8,
+}  # fmt: skip
+SMALL_TOWER = {
+    **QWEN_TOWER, "depth": 8, "hidden_size": 384, "intermediate_size": 768, "num_heads": 6, "out_hidden_size": 1024,
+    "fullatt_block_indexes": [3, 7],
+}  # fmt: skip
+Pair = tuple[type[Any], Any, Any]
 
 
-def llava(layers: int | None, tiny: bool) -> tuple[type[Any], Any, Any]:
+def llava(layers: int | None, tiny: bool) -> Pair:
     """(class, configuration, processor). `tiny`: narrow, with 4096 cells."""
     text = {"model_type": "llama", **(TINY_TEXT if tiny else {}), **ENDS}
     vision = {"vision_config": {"model_type": "clip_vision_model", **TINY_CLIP}} if tiny else {}
@@ -57,14 +67,22 @@ def llava(layers: int | None, tiny: bool) -> tuple[type[Any], Any, Any]:
     return LlavaForConditionalGeneration, config, clip_processor(config.vision_config.image_size)
 
 
-def qwen2_5_vl(layers: int | None, tiny: bool) -> tuple[type[Any], Any, Any]:
+def qwen2_5_vl(layers: int | None, tiny: bool) -> Pair:
     """(class, configuration, processor). `tiny`: narrow; the image's size says how many cells there are."""
-    section = [2, 3, 3] if tiny else [16, 24, 24]
+    if tiny:
+        return _qwen2_5_vl(_cut(TINY_TEXT, layers), TINY_TOWER, [2, 3, 3])
+    return _qwen2_5_vl(_cut(QWEN_TEXT, layers), QWEN_TOWER, [16, 24, 24])
+
+
+def small_qwen2_5_vl() -> Pair:
+    """(class, configuration, processor) of a model that a CPU answers with in seconds: 131 million parameters, and
+    16 million in the encoder. Before a much smaller one a texture costs more than the whole answer."""
+    return _qwen2_5_vl(SMALL_TEXT, SMALL_TOWER, [16, 24, 24])
+
+
+def _qwen2_5_vl(text: dict[str, Any], tower: dict[str, Any], section: list[int]) -> Pair:
     rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": section}
-    text = {**(TINY_TEXT if tiny else QWEN_TEXT), **ENDS, "rope_parameters": rope}
-    config = Qwen2_5_VLConfig(
-        text_config=_cut(text, layers), vision_config=TINY_TOWER if tiny else QWEN_TOWER, **QWEN_TOKENS
-    )
+    config = Qwen2_5_VLConfig(text_config={**text, **ENDS, "rope_parameters": rope}, vision_config=tower, **QWEN_TOKENS)
     return Qwen2_5_VLForConditionalGeneration, config, qwen_processor(Qwen2_5_VLProcessor, 14, 3136, 12_845_056)
 
 
@@ -74,10 +92,29 @@ FAMILIES = {"llava": llava, "qwen2_5_vl": qwen2_5_vl}
 def random_pair(family: str, layers: int | None, tiny: bool, dtype: torch.dtype, device: str) -> tuple[Any, Any]:
     """(model, processor), made on the device in the number format; `layers`: of the language model, None for all."""
     kind, config, processor = FAMILIES[family](layers, tiny)
+    return _random_model(kind, config, dtype, device), processor
+
+
+def write_small(folder: Path) -> Path:
+    """The small Qwen2.5-VL with random weights in float32, 600 MB, as a checkpoint that vLLM reads. -> the folder."""
+    kind, config, processor = small_qwen2_5_vl()
+    _random_model(kind, config, torch.float32, "cpu").save_pretrained(folder)
+    return write_processor(processor, folder)
+
+
+def write_processor(processor: Any, folder: Path) -> Path:
+    """Tokenizer, image processor and chat template of a Qwen, without its videos, as a server reads them."""
+    for part in (processor.tokenizer, processor.image_processor):
+        part.save_pretrained(folder)
+    (folder / "processor_config.json").write_text(json.dumps({"processor_class": type(processor).__name__}))
+    (folder / "chat_template.jinja").write_text(processor.chat_template)
+    return folder
+
+
+def _random_model(kind: type[Any], config: Any, dtype: torch.dtype, device: str) -> Any:
     with torch.random.fork_rng(), torch.device(device):
         torch.manual_seed(0)
-        model = kind._from_config(config, dtype=dtype)
-    return model.eval(), processor
+        return kind._from_config(config, dtype=dtype).eval()
 
 
 def _cut(text: dict[str, Any], layers: int | None) -> dict[str, Any]:

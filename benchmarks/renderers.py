@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import os
 import tempfile
 import time
@@ -89,14 +88,12 @@ def _workers(renderer: Any) -> list[psutil.Process]:
 
 def write_tiny(folder: Path) -> Path:
     """Configuration, tokenizer and image processor of a tiny Qwen2.5-VL: what a server reads. -> the folder."""
-    from benchmarks.random_vlm import qwen2_5_vl
+    from benchmarks.random_vlm import qwen2_5_vl, write_processor
 
     kind, config, processor = qwen2_5_vl(None, tiny=True)
     config.architectures = [kind.__name__]
-    for part in (config, processor.tokenizer, processor.image_processor):
-        part.save_pretrained(folder)
-    (folder / "processor_config.json").write_text(json.dumps({"processor_class": type(processor).__name__}))
-    return folder
+    config.save_pretrained(folder)
+    return write_processor(processor, folder)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
     python -m benchmarks serving --url http://localhost:8000 --images photos --budgets none,0.25,0.067 --concurrency 8
     python -m benchmarks serving --textures 0,1,2,4      # in vLLM's environment: no server, no GPU
-    python -m benchmarks serving --engine FOLDER --budgets none,0.067,0.067+kept --requests 9       # no server
+    python -m benchmarks serving --engine new --budgets none,0.067,0.067+kept --requests 9          # no server
     python -m benchmarks serving --arithmetic            # no server, no GPU
 
 The load: so many clients, each sends its next request when its last one is answered; budgets take turns within a
@@ -55,7 +55,7 @@ def measure(
         str, typer.Option(help="No server: new images a second through vLLM's renderer, by processes (0,1,2,4).")
     ] = "",
     engine: Annotated[
-        Path | None, typer.Option(help="A checkpoint: vLLM in this process, CPU seconds to a first token, no server.")
+        Path | None, typer.Option(help="A checkpoint, or new: vLLM in this process, CPU seconds to a first token.")
     ] = None,
     arithmetic: Annotated[bool, typer.Option("--arithmetic", help="Only what needs no server.")] = False,
     tokens: Annotated[str, typer.Option(help="Arithmetic: visual tokens of an image.")] = "1024,2691",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,20 +15,31 @@ from PIL import Image
 from benchmarks.serving import Asked
 from benchmarks.serving_clients import QUESTIONS, Photo, read_photos, shifted
 
+NEW = "new"
 COLUMNS = ("budget", "visual tokens", "texture made: CPU s", "of the first", "texture there: CPU s", "of the first")
 ALONE = {  # all in this process, whose time is taken
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "FOVEATE_TEXTURE_WORKERS": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "OMP_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1",
 }  # fmt: skip
 
 
 def measure(folder: Path, images: Path | None, budgets: Sequence[Asked], requests: int) -> dict[str, Any]:
     """Report: medians of so many requests for each budget, which take turns. Every image is new.
 
+    folder: of a checkpoint; `new` writes a small Qwen2.5-VL with random weights for the time of the measurement.
     Where the texture is there, a request for one token, encoded alone, came before. Without a budget none is made.
     """
     for name, value in ALONE.items():
         os.environ.setdefault(name, value)
+    if str(folder) != NEW:
+        return _measure(folder, folder.name, images, budgets, requests)
+    from benchmarks.random_vlm import write_small
+
+    with tempfile.TemporaryDirectory() as made:
+        return _measure(write_small(Path(made)), "a small Qwen2.5-VL with random weights", images, budgets, requests)
+
+
+def _measure(folder: Path, name: str, images: Path | None, budgets: Sequence[Asked], requests: int) -> dict[str, Any]:
     from vllm import LLM, SamplingParams
 
     photos = read_photos(images)
@@ -67,5 +79,5 @@ def measure(folder: Path, images: Path | None, budgets: Sequence[Asked], request
             f"{first[1] / there:.2f} x",
         ]
         rows.append({"cells": cells, "budget": asked.budget, "alone": asked.alone, "made": made, "there": there})
-    title = f"{folder.name}: vLLM in one process and thread, {requests} requests for each budget, one after the other"
+    title = f"{name}: vLLM in one process and thread, {requests} requests for each budget, one after the other"
     return {"title": title, "columns": COLUMNS, "rows": rows, "tokens": counted}

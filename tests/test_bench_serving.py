@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from foveate.core.errors import OptionError
 from tests.conftest import PHOTOS
 
 TEXT_TOKENS, SIDE = 11, 28
+PAGE = (Path(__file__).parents[1] / "docs" / "serving.md").read_text("utf-8")
 
 
 @dataclass
@@ -250,3 +252,33 @@ def test_a_budget_may_be_encoded_alone() -> None:
     assert parse_budgets("none, 0.25+kept,9") == (Asked(), Asked(0.25, alone=True), Asked(9))
     assert Asked(0.25, alone=True).keywords(100) == {"foveate_budget": 25, "foveate_encode": "kept"}
     assert Asked(None).keywords(100) == {"foveate_budget": None}
+
+
+# --- the model of --engine new ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.vlm
+def test_the_small_model_has_the_sizes_that_the_page_names() -> None:
+    import torch
+
+    from benchmarks import random_vlm
+
+    kind, config, _ = random_vlm.small_qwen2_5_vl()
+    with torch.device("meta"):
+        made = kind._from_config(config).model
+    language, tower = (
+        round(sum(each.numel() for each in part.parameters()) / 1e6) for part in (made.language_model, made.visual)
+    )
+    assert f"{language} million parameters in\nits language model, {tower} in its encoder" in PAGE
+
+
+@pytest.mark.vlm
+def test_a_model_is_written_as_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import random_vlm
+    from foveate.vlm import load
+    from tests.vlm_models import photo
+
+    monkeypatch.setattr(random_vlm, "small_qwen2_5_vl", lambda: random_vlm.qwen2_5_vl(None, tiny=True))
+    vlm = load(str(random_vlm.write_small(tmp_path)), device="cpu", dtype="float32")
+    assert vlm.see(photo(), read=False).tokens == (35,)
+    assert vlm.processor.chat_template
