@@ -103,13 +103,15 @@ def test_kept_tokens_are_what_the_encoders_memory_is_shared_out_by(
 
 
 def test_a_tower_that_cannot_is_refused() -> None:
+    from vllm.multimodal.processing import ProcessorInputs
+
     from tests.serving.test_families import Choosing
 
     with pytest.raises(ModelError, match='foveate_encode="kept" for Other') as caught:
         Choosing({"foveate_encode": "kept"})
     assert isinstance(caught.value, ValueError)  # which vLLM's server answers with status 400
     with pytest.raises(ModelError, match='"all"'):
-        Choosing().apply(SimpleNamespace(hf_processor_mm_kwargs={"foveate_encode": "kept"}), None)
+        Choosing().apply(ProcessorInputs([1], {}, None, {"foveate_encode": "kept"}), None)
 
 
 def test_another_kind_of_tower_is_refused_by_the_configuration() -> None:
