@@ -268,6 +268,8 @@ def test_no_texture_is_made_for_a_video_of_which_every_token_is_kept(renderer: A
     ("wrong", "error"),
     [
         (lambda: video_prompt({"foveate_budget": 9}, do_sample_frames=True), "do_sample_frames"),
+        (lambda: video_prompt({"foveate_budget": 9, "do_sample_frames": True}), "picks frames"),
+        (lambda: video_prompt({"foveate_budget": 9, "fps": [1]}), r"fps=\[1\]"),
         (lambda: video_prompt({"foveate_budget": 9, "foveate_encode": "kept"}), "for a video"),
         (lambda: prompt(1, 60, 61), "foveate_budget=1 for 2 images"),
         (lambda: prompt(9, 60, max_pixels=28 * 28 * 4), "FOVEATE_ONLY"),
@@ -279,7 +281,7 @@ def test_no_texture_is_made_for_a_video_of_which_every_token_is_kept(renderer: A
 def test_no_texture_is_made_for_a_request_that_is_refused(
     renderer: Any, asked: list[int], wrong: Callable[[], Any], error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FOVEATE_ONLY", "1")
+    monkeypatch.setenv("FOVEATE_ONLY", str(int("FOVEATE_ONLY" in error)))
     if "positions" in error:
         monkeypatch.setattr("foveate.serving.processor.count_positions", lambda _: 25)
     with pytest.raises(ValueError, match=error):

@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from foveate.core.checks import check_number
 from foveate.core.errors import (
     ChannelError,
     FoveateError,
@@ -261,7 +262,9 @@ class ChoosingProcessor:
                 fix="leave it out",
             )
         metadata = [item[1] for item in there["video"] if isinstance(item, tuple)]
-        if any(each.get("do_sample_frames") for each in metadata):
+        if (fps := theirs.get("fps")) is not None:
+            check_number("mm_processor_kwargs with fps", fps, 0, None, fix="leave it out")
+        if any(each.get("do_sample_frames") for each in (theirs, *metadata)):
             raise OptionError(
                 "foveate_budget for a video of which the model's own processor picks frames (do_sample_frames)",
                 expected="the frames that are shown, as vLLM's loader picks them",
