@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from foveate import Grid, Store
 from foveate.channels.build import select_channels
+from foveate.cli.basis import _limits
 from foveate.cli.main import main
 from foveate.core import gone
 from foveate.core.checks import check_array, check_choice, check_int, check_number, check_pair, check_type
@@ -239,6 +240,13 @@ def test_an_attribute_that_went_says_what_to_write(name: str) -> None:
     with pytest.raises(AttributeError, match="any more; write "):
         getattr(kind, last)
     assert not hasattr(object.__new__(kind), last)
+
+
+@pytest.mark.parametrize("name", sorted(gone.LIMITS))
+def test_a_limit_that_went_says_what_to_write(name: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        _limits([f"{name}=0.5"])
+    assert caught.value.fix == gone.LIMITS[name]
 
 
 def test_what_did_not_go_is_an_error_as_ever(

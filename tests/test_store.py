@@ -13,7 +13,7 @@ import shutil
 import sys
 import threading
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -44,7 +44,7 @@ from foveate.core.errors import (
 )
 from foveate.language.negatives import negatives_of
 from foveate.relevance.scoring import level_of
-from foveate.store import Progress, TextureCache, schema
+from foveate.store import TextureCache, ingest, schema
 from foveate.store.dataset import forget, open_dataset, some_of
 from foveate.store.engine import Local
 from foveate.store.record import checksum_of_vectors, parse_record
@@ -433,18 +433,19 @@ def test_an_engine_that_drops_images_is_an_error(quick: Path) -> None:
     assert (len(store), store.add(folder).added) == (4, 1)
 
 
-def test_what_another_process_moved_is_not_forgotten(quick: Path) -> None:
+def test_what_another_process_moved_is_not_forgotten(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, folder = Store(quick / "s.fov", encoder=Toy()), pictures(quick / "photos", 3)
     store.add(folder)
-    before, id = store.dataset, id_of(store, "002.png")
-    Store(store.path).tag("002.png", "moved")  # the row is another one now
+    id = id_of(store, "002.png")
     (folder / "002.png").write_bytes((folder / "001.png").read_bytes() + b" ")
 
-    def move(progress: Progress) -> None:
-        if progress.done == 3:
-            open_dataset(store.path).update({"source": "'elsewhere'"}, where=f"id = '{id}'")
+    def meanwhile(dataset: Any, conditions: Sequence[str]) -> None:
+        open_dataset(store.path).update({"source": "'elsewhere'"}, where=f"id = '{id}'")
+        forget(dataset, conditions)
 
-    store.add(folder, progress=move)
+    monkeypatch.setattr(ingest, "forget", meanwhile)
+    before = store.dataset
+    store.add(folder)
     assert id in store.dataset.to_table(columns=["id"])["id"].to_pylist()
     forget(before, some_of([id]))
     assert id not in store.dataset.to_table(columns=["id"])["id"].to_pylist()
