@@ -164,8 +164,7 @@ def test_channels_draws_one_sheet_and_doctor_is_content(run: Run, photo: Path) -
     with Image.open(result["png"]) as sheet:
         assert sheet.width > 1000
     assert "saliency" in result["built"]
-    result = run("channels", photo, "--layout", "phase15", "--json")
-    assert last(result)["columns"] == list(FULL40.names[:15])
+    assert last(run("channels", photo, "--layout", "phase15", "--json"))["columns"] == list(FULL40.names[:15])
     assert "phase12" in run("channels", photo, "--layout", "phase1").stderr
     result = last(run("doctor", "--json"))
     assert result["ok"] is True

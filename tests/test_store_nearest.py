@@ -77,10 +77,10 @@ def check(store: Store, in_index: int) -> None:
     assert sum(len(part.rows) for part in by_index.parts if isinstance(part, Indexed)) == in_index
     assert all(isinstance(part, Vectors) for part in by_table.parts)
     queries = [prepare(load_encoder("nano"), text) for text in ("a dog", "an animal", "a red car")]
-    by_index, by_table = (
+    one_way, other_way = (
         promised(v, reader.space, queries, load_encoder("nano").calibration) for v in (by_index, by_table)
     )
-    for one, other in zip(by_index, by_table, strict=True):
+    for one, other in zip(one_way, other_way, strict=True):
         np.testing.assert_array_equal(highest(one, 20), highest(other, 20))
 
 

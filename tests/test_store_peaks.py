@@ -7,11 +7,13 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from PIL import Image
 from safetensors.numpy import load
 
@@ -30,6 +32,7 @@ from foveate.store.reader import Reader
 from foveate.store.record import Record, plane_peaks, tensors_of
 from foveate.store.schema import parse_identity
 from foveate.texture.basis import Basis
+from foveate.texture.texture import Texture
 from tests.conftest import PHOTOS
 from tests.store_toys import WIDTH, Planes, Toy, mine, picture, pictures
 
@@ -164,7 +167,9 @@ def test_confidences_alone_are_those_with_maps(transparent: bool) -> None:
     for text in ("a bus", "a vehicle", "an animal", "a bus and a person", "the wheel of the bus", "a person in a bus"):
         query = prepare(encoder, text)
         right = [score_query(texture, query, encoder.calibration).confidences[query.phrases[i]] for i in query.asked]
-        assert peak_confidences(texture, query, encoder.calibration).tolist() == np.float32(right).tolist(), text
+        assert peak_confidences(texture, query, encoder.calibration).tolist() == np.array(right, np.float32).tolist(), (
+            text
+        )
 
 
 def test_a_record_is_read_as_safetensors_reads_it(store: Store) -> None:
@@ -190,8 +195,13 @@ def test_a_search_ends_where_more_images_bring_nothing(quick: Path, monkeypatch:
     made.add(pictures(quick / "photos", 60))
     for name, value in {"MOST": 60, "PATIENCE": 16}.items():
         monkeypatch.setattr(hits, name, value)
-    looked, score = list[Query](), hits.peak_confidences
-    monkeypatch.setattr(hits, "peak_confidences", lambda t, query, *how: looked.append(query) or score(t, query, *how))
+    looked = list[Query]()
+
+    def count(texture: Texture, query: Query, *how: Any) -> NDArray[np.float32]:
+        looked.append(query)
+        return peak_confidences(texture, query, *how)
+
+    monkeypatch.setattr(hits, "peak_confidences", count)
     few = {text: [hit.id for hit in made.search(text, 1)] for text in ASKED}
     assert 3 * 17 <= len(looked) < 3 * 50
     for text in ASKED:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -100,7 +100,7 @@ class Engine:
         Tokens are compared by how they look, as where they are chosen the model's features are not at hand.
         """
         ours = {name.removeprefix("foveate_"): value for name, value in ask.keywords.items()}
-        mode = "sparse" if ours.pop("encode", "all") == "kept" else "drop"
+        mode: Literal["sparse", "drop"] = "sparse" if ours.pop("encode", "all") == "kept" else "drop"
         encoded = self.vlm.see(list(ask.images), mode=mode, preset=ours.pop("preset", None), read=False)
         how = {"relevance": ours.pop("question", None), "choosing": Choosing(floor=ours.pop("floor", None))}
         if len(ask.images) > 1 and isinstance(ours.get("budget"), int):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -44,11 +45,16 @@ def test_what_a_neighbour_has_is_found_once_an_image_and_without_a_texture(engin
     """Another question keeps the same tokens: no stock processor runs for it, and the prefix cache has them."""
     from foveate.serving import processor
 
+    find: Callable[..., Any] = vars(processor)["find_unrepeated"]
     image, found = photo(336, 336, seed=3), list[int]()
+
+    def count(*given: Any) -> Any:
+        found.append(1)
+        return find(*given)
+
     image[:, 168:] = 255  # half of it, of 144 or 100 tokens
     with pytest.MonkeyPatch.context() as patch:
-        find = processor.find_unrepeated
-        patch.setattr(processor, "find_unrepeated", lambda *given: found.append(1) or find(*given))
+        patch.setattr(processor, "find_unrepeated", count)
         patch.setattr(processor, "find_texture", lambda *given: pytest.fail("a texture"))
         first, second = (engine.ask(Ask(q, [image], {"foveate_budget": "lossless"}))[0] for q in (DOG, "why?"))
     assert len(found) == 1

@@ -172,7 +172,7 @@ def test_an_image_that_no_texture_can_be_made_of_gets_the_stock_answer(server: S
 
 def test_a_video_has_a_budget_too(server: Server, tmp_path: Path) -> None:
     file = tmp_path / "clip.mp4"
-    writer = cv2.VideoWriter(str(file), cv2.VideoWriter_fourcc(*"mp4v"), 8, (168, 112))
+    writer = cv2.VideoWriter(str(file), cv2.VideoWriter.fourcc(*"mp4v"), 8, (168, 112))
     for number in range(8):
         writer.write(np.roll(photo(112, 168, seed=3), 9 * number, 1))
     writer.release()
