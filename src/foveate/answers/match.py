@@ -195,6 +195,7 @@ def _score_values(page: ReadWords, question: ReadingQuestion) -> WordScores:
         values = np.where(part & ~((fits > 0.5) & ({*kinds} <= _HOLD_LABELS)), 0, free)
         free = values if kinds or values.any() else free  # "CAFE" alone is what is asked for
     units = choose_units(page, question, kinds, fits, free, label)
+    score[units] = score.max(initial=0)  # the peak of the map, and the first of the words, lie on it
     named = 1.0 if labels is None else 1 - UNNAMED * _unnamed(question.terms, labels)
     sure = (
         _be_sure(page, question, value * can, kinds)[units].max(initial=0)
