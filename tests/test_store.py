@@ -807,3 +807,16 @@ def test_a_version_that_is_not_there_and_more_than_a_condition(tmp_path: Path) -
     assert store.page(where="name <> 'a;b'").total == 3
     with pytest.raises(StoreError, match="other things in it"):
         Store(tmp_path / "photos", encoder=Toy()).add(tmp_path / "photos")
+
+
+def test_what_is_no_question_no_condition_and_no_path_is_said(quick: Path) -> None:
+    store = Store(quick / "s.fov")
+    store.add([PHOTOS / "yellow_bus.jpg"])
+    wrong: Any
+    for wrong in (None, 5):
+        with pytest.raises(QueryError, match="query="):
+            store.search(wrong)
+    with pytest.raises(OptionError, match="where=5"):
+        store.search("a dog", where=wrong)
+    with pytest.raises(OptionError, match="path=None"):
+        Store(None)  # type: ignore[arg-type]

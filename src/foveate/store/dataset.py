@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from foveate.core.checks import check_type
 from foveate.core.errors import (
     FoveateError,
     MissingExtraError,
@@ -63,6 +64,7 @@ def lance_module() -> Any:
 
 def place_of(path: str | os.PathLike[str]) -> str:
     """An absolute path, or an address like s3://bucket/photos.fov, also one whose slash `Path` took away."""
+    check_type("path", path, (str, os.PathLike), fix='Store("photos.fov"), say')
     given = os.fspath(path)
     address = re.match(r"([a-z][a-z0-9+]+):/+(?=[^/])", given)
     return f"{address[1]}://{given[address.end() :]}" if address else os.path.abspath(given)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.checks import check_type
 from foveate.core.errors import QueryError, StoreDamagedError
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Calibration
@@ -100,6 +101,8 @@ class Reader:
     def _asking(self, where: str | None, ask: Any) -> Any:
         """An SQL condition that Lance does not take is the caller's."""
         names = [f.name for f in self.dataset.schema if f.name not in (VECTOR, RECORD, CHECKSUM)]
+        if where is not None:
+            check_type("where", where, str, fix="where=\"taken > '2026-01-01'\", say")
         if where is not None and ";" in (rest := TEXTS.sub("", where)):  # which Lance would leave out
             raise QueryError(f"where={where!r}", expected="one SQL condition", fix="leave out the ; and what follows")
         if where is not None and (

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.channels.build import ChannelSet, select_channels
-from foveate.core.errors import OptionError, StoreKeyError, StoreNotFoundError
+from foveate.core.checks import check_type
+from foveate.core.errors import OptionError, QueryError, StoreKeyError, StoreNotFoundError
 from foveate.core.gone import with_gone
 from foveate.encoders.protocol import Encoder
 from foveate.encoders.taught import TaughtWords
@@ -320,7 +321,9 @@ class Store:
             )  # fmt: skip
         if box is not None:
             raise OptionError(f"box={box!r} of a question", expected="a texture, that it is in", fix="leave it out")
-        texts = [query] if isinstance(query, str) else list(query)
+        fix = 'search("a dog"), or search([text, text]) for several'
+        several: Iterable[str] = check_type("query", query, Iterable, fix=fix, error=QueryError)
+        texts = [query] if isinstance(query, str) else list(several)
         found = hits.search(
             self._open(), texts, k, offset=offset, where=where, rerank=rerank, exact=exact,
             encoder=encoder or self._wanted.encoder, words=words, texture=self.__getitem__,
