@@ -22,7 +22,7 @@ from foveate.core.errors import ChannelError, OptionError
 from foveate.encoders.protocol import Calibration
 from foveate.language.cues import COLOURS, MOVES, RAISE, Cue
 from foveate.language.negatives import Negatives
-from foveate.language.phrase import FRAMES, Choice, Phrase, words_of
+from foveate.language.phrase import FRAMES, Phrase, Pick, words_of
 from foveate.language.query import channel_weights, parse, prepare
 from foveate.reading.words import Word, Words
 from foveate.relevance.composition import GUESS, Composed, compose
@@ -365,7 +365,7 @@ def test_what_is_asked_of_a_chosen_thing_does_not_choose_it() -> None:
     assert peak_at(put("the blue dog on the left", dogs).map)[1] > 40
     for said in ("full", "smiling"):
         phrase = one(f"is the dog on the left {said}?")
-        assert (phrase.noun, phrase.attributes, phrase.choice) == ("dog", (said,), Choice(("left",)))
+        assert (phrase.noun, phrase.attributes, phrase.choice) == ("dog", (said,), Pick(("left",)))
     assert one("is the dog in the middle black car?").choice is None
 
 
@@ -408,7 +408,7 @@ def test_sides_of_a_body_of_nothing_and_of_two_are_left_as_they_are() -> None:
         assert query.unknown == unknown
         assert all(phrase.choice is None for phrase in query.structure)
     assert prepare(NANO, "the dog left of the car").structure[0].choice is None
-    assert prepare(NANO, "the lowest shelf").structure[0].choice == Choice(("bottom",))
+    assert prepare(NANO, "the lowest shelf").structure[0].choice == Pick(("bottom",))
     assert prepare(NANO, "the dog in the middle car").structure[0].choice is None
     assert prepare(Toy(), "the red dog on the left").words == ("red dog",)  # also of those that read phrases
 

@@ -1,7 +1,7 @@
 """Which of several things a question asks for: "the girl on the left", "the largest dog", "second from the left".
 
     >>> find_choices("the girl on the left with a cup", lambda text: (text.split()[-1],))
-    ('the girl  with a cup', {'girl': Choice(by=('left',), number=1, to_place=False)})
+    ('the girl  with a cup', {'girl': Pick(by=('left',), number=1, to_place=False)})
 
 Places of the picture in a text are taken out of it, and belong to the thing before them; words before a thing
 (`chosen`) choose it too, but for its parts: a left hand is on the right of a picture, an upper arm anywhere.
@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import cast
 
 from foveate.language.lists import read_lists
-from foveate.language.phrase import PART_OF, By, Choice, Phrase
+from foveate.language.phrase import PART_OF, By, Phrase, Pick
 
 _LISTS = read_lists("choices")
 _ORDINALS = {word: number for number, word in enumerate(_LISTS["ordinals"], 1)}
@@ -46,14 +46,14 @@ _FOLLOWING = re.compile(r"\s*([\w'-]+)")
 
 def find_choices(
     text: str, things: Callable[[str], tuple[str, ...]], goes_on: Callable[[str], bool] = lambda word: False
-) -> tuple[str, Mapping[str, Choice]]:
+) -> tuple[str, Mapping[str, Pick]]:
     """-> (the text without the places in it that choose, by thing what they choose).
 
     Args:
         things: the things that a text names, in order.
         goes_on: whether the text right after a place makes it no place: "in the middle car".
     """
-    rest, found = text, dict[str, Choice]()
+    rest, found = text, dict[str, Pick]()
     for pattern in (*_PATTERNS, _NEAREST_TO):
         for match in reversed([*pattern.finditer(rest)]):
             after = _FOLLOWING.match(rest[match.end() :])
@@ -66,13 +66,13 @@ def find_choices(
             by = tuple(_BY[word.lower()] for word in (groups["by"], groups.get("too")) if word)
             if not before or before[-1] in found or (after and after[1].lower() == "or"):
                 return text, {}  # a side of nothing, or two sides of one thing
-            found[before[-1]] = Choice(by, _ORDINALS.get((groups.get("nth") or "").lower(), 1), to_place)
+            found[before[-1]] = Pick(by, _ORDINALS.get((groups.get("nth") or "").lower(), 1), to_place)
             instead = "near to" if to_place else ""
             rest = rest[: match.start()] + instead + rest[match.end() :]
     return rest, found
 
 
-def chosen(phrase: Phrase, choices: Mapping[str, Choice] | None = None) -> Phrase:
+def chosen(phrase: Phrase, choices: Mapping[str, Pick] | None = None) -> Phrase:
     """The phrase with what chooses it, from `choices` by its text or from its attributes; the things around it, too."""
     if phrase.place is not None:
         phrase = replace(phrase, place=phrase.place.changed(lambda thing: chosen(thing, choices)))
@@ -85,7 +85,7 @@ def chosen(phrase: Phrase, choices: Mapping[str, Choice] | None = None) -> Phras
     if phrase.choice is None and (not words or part):
         return phrase
     nth = [word for word in phrase.attributes if word in _ORDINALS]
-    choice = phrase.choice or Choice(tuple(dict.fromkeys(_BY[word] for word in words)))
+    choice = phrase.choice or Pick(tuple(dict.fromkeys(_BY[word] for word in words)))
     number = _ORDINALS[nth[0]] if nth else choice.number
     rest = tuple(word for word in phrase.attributes if word not in (*words, *nth))
     return replace(phrase, attributes=rest, choice=choice._replace(number=number))

@@ -29,7 +29,7 @@ Relation = Literal[
 By = Literal["left", "right", "top", "bottom", "middle", "largest", "smallest", "nearest", "farthest"]
 
 
-class Choice(NamedTuple):
+class Pick(NamedTuple):
     """Which of several things of a kind: the `number`-th from the left, the largest; "top left" is by two."""
 
     by: tuple[By, ...]
@@ -45,7 +45,7 @@ class Phrase:
     noun: str  # the thing itself, "wheel" or "cup of coffee"; empty where the question asks which thing it is
     attributes: tuple[str, ...] = ()  # the words before it that describe it: ("red",), ("dark blue", "wooden")
     place: Place | None = None  # what it is part of, or where it is; None if the question does not tell
-    choice: Choice | None = None  # which of several it is
+    choice: Pick | None = None  # which of several it is
 
     @property
     def plain(self) -> bool:
@@ -54,6 +54,8 @@ class Phrase:
 
 @dataclass(frozen=True, repr=False)
 class Place:
+    """Where a thing is said to be: its relation to another one, or to two."""
+
     relation: Relation
     of: Phrase
     other: Phrase | None = None  # of "between the car and the bench" the bench

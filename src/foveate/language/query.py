@@ -27,7 +27,7 @@ from foveate.encoders.protocol import ASK_IN_ENGLISH, Encoder, encode_texts
 from foveate.language.choice import chosen, find_choices
 from foveate.language.cues import COLOUR_OF, COLOURS, CUES, SPELLED, WORDS, Cue, find_cues, is_measured
 from foveate.language.lists import read_rows, read_set
-from foveate.language.phrase import DESCRIBING, Choice, Phrase, Span, is_state, structure, words_of
+from foveate.language.phrase import DESCRIBING, Phrase, Pick, Span, is_state, structure, words_of
 from foveate.language.writing import WrittenOn, find_writing
 
 MAX_CHARACTERS = 1000  # of a question, and phrases in it: by hand
@@ -273,7 +273,7 @@ def _find_writing(text: str) -> WrittenOn | None:
     return writing
 
 
-def _find_choices(text: str) -> tuple[str, Mapping[str, Choice]]:
+def _find_choices(text: str) -> tuple[str, Mapping[str, Pick]]:
     def things(part: str) -> tuple[str, ...]:
         return tuple(span.phrase for span in find_phrases(part)[1])
 

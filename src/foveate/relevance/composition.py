@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from foveate.language.cues import is_unusual
 from foveate.language.lists import read_set
-from foveate.language.phrase import HANDS, By, Choice, Phrase, Relation, things_of
+from foveate.language.phrase import HANDS, By, Phrase, Pick, Relation, things_of
 from foveate.relevance.confidence import DETECTED, limit, peak, with_odds
 from foveate.relevance.evidence import Shown
 
@@ -175,7 +175,7 @@ def _say_of(made: Composed, phrase: Phrase, evidence: Evidence) -> Composed:
     )
 
 
-def choose(made: Composed, choice: Choice, near: Floats | None = None) -> Composed:
+def choose(made: Composed, choice: Pick, near: Floats | None = None) -> Composed:
     """A phrase of which one thing of several is asked for: the others' values stay below the half of its highest.
 
     Where there are fewer things than it counts, the last is taken, and it is not detected. The confidence is that of
@@ -232,7 +232,7 @@ def _cut(piece: NDArray[np.bool_], evidence: Floats, axis: int) -> Pieces:
     return [part for part in cut if part.sum() >= SMALL * piece.sum()] or [piece]
 
 
-def _rank(piece: NDArray[np.bool_], choice: Choice, near: Floats | None) -> float:
+def _rank(piece: NDArray[np.bool_], choice: Pick, near: Floats | None) -> float:
     """By what things are put in order: the lowest is the first."""
     (y0, x0), (y1, x1) = _box(piece)
     y, x = (y0 + y1) / 2 / len(piece), (x0 + x1) / 2 / piece.shape[1]

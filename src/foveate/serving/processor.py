@@ -129,7 +129,7 @@ class ChoosingProcessor:
             return bool(self._workers.count) and request.budget not in (None, "lossless")
         return False
 
-    def look(self, prompt: Mapping[str, Any]) -> Plan | None:
+    def look(self, prompt: Mapping[str, Any]) -> PreparedRequest | None:
         """What a request shows, and which of its textures are there, in any thread. None where `apply` refuses it."""
         with suppress(Exception):
             from vllm.multimodal.parse import parse_mm_uuids
@@ -147,19 +147,19 @@ class ChoosingProcessor:
             if len(seen) < len(items):
                 return None
             pictures = {digest_image(picture): picture for each in seen for picture in each.pictures}
-            plan = Plan(request, theirs, items, seen, pictures, len(prompt["prompt_token_ids"]))
+            plan = PreparedRequest(request, theirs, items, seen, pictures, len(prompt["prompt_token_ids"]))
             for digest in pictures:
                 if (kept := self.textures.peek((digest, request.preset))) is not None:
                     plan.textures[digest] = kept, None
             return plan
         return None
 
-    def knows(self, plan: Plan) -> bool:
+    def knows(self, plan: PreparedRequest) -> bool:
         """Whether it is known where its tokens lie. Else vLLM's own thread may find out: it alone asks tokenizers."""
         told = tell(plan.theirs)
         return plan.items.modality == "image" and all((each.size, told) in self._tokens for each in plan.seen)
 
-    def needs(self, plan: Plan) -> bool:
+    def needs(self, plan: PreparedRequest) -> bool:
         """Whether there is anything to choose for a request. Not where `apply` refuses it."""
         with suppress(Exception):
             tokens = self._lay_out(plan.items, plan.seen, plan.theirs)
@@ -167,7 +167,7 @@ class ChoosingProcessor:
             return needs_textures(plan.request.budget, [each.layout for each in tokens])
         return False
 
-    def prepare(self, plan: Plan) -> None:
+    def prepare(self, plan: PreparedRequest) -> None:
         """Make the textures that are not there, in any thread, several at a time; each has two tries."""
         preset = plan.request.preset
 
@@ -533,7 +533,7 @@ class Textures(dict[bytes, tuple[Texture, float | None] | ImageError]):
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class PreparedRequest:
     """What a request shows, before it has its turn. items: vLLM's. pictures: by digest. positions: of its prompt."""
 
     request: Request

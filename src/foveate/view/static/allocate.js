@@ -21,7 +21,7 @@ export function allocate(scores, budget, { floor = 0, policy = "worth" } = {}) {
   const even = spread ? firstPlaces(evenOrder(h, w), valid, spread) : undefined;
   if (even) for (let i = 0; i < key.length; i++) if (even[i]) key[i] = Infinity;
   const kept = POLICIES[policy](key, budget, { w, points });
-  return { kept, even, kinds: policy === "worth" ? kindsOf(kept, asked, even, h, w) : Array(budget).fill("given") };
+  return { kept, even, kinds: kindsOf(kept, asked, even, h, w) };
 }
 
 // "given": of the even spread; "asked" for; "beside" a cell that is asked for; "context".
