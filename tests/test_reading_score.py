@@ -311,10 +311,21 @@ def test_writing_on_a_thing_is_that_which_lies_on_it_or_the_thing_itself(street:
     assert (both.words[0].text, both.looked_for) == ("3105", {})
     nowhere = foveate.score(street.with_words(Words.of([on], "by hand")), "what is written on the trophy?")
     assert nowhere.looked_for == {"writing on the trophy": "all writing"}
+    corner = foveate.score(street.with_words(Words.of([on], "by hand")), "what is written in the corner?")
+    assert not corner.looked_for  # a place, and no thing
     assert nowhere.unknown == ("trophy",)
     sign = [Word("STOP", (220, 300, 240, 350), 1.0, 1), Word("ANGELES", (190, 380, 212, 470), 1.0, 0)]
     read = foveate.score(street.with_words(Words.of([*sign, Word("LOS", (192, 330, 211, 370), 1.0, 0)], "x")), question)
     assert read.answer == "LOS ANGELES STOP"  # as it is read
+
+
+@pytest.mark.parametrize("question", ["what is written here?", "What's printed there?", "the writing", "all text"])
+def test_all_writing_is_what_is_asked_for(street: Texture, question: str) -> None:
+    words = [Word("Take", (180, 300, 220, 400)), Word("3105", (240, 270, 255, 300))]
+    found = foveate.score(street.with_words(Words.of(words, "by hand")), question)
+    assert {word.text for word in found.words} == {"Take", "3105"}
+    assert {word.because for word in found.words} == {"is written"}
+    assert found.detected
 
 
 @pytest.mark.parametrize("question", ["what is advertised?", "the words about the weather"])

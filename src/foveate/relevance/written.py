@@ -62,7 +62,8 @@ class Reading:
         """As `Relevance.looked_for`, where this entered."""
         if self.instead:
             return ReadOnly({query.text.strip(" ?!."): self.instead})
-        return ReadOnly({} if self.placed else {f"writing on the {query.written_on}": "all writing"})
+        there = not self.placed and query.written_on
+        return ReadOnly({f"writing on the {query.written_on}": "all writing"} if there else {})
 
 
 def weigh(confidence: float) -> float:
