@@ -11,7 +11,7 @@ const POLICIES = { worth: topCells, topk: topCells, coverage: cover, proportiona
 // valid: Uint8Array [h * w], or undefined where all cells are; points: Float32Array [h * w, r], which "coverage" needs.
 // budget: 1 to h * w. policy: a name of POLICIES.
 // -> {kept, even, kinds}: Int32Array of exactly `budget` cells, ascending; Uint8Array [h * w], 1 where the even spread
-//    keeps a cell, undefined where nothing is spread; and why each is kept, as `Allocation.kinds`.
+//    keeps a cell, undefined where nothing is spread; and why each is kept, as `Allocation.kinds` ("given" without `asked`).
 export function allocate(scores, budget, { floor = 0, policy = "worth" } = {}) {
   const { map, worth, asked, valid, points, h, w } = scores, key = (policy === "worth" ? worth : map).slice();
   let low = Infinity, high = -Infinity;
@@ -21,7 +21,7 @@ export function allocate(scores, budget, { floor = 0, policy = "worth" } = {}) {
   const even = spread ? firstPlaces(evenOrder(h, w), valid, spread) : undefined;
   if (even) for (let i = 0; i < key.length; i++) if (even[i]) key[i] = Infinity;
   const kept = POLICIES[policy](key, budget, { w, points });
-  return { kept, even, kinds: kindsOf(kept, asked, even, h, w) };
+  return { kept, even, kinds: asked ? kindsOf(kept, asked, even, h, w) : Array(budget).fill("given") };
 }
 
 // "given": of the even spread; "asked" for; "beside" a cell that is asked for; "context".
