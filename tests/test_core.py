@@ -19,7 +19,7 @@ from foveate.core import gone
 from foveate.core.checks import check_array, check_choice, check_int, check_number, check_pair, check_type
 from foveate.core.errors import BudgetError, ChannelError, OptionError
 from foveate.core.grid import reduce_plane, resize_map, sample_linear
-from foveate.core.layout import CHANNELS, FULL40, FULL56, LAYOUTS, Layout, channel_named, embedding_number
+from foveate.core.layout import CHANNELS, FULL40, LAYOUTS, Layout, channel_named, embedding_number, layout_named
 from foveate.store.shared_basis import FittedBasis
 
 sizes = st.integers(1, 23)
@@ -162,9 +162,16 @@ def test_a_layout_is_of_names_in_any_order() -> None:
 
 
 def test_the_other_layouts() -> None:
-    assert LAYOUTS["full56"] is FULL56
-    assert FULL56.names[18:50] == tuple(f"embedding_{i}" for i in range(32))
-    assert tuple(name for name in FULL56.names if (embedding_number(name) or 0) < 16) == FULL40.names
+    for rank, name in ((1, "full25"), (8, "full32"), (16, "full40"), (24, "full48"), (32, "full56"), (64, "full88")):
+        names = layout_named(name).names
+        assert names == layout_named("full", rank).names
+        assert names[18 : 18 + rank] == tuple(f"embedding_{i}" for i in range(rank))
+        assert tuple(n for n in names if (embedding_number(n) or 0) < 16) == tuple(
+            n for n in FULL40.names if (embedding_number(n) or 0) < rank
+        )
+    for wrong in ("full24", "full0", "full040", "fuller"):
+        with pytest.raises(ChannelError, match="layouts are full, full40"):
+            layout_named(wrong)
     assert LAYOUTS["part28"].names[17:33] == tuple(f"embedding_{i}" for i in range(16))
     assert set(LAYOUTS["part28"].names) == set(FULL40.names)
     assert set(LAYOUTS["tier17"].names) < set(LAYOUTS["part28"].names)

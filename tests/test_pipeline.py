@@ -158,6 +158,11 @@ def test_channels_of_a_higher_rank(texture: Texture, broccoli: Path) -> None:
     assert table.shape == (64 * 48, 56)
     assert (table[:, 18:46] == high.coordinates()).all()
     assert (table[:, 46:50] == 0).all()
+    for rank, every in ((24, texture), (28, high)):  # all there are, and nothing else
+        planes = every.dense("full", dtype=np.float16)
+        assert planes.shape == (24 + rank, every.grid.height, every.grid.width)
+        assert planes[17 + rank].any()
+        assert (every.tokens(layout="full")[:, 18 : 18 + rank] == every.coordinates()).all()
     assert (high.sample([(100.0, 100.0)], ["embedding_23"]) != 0).all()
     with pytest.warns(UnbuiltChannelWarning, match=r"rank=27\).*not 24"):
         assert (texture.channel("embedding_26") == 0).all()

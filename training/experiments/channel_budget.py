@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 import foveate
 from foveate.core.grid import resize_map
-from foveate.core.layout import COLOURS, DERIVED, FULL40, FULL56, GRID13, LAYOUTS, MVP13, ROPE, embedding_number
+from foveate.core.layout import COLOURS, DERIVED, FULL40, GRID13, LAYOUTS, MVP13, ROPE, embedding_number
 from foveate.encoders.load import load_encoder
 from foveate.language.negatives import query_metric_of
 from foveate.texture.basis import Basis, compress
@@ -67,7 +67,7 @@ PUBLISHED: dict[str, Names] = {
     "mvp13": MVP13.names,
     "grid13": GRID13.names,
     "full40": FULL40.names,
-    "full56": FULL56.names,
+    "full56": LAYOUTS["full56"].names,
     "63: all, gradients, colour statistics, rope": (*ALL, *(c.name for c in DERIVED), *(c.name for c in ROPE)),
     **{f"all, rank {rank}": everything(rank) for rank in (16, 32, 48, 64)},
 }

@@ -135,7 +135,7 @@ def channels(
     names: ChannelNames = "all",
     layout: Annotated[
         str | None,
-        typer.Option(help="List the columns of this layout: full40, grid13, phase31, ... (docs/channels.md)."),
+        typer.Option(help="List the columns of this layout: full, full40, grid13, ... (docs/channels.md)."),
     ] = None,
 ) -> None:
     """Draw all channels of an image on one sheet, each from its lowest to its highest value (docs/channels.md)."""
@@ -143,14 +143,15 @@ def channels(
     from foveate.core.layout import FULL40, layout_named
     from foveate.viz import channel_sheet
 
-    columns = None if layout is None else layout_named(layout).names
-
+    if layout is not None:
+        layout_named(layout)  # a wrong name is said before the work begins
     with hints_aside():  # planes of the pixels are as fine as they are
         texture, seconds = load_or_encode(image, encoder, channels=names)
     make_folder(out)
     path = out / f"{Path(texture.name).stem}--channels.png"
     terminal.write_picture(path, channel_sheet(texture))
-    if columns is not None:
+    if layout is not None:
+        columns = layout_named(layout, texture.rank).names
         rows = [(str(number), *_row(texture, name)) for number, name in enumerate(columns)]
         terminal.print_table(f"{image}, {layout}", ("column", "channel", "native size", "values", "how"), rows)
     else:

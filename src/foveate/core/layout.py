@@ -222,8 +222,8 @@ _MORE = tuple(f"embedding_{i}" for i in range(EMBEDDING_CHANNELS, 2 * EMBEDDING_
 _VISUAL = ("edge_on", "edge_off", "high_pass", "low_pass", "motion", "saliency", "edge_distance")
 
 FULL40 = Layout("full40", tuple(channel.name for channel in CHANNELS))
-_AFTER = FULL40.layer(_EMBEDDING[-1]) + 1
-FULL56 = Layout("full56", (*FULL40.names[:_AFTER], *_MORE, *FULL40.names[_AFTER:]))  # embedding_0 .. 31 at 18 to 49
+FULL = "full"  # the layout with all numbers that a texture's embedding has
+FULL_NAME = re.compile(r"full([1-9][0-9]{1,4})")
 ROPE56 = Layout("rope56", (*FULL40.names, *(channel.name for channel in ROPE)))  # positions as angles at 40 to 55
 PART28 = Layout(
     "part28",  # its layer 39 is reserved; boundary has no other place in it
@@ -260,24 +260,54 @@ SUMMARY40 = Layout(  # of "RoPE" it says three layers, and no more: the slowest 
     (*FULL40.names[:15], "rope_sin_y_0", "rope_sin_x_0", "rope_cos_y_0", *_EMBEDDING,
      "prev_relevance", "prev_saliency", "fixation", "attention_prev", "attention_now", "gaze"),
 )  # fmt: skip
+
+
+def full_layout(rank: int) -> Layout:
+    """full40 with `rank` numbers of the embedding, at layers 18 to 17 + rank: "full48" for the default of 24."""
+    numbers = tuple(f"embedding_{i}" for i in range(rank))
+    first = FULL40.layer(_EMBEDDING[0])
+    names = (*FULL40.names[:first], *numbers, *FULL40.names[first + len(_EMBEDDING) :])
+    return Layout(f"{FULL}{len(names)}", names)
+
+
 LAYOUTS = ReadOnly(
     {
         layout.name: layout
-        for layout in (FULL40, FULL56, ROPE56, PART28, SUMMARY40, MVP13, GRID13, LEAN, *TIERS, *PHASES)
+        for layout in (
+            FULL40,
+            full_layout(2 * EMBEDDING_CHANNELS),
+            ROPE56,
+            PART28,
+            SUMMARY40,
+            MVP13,
+            GRID13,
+            LEAN,
+            *TIERS,
+            *PHASES,
+        )
     }
 )
 
 
-def layout_named(layout: Layout | str) -> Layout:
-    """A layout by name, or the layout itself. Raises ChannelError with the known names."""
+def layout_named(layout: Layout | str, rank: int = EMBEDDING_CHANNELS) -> Layout:
+    """A layout by name, or the layout itself; "full" has `rank` numbers of the embedding, "full48" 48 - 24 of them.
+
+    Raises ChannelError with the known names.
+    """
     if isinstance(layout, Layout):
         return layout
     if isinstance(layout, str) and layout in LAYOUTS:
         return LAYOUTS[layout]
+    if layout == FULL:
+        return full_layout(rank)
+    if isinstance(layout, str) and (found := FULL_NAME.fullmatch(layout)):
+        others = len(FULL40) - EMBEDDING_CHANNELS
+        if int(found[1]) > others:
+            return full_layout(int(found[1]) - others)
     near = difflib.get_close_matches(str(layout), LAYOUTS, n=1, cutoff=0.3)
     raise ChannelError(
         f"no layout named {layout!r}",
-        expected=("perhaps " + near[0] + "; " if near else "") + "the layouts are " + ", ".join(LAYOUTS),
+        expected=("perhaps " + near[0] + "; " if near else "") + "the layouts are " + ", ".join((FULL, *LAYOUTS)),
         fix="pass one of them, or Layout('mine', ('red', 'saliency'))",
     )
 

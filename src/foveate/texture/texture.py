@@ -367,12 +367,12 @@ class Texture(Frozen, Drawable):
 
         Args:
             grid: whose cells are the rows; None is the texture's. Channels are reduced or interpolated by their rules.
-            layout: the columns.
+            layout: the columns; "full" has all `rank` numbers of the embedding, from 18 on, where full40 has 16.
             dtype: float32, or float16 (rounded; half the bytes).
         """
         kind = _float_type(dtype)
         shape = (self.grid if grid is None else check_grid(grid, self.grid)).shape
-        wanted = layout_named(layout)
+        wanted = layout_named(layout, self.rank)
 
         def make() -> Table:
             planes = [_as_type(self._at(self.describe(name), shape), kind) for name in wanted.names]
@@ -385,9 +385,12 @@ class Texture(Frozen, Drawable):
     @overload
     def dense(self, layout: Layout | str = FULL40, *, dtype: DTypeLike) -> Table: ...
     def dense(self, layout: Layout | str = FULL40, *, dtype: DTypeLike = np.float32) -> Table:
-        """All channels of a layout at the image's (or the layout's) resolution: [n, H, W]; 168 MB a megapixel."""
+        """All channels of a layout at the image's (or the layout's) resolution: [n, H, W]; 168 MB a megapixel.
+
+        "full" has all `rank` numbers of the embedding, at layers 18 to 17 + rank, where full40 has the first 16.
+        """
         kind = _float_type(dtype)
-        wanted = layout_named(layout)
+        wanted = layout_named(layout, self.rank)
         shape = wanted.shape or (self.grid.height, self.grid.width)
         out: Table = np.empty((len(wanted), *shape), kind)
         for i, name in enumerate(wanted.names):

@@ -107,7 +107,7 @@ class DeviceTexture(OwnCopy):
 
 def send(texture: Sendable, device: str | torch.device, layout: Layout | str = FULL40) -> DeviceTexture:
     """See `Texture.to`."""
-    place, wanted = find_device(device, NO_GPU), layout_named(layout)
+    place, wanted = find_device(device, NO_GPU), layout_named(layout, texture.basis.rank)
     torch = import_torch("Texture.to")
     cells, rank = texture.grid.count, texture.basis.rank
     columns = texture.tokens(layout=wanted)
