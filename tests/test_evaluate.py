@@ -1,4 +1,4 @@
-"""`foveate evaluate`: reading folders, numbers whose right answer is known, and the four commands."""
+"""`foveate evaluate`: reading folders, numbers whose right answer is known, and the five commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from typer.testing import CliRunner
 
-from foveate.cli.evaluate import compression, relevance, search
+from foveate.cli.evaluate import compression, gaze, relevance, search
 from foveate.cli.evaluate.agreement import agreement, auroc, mean_estimate, ratio_estimate
 from foveate.cli.evaluate.coco import half_of, read_folder
 from foveate.cli.main import app
@@ -30,6 +30,7 @@ from foveate.store.hits import highest
 from tests.conftest import PHOTOS
 from tests.store_toys import Rivalling, Toy, picture
 
+EPSILON = 2**-52
 SMALL = 128  # pixels, for the encoder, where its maps do not matter
 SQUARE = [[120, 80, 320, 80, 320, 240, 120, 240]]
 
@@ -472,3 +473,98 @@ def test_the_command_of_search_prints_a_table_and_names_bad_files(broccoli: Path
     assert re.search(r"search as it is +1\.000 \(1\.000-1\.000\)", run.stdout)
     assert "8 images, 3 questions" in run.stdout
     assert "broken.jpg" in run.stderr
+
+
+# --- gaze -------------------------------------------------------------------------------------------------------------
+
+
+def made_gaze(seed: int = 0) -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(seed)
+    plane, fixated = rng.random((20, 30)).round(1), np.zeros((20, 30), bool)  # rounded: many are equal
+    fixated.flat[rng.choice(600, 9, replace=False)] = True
+    return plane, fixated, rng.random((20, 30))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_gaze_metrics_equal_their_published_loops(seed: int) -> None:
+    plane, fixated, density = made_gaze(seed)
+    found = gaze.compare_gaze(plane, fixated, density)
+    points, alarms, hits = sorted(plane[fixated], reverse=True), [0.0], [0.0]
+    for level in sorted(set(points), reverse=True):  # as in AUC_Judd.m; equal values are one step
+        above = sum(value >= level for value in plane.ravel())
+        hit = sum(value >= level for value in points)
+        hits.append(hit / len(points))
+        alarms.append((above - hit) / (plane.size - len(points)))
+    area = sum((b - a) * (p + q) / 2 for a, b, p, q in zip(alarms, [*alarms[1:], 1], hits, [*hits[1:], 1], strict=True))
+    mine, true = plane / plane.sum(), density / density.sum()
+    divergence = sum(t * np.log(EPSILON + t / (m + EPSILON)) for t, m in zip(true.flat, mine.flat, strict=True))
+    nss = sum((plane[y, x] - plane.mean()) / plane.std() for y, x in np.argwhere(fixated)) / fixated.sum()
+    assert found == pytest.approx((nss, area, np.corrcoef(plane.ravel(), density.ravel())[0, 1], divergence), abs=1e-9)
+
+
+def test_gaze_metrics_of_perfect_inverted_and_constant_maps() -> None:
+    fixated = np.zeros((10, 10), bool)
+    fixated[3, 4] = True
+    one = fixated.astype(float)
+    assert gaze.compare_gaze(one, fixated, one) == pytest.approx((np.sqrt(99), 1, 1, 0), abs=1e-9)
+    inverted = gaze.compare_gaze(1 - one, fixated, one)
+    assert (inverted.auc, inverted.cc) == pytest.approx((0.5, -1))  # one threshold, at which everything is above
+    assert inverted.kl > 30
+    flat = gaze.compare_gaze(np.ones((10, 10)), fixated, one)
+    assert flat.auc == 0.5
+    assert flat.kl == pytest.approx(np.log(100))
+    assert np.isnan((flat.nss, flat.cc)).all()
+    for plane, at in ((one[:5], fixated), (one, ~fixated & False), (one * np.nan, fixated)):
+        with pytest.raises(OptionError, match="finite maps of one shape"):
+            gaze.compare_gaze(plane, at, one)
+
+
+def test_fixations_come_from_tables_and_pictures_and_bad_files_say_what_is_wrong(tmp_path: Path) -> None:
+    def read(name: str, text: str) -> list[list[float]]:
+        (tmp_path / name).write_text(text)
+        return gaze.read_fixations(tmp_path / name, (480, 640)).tolist()
+
+    assert read("a.csv", "10,20\n639.5,479\n640,0\n-1,5\n") == [[20, 10], [479, 639.5]]  # two are not on the image
+    assert read("b.csv", "\ufeffduration,Y,X\n200,20,10\n\n") == [[20, 10]]
+    for name, text, what in (
+        ("c.csv", "x,z\n1,2", "x and y"), ("d.csv", "x,y\n1,2\n3", "line 3"), ("e.csv", "1,2\nnan,3", "line 2"),
+        ("f.mat", "", "scipy.io.loadmat"),
+    ):  # fmt: skip
+        with pytest.raises(OptionError, match=what):
+            read(name, text)
+    points = np.zeros((480, 640), np.uint8)
+    points[20, 10] = 255
+    Image.fromarray(points).save(tmp_path / "g.png")
+    assert gaze.read_fixations(tmp_path / "g.png", points.shape).tolist() == [[20.5, 10.5]]
+    for shape, blurred in (((640, 480), points), (points.shape, np.full_like(points, 200))):
+        Image.fromarray(blurred).save(tmp_path / "h.png")
+        with pytest.raises(OptionError, match="not the blurred one"):
+            gaze.read_fixations(tmp_path / "h.png", shape)
+
+
+def test_the_command_of_gaze_ranks_maps_by_made_fixations(tmp_path: Path) -> None:
+    def run(*more: str) -> Any:
+        options = ["evaluate", "gaze", "--data", str(tmp_path / "images"), *more]
+        return CliRunner().invoke(app, options, catch_exceptions=False)
+
+    for name in ("images/one", "images/two", "tracked/one", "tracked/two"):
+        (tmp_path / name).mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for name in ("one", "two"):  # of one name in two folders, as in CAT2000
+        (tmp_path / f"images/{name}/001.jpg").write_bytes((PHOTOS / "child_with_broccoli.jpg").read_bytes())
+        looks = rng.normal((360, 380), 25, (30, 2))  # x, y of the broccoli
+        np.savetxt(tmp_path / f"tracked/{name}/001.csv", looks, delimiter=",", header="x,y", comments="")
+    result = run("--fixations", str(tmp_path / "tracked"), "--query", "broccoli", "--json")
+    assert result.exit_code == 0, result.output
+    rows = {row["map"]: row for row in json.loads(result.stdout)["rows"]}
+    asked, other = rows['"broccoli"'], rows["random"]
+    assert asked["nss"]["mean"] > 1 > other["nss"]["mean"]
+    assert asked["auc"]["mean"] > 0.8 > rows["saliency"]["auc"]["mean"]
+    assert abs(other["auc"]["mean"] - 0.5) < 0.1
+    assert asked["kl"]["mean"] < rows["uniform"]["kl"]["mean"]
+    with pytest.raises(OptionError, match="no fixations of 2"):
+        run()
+    (tmp_path / "tracked/three").mkdir()
+    (tmp_path / "tracked/one/001.csv").rename(tmp_path / "tracked/three/001.csv")
+    with pytest.raises(OptionError, match="one folder at a time"):
+        run("--fixations", str(tmp_path / "tracked"))

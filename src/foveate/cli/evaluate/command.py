@@ -1,4 +1,4 @@
-"""`foveate evaluate`: the four commands, and what they print."""
+"""`foveate evaluate`: the five commands, and what they print."""
 
 from __future__ import annotations
 
@@ -109,6 +109,32 @@ def evaluate_compression(
     with terminal.counting("compression", min(limit, len(folder.images))) as progress:
         report = measure(folder, encoder or "nano", limit, long_side, progress)
     print_rows(report, COLUMNS)
+    terminal.print_json(**report)
+
+
+@evaluate.command("gaze", epilog="Example:  foveate evaluate gaze --data photos --fixations tracked")
+def evaluate_gaze(
+    data: Images,
+    fixations: Annotated[
+        Path | None,
+        typer.Option(help="Folder of NAME.csv (x,y) or NAME.png (fixated pixels) [default: beside the images]."),
+    ] = None,
+    query: Annotated[str | None, typer.Option(help="A question whose map is compared, too.")] = None,
+    encoder: terminal.EncoderName = None,
+    limit: Limit = 100_000,
+) -> None:
+    """Do maps say where people look?
+
+    NSS, AUC-Judd, CC and KL against fixations.
+    """
+    from foveate.cli.evaluate.gaze import find_fixations, measure
+    from foveate.cli.evaluate.search import choose_images
+
+    images = [Path(source.path) for source in choose_images(data, limit)]
+    files = find_fixations(fixations or (data[0] if data[0].is_dir() else data[0].parent), images)
+    with terminal.counting("gaze", len(files)) as progress:
+        report = measure(files, encoder or "nano", query, progress)
+    print_rows(report, report["columns"])
     terminal.print_json(**report)
 
 
