@@ -20,7 +20,6 @@ from foveate.encoders import load
 from foveate.encoders.protocol import DenseFeatures
 from foveate.store import work
 from foveate.store.engine import Local, Ray
-from foveate.store.sources import Source
 from foveate.store.work import BATCH
 from tests.store_toys import Toy, pictures, work_of
 
@@ -136,16 +135,6 @@ def test_large_pictures_do_not_wait_for_a_batch(tmp_path: Path, monkeypatch: pyt
     assert set(calls) == {1}
     alone.add(photos)
     assert contents(here) == contents(by_engine) == contents(alone)
-
-
-def test_a_batch_of_files_is_not_bad_because_of_the_device(tmp_path: Path) -> None:
-    store = Store(tmp_path / "a.fov", encoder=Together())
-    store.add(pictures(tmp_path / "photos", 3))
-    failing_at.update(call=len(calls) + 1, error=RuntimeError("CUDA error: an illegal memory access was encountered"))
-    files = sorted((tmp_path / "photos").rglob("*.png"))
-    batch = [Source(str(file), file.name) for file in files]
-    with pytest.raises(DeviceError, match="the device of 'toy' failed at 3 images"):
-        work_of(store)(batch)
 
 
 def test_the_device_goes_to_where_the_encoder_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from foveate import Store
-from foveate.core.errors import EncoderOutputError, OptionError, QueryError, StoreDamagedError, StoreError
+from foveate.core.errors import EncoderOutputError, StoreDamagedError
 from foveate.encoders.protocol import DenseFeatures
-from foveate.store import hits, ingest, nearest, reader, writing
+from foveate.store import hits, ingest, nearest, writing
 from foveate.store.upgrade import copy_store
 from tests import store_crash
 from tests.store_crash import Pace, contents
@@ -173,26 +173,6 @@ def test_writers_in_threads_and_tags_at_once(quick: Path) -> None:
     assert all(Store(path, encoder=Toy()).page(where=f"tag = 'by {number}'").total == 1 for number in range(3))
 
 
-def test_reading_later_and_by_the_same_reader(quick: Path) -> None:
-    folder, store = pictures(quick / "photos", 5), Store(quick / "s.fov", encoder=Toy())
-    store.add(folder)
-    before = {name: store[name].embedding.tobytes() for name in store}
-    assert store.tag("001.png", ["mine"]) == 1
-    added = store.add(folder, read=mine)
-    assert (added.added, added.read) == (0, 5)
-    assert {name: store[name].embedding.tobytes() for name in store} == before
-    assert {words.reader for words in (store[name].words for name in store) if words} == {"mine"}
-    assert (store.page(where="words like 'colour %'").total, store.page(where="tag = 'mine'").total) == (5, 1)
-    with pytest.raises(StoreError, match="mine"):
-        store.add(folder)
-    with pytest.raises((StoreError, OptionError)):
-        store.add(folder, read=lambda rgb: [])
-    (folder / "new.png").write_bytes(picture(99))
-    again = store.add(folder, read=mine)
-    assert (again.added, again.read, again.known) == (1, 1, 5)
-    assert store.verify().ok
-
-
 def test_a_file_that_changes_while_it_is_indexed(quick: Path) -> None:
     """Its row says what was read; the next call reads it again."""
     folder = pictures(quick / "photos", 3)
@@ -229,25 +209,6 @@ def test_a_condition_comes_before_the_most_that_are_taken(
         assert [hit.name for hit in store.search(query, where="name LIKE '%7.png'")] == ["007.png"], query
     (hit,) = store.search('"colour"', where="name = '001.png'")
     assert hit.score == every["001.png"]
-
-
-@pytest.mark.parametrize("where", ["1/0=1", "cast(name as int)>1", "count(*)>1"])
-def test_a_condition_that_fails_is_the_callers(quick: Path, where: str) -> None:
-    store = Store(quick / "s.fov", encoder=Toy())
-    store.add(pictures(quick / "photos", 2))
-    with pytest.raises(QueryError):
-        store.search("a dog", where=where)
-
-
-def test_a_row_that_cannot_be_is_damaged_alone(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "TOGETHER", 1)  # records are read one by one
-    store = Store(quick / "s.fov", encoder=Toy())
-    store.add(pictures(quick / "photos", IMAGES))
-    store.dataset.update({"width": "0"}, where="name = '001.png'")
-    assert len(store.search("a dog")) == IMAGES - 1
-    assert [name for name, *_ in store.verify().damaged] == ["001.png"]
-    with pytest.raises(StoreDamagedError):
-        store["001.png"].scores(Toy().encode_text(["a dog"]))
 
 
 def test_images_like_one_where_the_index_is_damaged(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
