@@ -21,7 +21,7 @@ from foveate.core.errors import ImageNotFoundError, StoreKeyError, StoreVersionE
 from foveate.core.image import load_image, shrink
 from foveate.store.sources import Source, find_sources
 from foveate.view import gallery
-from foveate.view.gallery import AskedPage, FolderListing, open_folder
+from foveate.view.gallery import AskedPage, FolderListing, ListedFile, open_folder
 from foveate.view.opening import open_target
 from tests.conftest import PHOTOS
 from tests.store_toys import id_of
@@ -96,8 +96,8 @@ def test_pages_and_parts_of_names_are_parts_of_the_list(folder: Path) -> None:
 @given(st.integers(0, 40), st.integers(0, 40), st.text(max_size=2))
 def test_a_page_is_a_slice(offset: int, limit: int, part: str) -> None:
     names = [f"{i % 3}/{i}É.jpg" for i in range(30)]
-    sources = {str(i): Source(f"/nowhere/{name}", name) for i, name in enumerate(names)}
-    page = FolderListing(sources).page(AskedPage(offset=offset, limit=limit, part=part))
+    files = {str(i): ListedFile(Source(f"/nowhere/{name}", name), name) for i, name in enumerate(names)}
+    page = FolderListing(files).page(AskedPage(offset=offset, limit=limit, part=part))
     found = [(str(i), name) for i, name in enumerate(names) if part.casefold() in name.casefold()]
     assert (page.total, list(page.images)) == (len(found), found[offset : offset + limit])
 

@@ -20,6 +20,7 @@ from foveate.cli.encode import who_reads
 from foveate.cli.terminal import (
     EncoderName,
     LongSideOrNative,
+    PageNumber,
     PresetOption,
     ReaderName,
     ReadFlag,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 def view(
     target: Annotated[
-        Path | None, typer.Argument(help="An image, a folder of them, a store (foveate index), or a clip.")
+        Path | None, typer.Argument(help="An image, a PDF, a folder of them, a store (foveate index), or a clip.")
     ] = None,
     clip: Annotated[
         bool, typer.Option("--clip", help="A folder holds the frames of a clip, in the order of their names.")
@@ -45,6 +46,7 @@ def view(
     model: Annotated[
         str | None, typer.Option(help="A vision-language model that answers, too: Hub name or folder. Needs [vlm].")
     ] = None,
+    page: PageNumber = None,
     encoder: EncoderName = None,
     long_side: LongSideOrNative = None,
     read: ReadFlag = None,
@@ -76,7 +78,7 @@ def view(
         encoding = SessionEncoding(
             encoder, cast("PresetName | None", preset), long_side, who_reads(read, reader), **known
         )
-        shown = open_target(target, clip, encoding)
+        shown = open_target(target, clip, encoding, page)
         with waiting("loading the encoder" + (", and who reads" if encoding.reads else ""), encoder):
             encoding.check()
         late = None if model is None else _load(model, encoder)

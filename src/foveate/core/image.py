@@ -272,7 +272,7 @@ def _from_bytes(
             expected=", ".join(FORMATS) + ", judged by content and not by file name",
             fix="this looks like a texture: foveate.Texture.load(path), or foveate look PATH.safetensors"
             if TEXTURE_START in content[:64]
-            else "foveate.encode, look, encode and read take a page of a PDF; elsewhere save the page as PNG"
+            else "foveate.encode, look, encode, read and view take a page of a PDF; elsewhere save the page as PNG"
             if PDF_START in content[:1024]
             else "convert it to PNG or JPEG, or download it again",
         ) from None

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from foveate.core.checks import check_int, keyword
 from foveate.core.errors import ImageDecodeError, ImageTooLargeError, OptionError, PageError, needed_by
-from foveate.core.image import PDF_START, ImageSource, Picture, first_bytes, load_image, read_source
+from foveate.core.image import PDF_START, Bytes, ImageSource, Picture, first_bytes, load_image, read_source
 from foveate.reading.order import GAP, arrange, stand_upright
 from foveate.reading.words import Word, Words
 
@@ -55,26 +55,47 @@ def load_page(source: str | os.PathLike[str] | bytes, page: int | None = None) -
 
     Raises MissingExtraError, ImageNotFoundError, ImageTooLargeError, ImageDecodeError; PageError for a wrong page.
     """
+    with _opened(source) as (document, name):
+        number = _number(page, len(document), name)
+        if len(document) > 1:
+            name = f"{Path(name).stem}, page {number}{Path(name).suffix}"
+        document.init_forms()
+        return _load(document, number, name)
+
+
+def draw_page(source: str | os.PathLike[str] | bytes, page: int, long_side: int) -> Picture:
+    """A page drawn `long_side` pixels long, without its words. Raises as `load_page`."""
+    with _opened(source) as (document, name):
+        number = _number(page, len(document), name)
+        document.init_forms()
+        return Picture(_draw(document, number, name, long_side)[1], None, name)
+
+
+def count_pages(source: str | os.PathLike[str] | bytes) -> int:
+    """How many pages a PDF has, 1 or more. Raises as `load_page`."""
+    with _opened(source) as (document, name):
+        _number(1, len(document), name)
+        return len(document)
+
+
+@contextlib.contextmanager
+def _opened(source: str | os.PathLike[str] | bytes) -> Iterator[tuple[Any, str]]:
+    """PDFium's document, for this thread alone, and the file's name. What PDFium raises is called a broken PDF."""
     with needed_by("a PDF", "text", "or save the page as PNG"):
         import pypdfium2
     content, name = read_source(source)
     with _lock:
+        document = None
         try:
             document = pypdfium2.PdfDocument(content)
-        except Exception as cause:
-            raise _broken(name, cause) from cause
-        try:
-            number = _number(page, len(document), name)
-            if len(document) > 1:
-                name = f"{Path(name).stem}, page {number}{Path(name).suffix}"
-            document.init_forms()
-            return _load(document, number, name)
+            yield document, name
         except (PageError, ImageDecodeError, ImageTooLargeError):
             raise
         except Exception as cause:
             raise _broken(name, cause) from cause
         finally:
-            document.close()
+            if document is not None:
+                document.close()
 
 
 def open_source(image: ImageSource, page: int | None = None) -> tuple[Picture, PdfPage | None]:
@@ -102,6 +123,16 @@ def _number(page: int | None, pages: int, name: str) -> int:
 
 
 def _load(document: Any, number: int, name: str) -> PdfPage:
+    page, rgb = _draw(document, number, name, LONG_SIDE)
+    width, height = page.get_size()
+    words = _words(page, rgb.shape[:2], name)
+    few = words is None or len(words) < STAMP
+    scanned = few and _is_scanned(page, width * height)
+    return PdfPage(Picture(rgb, None, name), words, scanned)
+
+
+def _draw(document: Any, number: int, name: str, long_side: int) -> tuple[Any, Bytes]:
+    """PDFium's page, and its pixels."""
     page = document[number - 1]
     if document.formenv is not None:
         page.flatten()  # what stands in forms becomes a part of the page, its letters too
@@ -109,12 +140,9 @@ def _load(document: Any, number: int, name: str) -> PdfPage:
     width, height = page.get_size()
     if not (np.isfinite([width, height]).all() and width > 0 and height > 0):
         raise ImageDecodeError(f"page {number} of '{name}' has no area", expected="a page", fix="export it again")
-    scale = min(LONG_SIDE / max(width, height), FINEST)
-    rgb = np.array(page.render(scale=scale, rev_byteorder=True, prefer_bgrx=False).to_numpy()[..., :3])
-    words = _words(page, rgb.shape[:2], name)
-    few = words is None or len(words) < STAMP
-    scanned = few and _is_scanned(page, width * height)
-    return PdfPage(Picture(np.ascontiguousarray(rgb), None, name), words, scanned)
+    scale = min(long_side / max(width, height), FINEST)
+    drawn = page.render(scale=scale, rev_byteorder=True, prefer_bgrx=False).to_numpy()[..., :3]
+    return page, np.array(drawn, order="C")
 
 
 def _is_scanned(page: Any, area: float) -> bool:

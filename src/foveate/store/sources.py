@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -51,8 +51,8 @@ class Sources:
     stores: tuple[str, ...]
 
 
-def find_sources(paths: PathLike | Iterable[PathLike], *, empty: bool = False) -> Sources:
-    """Image files of folders, lists and files.
+def find_sources(paths: PathLike | Iterable[PathLike], *, empty: bool = False, endings: Set[str] = SUFFIXES) -> Sources:
+    """Image files of folders, lists and files; of folders those with one of some `endings`, in small letters.
 
     Raises ImageNotFoundError for a path where nothing is, and, unless it may be `empty`, without any; OptionError.
     """
@@ -83,7 +83,7 @@ def find_sources(paths: PathLike | Iterable[PathLike], *, empty: bool = False) -
             )
         else:
             root = os.path.abspath(text)
-            for file in _walk(root, unreadable, stores) if folder else (root,):
+            for file in _walk(root, endings, unreadable, stores) if folder else (root,):
                 name = os.path.relpath(file, root) if folder else text
                 sources.setdefault(file, Source(file, Path(name).as_posix()))
     if not sources and not empty:
@@ -120,7 +120,7 @@ def _unroll(paths: Iterable[PathLike]) -> Iterator[tuple[PathLike, bool]]:
                 yield os.fsdecode(line.removesuffix(b"\r")), True
 
 
-def _walk(root: str, unreadable: list[tuple[str, str]], stores: list[str]) -> Iterator[str]:
+def _walk(root: str, endings: Set[str], unreadable: list[tuple[str, str]], stores: list[str]) -> Iterator[str]:
     visited = set[tuple[int, int]]()
 
     def note(cause: OSError) -> None:
@@ -141,7 +141,7 @@ def _walk(root: str, unreadable: list[tuple[str, str]], stores: list[str]) -> It
             continue
         below.sort(key=os.fsencode)
         for name in sorted(files, key=os.fsencode):
-            if os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith("."):
+            if os.path.splitext(name)[1].lower() in endings and not name.startswith("."):
                 yield os.path.join(folder, name)
 
 

@@ -1,5 +1,5 @@
-"""Operations for browsing images of a folder or store; and a folder as what the viewer shows. A folder is listed
-without reading a file. Names of files are sent, never paths.
+"""Operations for browsing images of a folder or store; and a folder, or a PDF, as what the viewer shows. A folder is
+listed without reading a file, but for the pages of its PDFs, which are counted. Names of files are sent, never paths.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,8 +17,9 @@ from PIL import Image
 from pydantic import Field
 from starlette.responses import Response
 
-from foveate.core.errors import ImageError, ImageNotFoundError
+from foveate.core.errors import FoveateError, ImageError, ImageNotFoundError
 from foveate.core.image import FORMATS, Picture, load_image, shrink
+from foveate.reading.pdf import count_pages, draw_page, is_pdf, load_page
 from foveate.store.sources import SUFFIXES, Source, find_sources, read
 from foveate.texture.cache import TextureCache
 from foveate.view.decoding import call_by_name
@@ -32,6 +34,8 @@ LONGEST_WHERE = 1000  # of a condition
 MAKERS = 2  # threads that make small pictures: questions do not wait for them
 THUMBNAILS = 64 * 2**20  # bytes of them in memory
 SIDE = 320  # pixels along the long side of a small picture
+PDF = ".pdf"
+LISTED = SUFFIXES | {PDF}
 
 Condition = Annotated[str, Field(max_length=LONGEST_WHERE)]
 
@@ -77,71 +81,123 @@ def gallery_routes(list_page: Callable[[AskedPage], Listing], thumbnail: Callabl
 
 
 @dataclass(frozen=True)
-class FolderListing:
-    """The images of a folder and of all that is below it, in the order of `foveate index`, by id."""
+class ListedFile:
+    """An image file, or a page of a PDF, and its name in the list."""
 
-    files: Mapping[str, Source]
+    source: Source
+    name: str
+    page: int | None = None
+
+    def entry(self, id: str) -> ImageEntry:
+        """Of a page the file itself, which is encoded with its words."""
+        if self.page is not None:
+            file = shown_name(self.source.name).rpartition("/")[2]
+            return ImageEntry(id, self.name, lambda: self.source.path, page=(file, self.page))
+
+        def load() -> Picture:
+            return replace(_load_bytes(read(self.source)[0], self.name), name=self.name.rpartition("/")[2])
+
+        return ImageEntry(id, self.name, load)
+
+    def thumbnail(self) -> bytes:
+        if self.page is None:
+            return make_thumbnail(self.source)
+        return to_jpeg(draw_page(self.source.path, self.page, SIDE).rgb, quality=85)
+
+
+@dataclass(frozen=True)
+class FolderListing:
+    """The images of a folder and of all that is below it, in the order of `foveate index`, by id; PDFs page by page."""
+
+    files: Mapping[str, ListedFile]
 
     def page(self, asked: AskedPage) -> Listing:
-        names = ((id, shown_name(source.name)) for id, source in self.files.items())
-        found = [(id, name) for id, name in names if asked.part.casefold() in name.casefold()]
+        found = [(id, file.name) for id, file in self.files.items() if asked.part.casefold() in file.name.casefold()]
         place = next((i for i, (id, _) in enumerate(found) if id == asked.of), None)
         return Listing(len(found), found[asked.offset : asked.offset + asked.limit], place)
 
     def find(self, id: str) -> ImageEntry | None:
-        source = self.files.get(id)
-        return None if source is None else file_entry(id, source)
+        file = self.files.get(id)
+        return None if file is None else file.entry(id)
 
 
 def open_folder(path: Path) -> Target:
     """Raises ImageNotFoundError where no image is in it."""
-    listing = list_folder(path)
+    counted = dict[str, int]()
+    listing = list_folder(path, counted)
     if not listing.files:
         raise ImageNotFoundError(
             f"no images in the folder '{path}'",
-            expected="files named " + ", ".join(sorted(SUFFIXES)) + ", in it or in folders below",
+            expected="files named " + ", ".join(sorted(LISTED)) + ", in it or in folders below",
             fix="check the folder; or start foveate view without one, and drop images on the page",
         )
+    name = shown_name(path.resolve().name)
+    images = any(file.page is None for file in listing.files.values())
+    units = ("file or page", "files and pages") if counted else ("file", "files")
+    session = {"kind": "folder", "name": name, "first": None, "units": units}
+    if images:
+        session["index"] = f"foveate index {shlex.quote(name)} -o photos.fov"
+    return _browse(session, listing, lambda: list_folder(path, counted))
+
+
+def open_pdf(path: Path, page: int | None = None) -> Target:
+    """A PDF, which opens at a page, from 1. Raises as `load_page`."""
+    load_page(path, 1 if page is None else page)  # a bad one is an error in the terminal, and not a page
+    source = Source(str(path.absolute()), path.name)
+    files = list_pages(source, dict[str, int]())
+    first = list(files)[(page or 1) - 1]
+    session = {"kind": "folder", "name": shown_name(path.name), "first": first, "units": ("page", "pages")}
+    if len(files) == 1:
+        return Target(session | {"kind": "image"}, FolderListing(files).find)
+    return _browse(session, FolderListing(files), lambda: FolderListing(list_pages(source, dict[str, int]())))
+
+
+def _browse(session: Mapping[str, Any], listing: FolderListing, again: Callable[[], FolderListing]) -> Target:
+    """again: lists anew, for a page of the browser that is loaded again."""
     thumbnails: TextureCache[bytes] = TextureCache(THUMBNAILS, len)
 
     def page(asked: AskedPage) -> Listing:
         nonlocal listing
         if not asked.offset and not asked.part:
-            listing = list_folder(path)
+            listing = again()
         return listing.page(asked)
 
     def thumbnail(id: str) -> bytes:
-        source = listing.files.get(id)
-        if source is None:
-            raise ImageNotFoundError(
-                f"no image {id!r} in the folder", expected="one of the list", fix="reload the page"
-            )
-        return thumbnails.get(id, lambda: make_thumbnail(source))
+        file = listing.files.get(id)
+        if file is None:
+            raise ImageNotFoundError(f"no image {id!r} in the list", expected="one of the list", fix="reload the page")
+        return thumbnails.get(id, file.thumbnail)
 
-    name = shown_name(path.resolve().name)
-    index = f"foveate index {shlex.quote(name)} -o photos.fov"
-    session = {"kind": "folder", "name": name, "first": None, "index": index}
     return Target(session, lambda id: listing.find(id), lambda pictures: gallery_routes(page, thumbnail))
 
 
-def list_folder(path: Path) -> FolderListing:
-    """The images in a folder now; none where it is gone."""
-    files = {}
-    for source in find_sources(path, empty=True).files if path.is_dir() else ():
-        try:
-            files[file_id(Path(source.path))] = source
-        except OSError:
-            continue
+def list_folder(path: Path, counted: dict[str, int]) -> FolderListing:
+    """The images in a folder now; none where it is gone. counted: as of `list_pages`."""
+    files = dict[str, ListedFile]()
+    for source in find_sources(path, empty=True, endings=LISTED).files if path.is_dir() else ():
+        with suppress(OSError):
+            if source.name.lower().endswith(PDF):
+                files |= list_pages(source, counted)
+            else:
+                files[file_id(Path(source.path))] = ListedFile(source, shown_name(source.name))
     return FolderListing(files)
 
 
-def file_entry(id: str, source: Source) -> ImageEntry:
-    name = shown_name(source.name)
+def list_pages(source: Source, counted: dict[str, int]) -> dict[str, ListedFile]:
+    """The pages of a PDF by id; one, which says why, where it cannot be read. Raises OSError where it is gone.
 
-    def load() -> Picture:
-        return replace(_load_bytes(read(source)[0], name), name=name.rpartition("/")[2])
-
-    return ImageEntry(id, name, load)
+    counted: numbers of pages by the file's id, 0 of what is no PDF by its content; those that are new are added.
+    """
+    id, name = file_id(Path(source.path)), shown_name(source.name)
+    if id not in counted:
+        counted[id] = 1 if is_pdf(source.path) else 0
+        with suppress(FoveateError):  # the page says it when it is opened
+            counted[id] = counted[id] and count_pages(source.path)
+    if not counted[id]:
+        return {id: ListedFile(source, name)}
+    (folder, slash, file), numbers = name.rpartition("/"), range(1, counted[id] + 1)
+    names = [name] if len(numbers) == 1 else [f"{folder}{slash}page {number} of {file}" for number in numbers]
+    return {f"{id}{n:08d}": ListedFile(source, each, n) for n, each in zip(numbers, names, strict=True)}
 
 
 def make_thumbnail(source: Source) -> bytes:

@@ -68,7 +68,9 @@ def image_routes(pictures: Pictures) -> list[Operation]:
         return {"id": await to_thread.run_sync(pictures.add, await request.body(), name), "name": name}
 
     def image(asked: AskedImage) -> Message:
-        return describe_image(asked.id, pictures.texture(asked.id))
+        texture = pictures.texture(asked.id)
+        page = None if isinstance(texture, StoredTexture) else pictures.page(asked.id)
+        return describe_image(asked.id, texture, page)
 
     def pixels(asked: AskedImage) -> bytes:
         return to_jpeg(pictures.texture(asked.id).pixel)
@@ -97,8 +99,8 @@ def file_name(header: str) -> str:
     return "".join(each for each in name if each.isprintable())[:NAME].strip() or "image"
 
 
-def describe_image(id: str, texture: Texture) -> Message:
-    """What the page needs of an image, whatever is asked."""
+def describe_image(id: str, texture: Texture, page: tuple[str, int] | None = None) -> Message:
+    """What the page needs of an image, whatever is asked. page: of a PDF (`Pictures.page`)."""
     grids, arrays = describe_grids(texture)
     words = [{"text": word.text, "box": list(map(float, word.box))} for word in texture.words or ()]
     lost = isinstance(texture, StoredTexture) and not texture.original
@@ -115,6 +117,7 @@ def describe_image(id: str, texture: Texture) -> Message:
         if lost
         else "",
         "stored": isinstance(texture, StoredTexture),
+        "page": page and {"file": page[0], "number": page[1]},
     }
     return header, arrays
 

@@ -1,26 +1,35 @@
-"""A path -> what `foveate view` shows of it (`session.Target`): an image, a texture, a folder, a store, a clip."""
+"""A path -> what `foveate view` shows of it (`session.Target`): an image, PDF, texture, folder, store, or clip."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
+from foveate.core.checks import keyword
 from foveate.core.errors import OptionError
 from foveate.core.image import Picture, load_image
 from foveate.encoders.load import match_encoder
+from foveate.reading.pdf import is_pdf
 from foveate.store.sources import Source
 from foveate.texture.texture import Texture
 from foveate.view.clips import ClipPictures, ClipRuns, clip_routes, is_clip
-from foveate.view.gallery import file_entry, open_folder
+from foveate.view.gallery import ListedFile, open_folder, open_pdf
 from foveate.view.session import USUAL, ImageEntry, SessionEncoding, Target, file_id, shown_name
 from foveate.view.stores import is_store, open_store
 
 TEXTURE = ".safetensors"
 
 
-def open_target(path: Path | None, clip: bool = False, encoding: SessionEncoding = USUAL) -> Target:
-    """encoding: of images without a texture. Raises OptionError, ImageError, ..."""
-    return replace(_open(path, clip, encoding), encoding=encoding)
+def open_target(
+    path: Path | None, clip: bool = False, encoding: SessionEncoding = USUAL, page: int | None = None
+) -> Target:
+    """encoding: of images without a texture. page: of a PDF, from 1. Raises OptionError, ImageError, ..."""
+    paged = path is not None and not clip and is_pdf(path)
+    if page is not None and not paged:
+        shown = "no file" if path is None else f"'{path.name}'"
+        raise OptionError(f"{keyword('page', page)} for {shown}", expected="a PDF", fix="leave it out")
+    target = open_pdf(path, page) if paged and path is not None else _open(path, clip, encoding)
+    return replace(target, encoding=encoding)
 
 
 def _open(path: Path | None, clip: bool, encoding: SessionEncoding) -> Target:
@@ -35,7 +44,8 @@ def _open(path: Path | None, clip: bool, encoding: SessionEncoding) -> Target:
 
 def open_image(path: Path) -> Target:
     load_image(path)  # so that a bad one is an error in the terminal, and not a page
-    return only(file_entry(file_id(path), Source(str(path.absolute()), path.name)))
+    id = file_id(path)
+    return only(ListedFile(Source(str(path.absolute()), path.name), shown_name(path.name)).entry(id))
 
 
 def open_texture(path: Path, encoding: SessionEncoding = USUAL) -> Target:

@@ -70,8 +70,8 @@ class SessionEncoding:
             place = Path(place).resolve().name
         return {"encoder": kind + colon + place, **self.named}
 
-    def encode(self, picture: Picture) -> Texture:
-        return encode(picture, encoder=self.encoder or "nano", **self.named)
+    def encode(self, image: Picture | str, page: int | None = None) -> Texture:
+        return encode(image, encoder=self.encoder or "nano", page=page, **self.named)
 
     def take(self, texture: Texture) -> Texture:
         """A texture that was encoded elsewhere: it goes by the preset, and is read where that is asked for."""
@@ -95,12 +95,14 @@ USUAL = SessionEncoding()
 
 @dataclass(frozen=True)
 class ImageEntry:
-    """An image that can be had; its texture, where that is not to be made."""
+    """An image that can be had; its texture, where that is not to be made. Of a page of a PDF `load` gives the path,
+    and `page` is the file's name and the number of the page, from 1."""
 
     id: str
     name: str
-    load: Callable[[], Picture]
+    load: Callable[[], Picture | str]
     texture: Callable[[], Texture] | None = None
+    page: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -183,11 +185,17 @@ class Pictures:
         return self._textures.get(id, lambda: self._make(self.source(id)))
 
     def _make(self, source: ImageEntry) -> Texture:
-        return self._encode(source.load()) if source.texture is None else source.texture()
+        page = None if source.page is None else source.page[1]
+        return self._encode(source.load(), page) if source.texture is None else source.texture()
 
-    def _encode(self, picture: Picture) -> Texture:
+    def page(self, id: str) -> tuple[str, int] | None:
+        """Of a page of a PDF the file's name and the number of the page."""
+        found = self._find(id)
+        return None if found is None else found.page
+
+    def _encode(self, image: Picture | str, page: int | None = None) -> Texture:
         with self._encoding:
-            return self.encoding.encode(picture)
+            return self.encoding.encode(image, page)
 
 
 def file_id(path: Path) -> str:

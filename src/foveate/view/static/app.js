@@ -120,6 +120,8 @@ export class App {
   async start() {
     try {
       this.session = await getJson("/api/session");
+      const opens = !this.state.image && this.session.first && this.session.kind === "folder"; // at a page of a PDF
+      if (opens) this.state = Object.freeze({ ...this.state, image: this.session.first, list: 0 });
       this.tell("session");
       this.leave([]);
       const first = this.state.image ?? this.session.first;

@@ -29,8 +29,10 @@ export function mountGallery(app, root) {
     make("button", { type: "button", title: `${label} (${key})`, "aria-label": label, onclick, ...more }, text);
   const previous = button("‹", "Previous image", "P", () => step(-1));
   const next = button("›", "Next image", "N", () => step(1));
-  const all = button("All images", "All images", "L", () => app.set({ list: 1 }), { className: "all" });
-  const place = make("span", { className: "number" });
+  const all = button("All", "All images", "L", () => app.set({ list: 1 }), { className: "all" });
+  const number = make("input", { type: "text", inputMode: "numeric", autocomplete: "off", "aria-label": "Number",
+    title: "Enter goes there", onchange: () => goTo(number.value.trim()), onblur: () => arrange() });
+  const of = make("span"), place = make("span", { className: "number" }, number, of);
   const steps = { className: "steps", "aria-label": "One image after the other" };
   const likes = button("Like this", "Images like this one", "S", () => same(), { className: "all likes" }); // of a store
   const bar = make("nav", steps, previous, place, next, likes, all);
@@ -40,6 +42,7 @@ export function mountGallery(app, root) {
   });
   root.append(make("header", {}, find, where, make("p", { className: "note" }, said, more), about), bar, tiles.root);
   let source = null, asked = null, timer = null; // what is listed; AbortController of what is on its way
+  let due = null; // an image that opens once its name is there
 
   app.on("session", () => {
     const { kind } = app.session;
@@ -91,6 +94,7 @@ export function mountGallery(app, root) {
     asked?.abort();
     const { signal } = asked = new AbortController(), text = app.state.find.trim();
     root.setAttribute("aria-busy", "true");
+    due = null;
     try {
       const sought = app.session.kind === "store" && (text || app.state.like);
       source = await (sought ? search(text, found, signal) : names(text, signal));
@@ -143,14 +147,16 @@ export function mountGallery(app, root) {
     if (source?.item !== item || problem?.name === "AbortError") return;
     source = { ...source, problem };
     advise();
+    if (due !== null && !problem) open(due);
   }
 
   // --- one of them ------------------------------------------------------------------------------------------------
 
   function open(i) {
     const item = source?.item(i), { active, questions } = app.state;
-    if (!item) return;
+    due = item ? null : i;
     tiles.point(i);
+    if (!item) return;
     const asking = source.query ? { questions: Object.freeze(questions.with(active, source.query)) } : {};
     app.set({ image: item.id, list: 0, pin: null, ...asking });
   }
@@ -158,6 +164,16 @@ export function mountGallery(app, root) {
   function step(by) {
     const i = tiles.at + (by > 0 && !isHere() ? 0 : by); // an image that is not in the list stands before it
     if (i >= 0 && i < (source?.total ?? 0)) open(i);
+  }
+
+  // Of a number that is none here, what was expected is said.
+  function goTo(text) {
+    const wanted = Number(text.replaceAll(",", "")), { total } = source;
+    if (Number.isInteger(wanted) && wanted >= 1 && wanted <= total) {
+      source = { ...source, problem: undefined };
+      open(wanted - 1);
+    } else source = { ...source, problem: new Problem(`${text || "nothing"} came`, `1 to ${inNumber(total)}`, "") };
+    advise();
   }
 
   const same = () => app.state.image && app.set({ like: app.state.image, list: 1, find: "" });
@@ -173,7 +189,9 @@ export function mountGallery(app, root) {
     advise();
     bar.hidden = !source?.total || !app.state.image;
     const { at, total } = tiles;
-    place.textContent = isHere() ? `${inNumber(at + 1)} of ${inNumber(total)}` : inNumber(total);
+    if (document.activeElement !== number) number.value = isHere() ? inNumber(at + 1) : "";
+    number.style.setProperty("width", `${inNumber(total).length + 2.5}ch`);
+    of.textContent = `of ${inNumber(total)}`;
     previous.disabled = at <= 0;
     next.disabled = isHere() && at >= total - 1;
     tiles.paint();
@@ -203,11 +221,10 @@ export function mountGallery(app, root) {
   }
 }
 
-function describe(source, { kind, name }) {
+function describe(source, { units = ["image", "images"], name }) {
   if (!source) return "Looking …";
   const { total, query, like, seen, full, of, part, problem } = source;
-  const one = kind === "store" ? "image" : "file"; // files were not read yet
-  const files = `${inNumber(total)} ${one}${total === 1 ? "" : "s"}`;
+  const files = `${inNumber(total)} ${units[total === 1 ? 0 : 1]}`; // of a folder: they were not read yet
   if (problem && !total) return "";
   if (like) return `Like ${like}: ${seenIn(seen, total, full ? of : total)}`;
   if (query && !total) return `Nothing found for “${query}”`;

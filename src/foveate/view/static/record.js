@@ -48,7 +48,8 @@ export function toPython(record) {
   const { encoder, read, preset } = encoding, by = keywords({ encoder });
   const place = grid.name === "cells" ? "" : `.on((${grid.h}, ${grid.w}))`;
   const how = [`budget=${said(budget)}`, chosenBy(policy), floor && `floor=${floor}`].filter(Boolean);
-  let texture = `foveate.encode(${said(image.name)}${keywords(encoding)})`;
+  const { file = image.name, number: page } = image.page ?? {};
+  let texture = `foveate.encode(${said(file)}${keywords({ page, ...encoding })})`;
   if (image.stored) texture = `foveate.Store(${said(source)}${by})[${said(image.id)}]`;
   const at = kept.indexOf(pin), loaded = image.id === first && source.endsWith(".safetensors");
   if (loaded) {

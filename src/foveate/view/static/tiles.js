@@ -117,6 +117,7 @@ function fill(tile, { id, name, score, detected, words, map }, colours) {
   const [picture, caption] = tile.children;
   tile.dataset.id = id;
   tile.title = name;
+  tile.classList.toggle("page", /\.pdf$/i.test(name)); // all of it is seen
   caption.textContent = name.split("/").pop();
   tile.setAttribute("aria-label", score === undefined ? name : `${name}, score ${score.toFixed(2)}`);
   if (score === undefined) return;
