@@ -52,73 +52,37 @@ app = Program(
 )
 
 
-def _add(heading: str, function: Callable[..., None], line: str, *examples: str) -> None:
+# heading, command, what it does, examples
+COMMANDS: tuple[tuple[str, Callable[..., None], str, tuple[str, ...]], ...] = (
+    (START, demo, "Questions about three photographs that come with foveate.", ("demo --out pictures",)),
+    (START, look, "Where in an image is it? A heat map for each question.",
+     ('look photo.jpg "the red car" "a dog"', 'look invoice.pdf "what is the total?" --read',
+      'look photo.jpg "the child\'s hand" --budget 273 --json')),
+    (START, view, "Play with it in the browser: ask, drag the budget, see the cells.",
+     ("view photo.jpg", "view photos.fov")),
+    (START, doctor, "What is installed and what is missing; which words are known.",
+     ("doctor", "doctor --words cat wheel sky")),
+    (ONE, zoom, "Find small things in a large image.", ('zoom city.tif "a bus" --scene city.scene',)),
+    (ONE, video, "Follow questions through a clip.", ('video clip.mp4 "the dog" "a frisbee" --out clip_kept.mp4',)),
+    (ONE, read, "Read what is written in an image or a PDF.", ("read receipt.jpg --plain",)),
+    (ONE, channels, "Draw all channels of an image on one sheet.", ("channels photo.jpg",)),
+    (ONE, encode, "Encode an image once and keep it, for other commands.",
+     ("encode photo.jpg -o photo.safetensors", 'look photo.safetensors "a dog"')),
+    (ONE, teach, "Teach it a word with a handful of boxes.",
+     ('teach "our logo" a.jpg:10,20,80,90 b.jpg:5,5,60,70 without.jpg -o words.fov',
+      'look c.jpg "our logo" --words words.fov')),
+    (MODELS, ask, "Ask a model, which gets only the tokens that matter.",
+     ('ask photo.jpg "what does the sign say?" --model Qwen/Qwen2.5-VL-3B-Instruct',
+      'ask photo.jpg "where is the dog?" "what colour is it?" --chat --model FOLDER')),
+    (MANY, index, "Make a folder of images ready for search.", ("index photos -o photos.fov",)),
+    (MANY, search, "Find images by what is in them, or written there.",
+     ('search photos.fov "a dog on a beach" -k 12',)),
+)  # fmt: skip
+for heading, command, line, examples in COMMANDS:
     title = "Example" if len(examples) == 1 else "Examples"
-    epilog = "\n  ".join((f"\b\n{title}:", *examples))
-    app.command(rich_help_panel=heading, short_help=line, epilog=epilog)(function)
-
-
-_add(START, demo, "Questions about three photographs that come with foveate.", "foveate demo --out pictures")
-_add(
-    START,
-    look,
-    "Where in an image is it? A heat map for each question.",
-    'foveate look photo.jpg "the red car" "a dog"',
-    'foveate look invoice.pdf "what is the total?" --read',
-    'foveate look photo.jpg "the child\'s hand" --budget 273 --json',
-)
-_add(
-    START,
-    view,
-    "Play with it in the browser: ask, drag the budget, see the cells.",
-    "foveate view photo.jpg",
-    "foveate view photos.fov",
-)
-_add(
-    START,
-    doctor,
-    "What is installed and what is missing; which words are known.",
-    "foveate doctor",
-    "foveate doctor --words cat wheel sky",
-)
-_add(ONE, zoom, "Find small things in a large image.", 'foveate zoom city.tif "a bus" --scene city.scene')
-_add(ONE, video, "Follow questions through a clip.", 'foveate video clip.mp4 "the dog" "a frisbee" --out clip_kept.mp4')
-_add(ONE, read, "Read what is written in an image or a PDF.", "foveate read receipt.jpg --plain")
-_add(ONE, channels, "Draw all channels of an image on one sheet.", "foveate channels photo.jpg")
-_add(
-    ONE,
-    encode,
-    "Encode an image once and keep it, for other commands.",
-    "foveate encode photo.jpg -o photo.safetensors",
-    'foveate look photo.safetensors "a dog"',
-)
-_add(
-    ONE,
-    teach,
-    "Teach it a word with a handful of boxes.",
-    'foveate teach "our logo" a.jpg:10,20,80,90 b.jpg:5,5,60,70 without.jpg -o words.fov',
-    'foveate look c.jpg "our logo" --words words.fov',
-)
-_add(
-    MODELS,
-    ask,
-    "Ask a model, which gets only the tokens that matter.",
-    'foveate ask photo.jpg "what does the sign say?" --model Qwen/Qwen2.5-VL-3B-Instruct',
-    'foveate ask photo.jpg "where is the dog?" "what colour is it?" --chat --model FOLDER',
-)
-_add(MANY, index, "Make a folder of images ready for search.", "foveate index photos -o photos.fov")
-_add(
-    MANY,
-    search,
-    "Find images by what is in them, or written there.",
-    'foveate search photos.fov "a dog on a beach" -k 12',
-)
-app.add_typer(
-    store,
-    name="store",
-    rich_help_panel=MANY,
-    short_help="Look after such a store: tags, versions, checks.",
-)
+    epilog = "\n  foveate ".join((f"\b\n{title}:", *examples))
+    app.command(rich_help_panel=heading, short_help=line, epilog=epilog)(command)
+app.add_typer(store, name="store", rich_help_panel=MANY, short_help="Look after such a store: tags, versions, checks.")
 app.add_typer(basis, name="basis", rich_help_panel=MANY, short_help="One basis for many images: fit it, check it.")
 app.add_typer(
     evaluate, name="evaluate", rich_help_panel=MEASURING, short_help="Measure it on your own data, beside baselines."
