@@ -134,8 +134,7 @@ def channels(
     out: terminal.Out = Path("foveate-out"),
     names: ChannelNames = "all",
     layout: Annotated[
-        str | None,
-        typer.Option(help="List the columns of this layout: full, full40, grid13, ... (docs/channels.md)."),
+        str | None, typer.Option(help="List the columns of this layout: full, full40, grid13, ... (docs/channels.md).")
     ] = None,
 ) -> None:
     """Draw all channels of an image on one sheet, each from its lowest to its highest value (docs/channels.md)."""

@@ -16,19 +16,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from foveate.cli import terminal
 from foveate.cli.encode import who_reads
-from foveate.cli.terminal import (
-    EncoderName,
-    LongSideOrNative,
-    PageNumber,
-    PresetOption,
-    ReaderName,
-    ReadFlag,
-    WordsFile,
-    load_words,
-    print_json,
-    waiting,
-)
 
 if TYPE_CHECKING:
     from foveate.relevance.presets import PresetName
@@ -46,13 +35,13 @@ def view(
     model: Annotated[
         str | None, typer.Option(help="A vision-language model that answers, too: Hub name or folder. Needs [vlm].")
     ] = None,
-    page: PageNumber = None,
-    encoder: EncoderName = None,
-    long_side: LongSideOrNative = None,
-    read: ReadFlag = None,
-    reader: ReaderName = None,
-    preset: PresetOption = None,
-    words: WordsFile = None,
+    page: terminal.PageNumber = None,
+    encoder: terminal.EncoderName = None,
+    long_side: terminal.LongSideOrNative = None,
+    read: terminal.ReadFlag = None,
+    reader: terminal.ReaderName = None,
+    preset: terminal.PresetOption = None,
+    words: terminal.WordsFile = None,
     port: Annotated[int, typer.Option(help="Port of this machine; 0 takes a free one.")] = 0,
     host: Annotated[
         str, typer.Option(help="Address to listen at. 0.0.0.0: every network that this machine is in, with a token.")
@@ -71,7 +60,7 @@ def view(
     from foveate.view.server import bind, is_local, name_of, serve
     from foveate.view.session import SessionEncoding
 
-    known = load_words(words)
+    known = terminal.load_words(words)
     with bind(host, port) as listening:  # first: a port in use is known before a large folder is read
         local = is_local(host)
         secret = None if local and not token else secrets.token_urlsafe(32)
@@ -79,13 +68,13 @@ def view(
             encoder, cast("PresetName | None", preset), long_side, who_reads(read, reader), **known
         )
         shown = open_target(target, clip, encoding, page)
-        with waiting("loading the encoder" + (", and who reads" if encoding.reads else ""), encoder):
+        with terminal.waiting("loading the encoder" + (", and who reads" if encoding.reads else ""), encoder):
             encoding.check()
         late = None if model is None else _load(model, encoder)
         app = make_app(shown, late, hosts=LOCAL | {host} if local else None, token=secret)
         address = f"http://{name_of(listening)}/" + (f"?token={secret}" if secret else "")
         typer.echo(f"foveate view: {address}   (Ctrl-C ends it)")
-        print_json(address=address, kind=shown.session["kind"])
+        terminal.print_json(address=address, kind=shown.session["kind"])
         if not local:
             typer.echo(
                 "Whoever has this address sees these images, and the connection is not encrypted. Safer is ssh: here "

@@ -20,14 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
+from foveate.core import errors
 from foveate.core.checks import check_array
-from foveate.core.errors import (
-    ImageArrayError,
-    ImageDecodeError,
-    ImageFormatError,
-    ImageNotFoundError,
-    ImageTooLargeError,
-)
 
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
 UPRIGHT, TURNED = 1, (5, 6, 7, 8)  # orientations of EXIF: as it is, and those with rows for columns
@@ -99,7 +93,7 @@ def load_image(
     if hasattr(source, "__array__"):
         return _from_array(np.asarray(_channels_last(source)), value_range, max_pixels)
     kind = type(source).__name__
-    raise ImageArrayError(
+    raise errors.ImageArrayError(
         f"an image given as {kind}",
         expected="a path, an open file, bytes, a PIL image, a NumPy array or a tensor",
         fix="pixels in lists: np.asarray(pixels, np.uint8)" if kind in ("list", "tuple") else "pass its path",
@@ -142,7 +136,7 @@ def refuse_address(source: str | os.PathLike[str]) -> None:
     """Raises ImageNotFoundError for a web address in the place of a path, also one whose slash `Path` took away."""
     text = os.fspath(source)
     if isinstance(text, str) and ADDRESS.match(text):
-        raise ImageNotFoundError(
+        raise errors.ImageNotFoundError(
             f"the address '{text[:200].replace(':/', '://', 1).replace(':///', '://', 1)}' in the place of a path",
             expected="the path of an image on this machine: nothing is fetched from the network",
             fix="download it first, and pass the file's path or its bytes",
@@ -188,7 +182,7 @@ def read_source(
     else:
         name, content = "bytes", bytes(source)
     if len(content) > max_bytes:
-        raise ImageTooLargeError(
+        raise errors.ImageTooLargeError(
             f"'{name}' has more than {max_bytes:,} bytes",
             expected=f"at most {max_bytes:,}",
             fix="if you trust it: foveate.encode(foveate.load_image(source, max_bytes=...))",
@@ -200,14 +194,14 @@ def _read_stream(file: Any, max_bytes: int) -> bytes:
     try:
         content = file.read(max_bytes + 1)
     except (OSError, ValueError) as cause:  # ValueError: a closed file
-        raise ImageArrayError(
+        raise errors.ImageArrayError(
             f"an open file that cannot be read ({cause})",
             expected="one that is open for reading bytes",
             fix="with open(path, 'rb') as file: foveate.encode(file)",
         ) from cause
     if not isinstance(content, bytes) or not content:
         came = "has nothing left to read" if isinstance(content, bytes) else "gives text"
-        raise ImageArrayError(
+        raise errors.ImageArrayError(
             f"an open file that {came}",
             expected="one that is open for reading bytes, at its start",
             fix="file.seek(0) goes back to it; open(path, 'rb') reads bytes",
@@ -227,7 +221,7 @@ def _read(path: Path, max_bytes: int) -> bytes:
             fix = "name one of its images; of a folder of images make a store: foveate index, then foveate search"
     except (OSError, ValueError) as cause:  # ValueError: a name with a null byte
         what = f"cannot be read ({cause})"
-    raise ImageNotFoundError(
+    raise errors.ImageNotFoundError(
         f"'{path}' {what}" if what else f"no file at '{path}'", expected="the path of a readable image file", fix=fix
     )
 
@@ -235,24 +229,20 @@ def _read(path: Path, max_bytes: int) -> bytes:
 def _check_pixels(size: tuple[int, int], name: str, max_pixels: int) -> None:
     height, width = size
     if height * width > max_pixels:
-        raise ImageTooLargeError(
+        raise errors.ImageTooLargeError(
             f"'{name}' is {height:,} x {width:,} = {height * width / 1e6:,.1f} million pixels",
             expected=f"at most {max_pixels / 1e6:,.1f} million (a guard against decompression bombs)",
             fix="foveate zoom (foveate.tiles) is for such images; or shrink it; or, if you trust it: "
             "foveate.encode(foveate.load_image(source, max_pixels=...))",
         )
     if height < 1 or width < 1:
-        raise ImageArrayError(
+        raise errors.ImageArrayError(
             f"'{name}' is {height} x {width} pixels", expected="at least 1 x 1", fix="check how the image was cropped"
         )
 
 
 def _from_bytes(
-    content: bytes,
-    name: str,
-    value_range: tuple[float, float] | None,
-    max_pixels: int,
-    at_least: int | None = None,
+    content: bytes, name: str, value_range: tuple[float, float] | None, max_pixels: int, at_least: int | None = None
 ) -> tuple[Picture, tuple[int, int]]:
     """The picture, and its (H, W) before it was reduced."""
     try:
@@ -267,7 +257,7 @@ def _from_bytes(
             return _from_pil(image, name, value_range, max_pixels), size
     except UnidentifiedImageError:
         start = f"it begins with '{_printable(content[:12])}'" if content else "it has 0 bytes"
-        raise ImageFormatError(
+        raise errors.ImageFormatError(
             f"'{name}' is not an image that foveate reads ({start})",
             expected=", ".join(FORMATS) + ", judged by content and not by file name",
             fix="this looks like a texture: foveate.Texture.load(path), or foveate look PATH.safetensors"
@@ -278,12 +268,12 @@ def _from_bytes(
         ) from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as cause:
         count = re.search(r"\d+(?= pixels)", str(cause))  # Pillow refuses it before it says the size otherwise
-        raise ImageTooLargeError(
+        raise errors.ImageTooLargeError(
             f"'{name}' has {int(count[0]) / 1e6:,.1f} million pixels" if count else f"'{name}' has too many pixels",
             expected=f"at most {min(max_pixels, PILLOWS_LIMIT) / 1e6:,.1f} million",
             fix="make it smaller; or foveate zoom (foveate.tiles), which is for such images, as tiled TIFF",
         ) from None
-    except (ImageArrayError, ImageDecodeError, ImageTooLargeError):
+    except (errors.ImageArrayError, errors.ImageDecodeError, errors.ImageTooLargeError):
         raise
     except Exception as cause:  # decoders fail in many ways: OSError, SyntaxError, struct.error, EOFError, ...
         raise undecodable(name, cause) from cause
@@ -293,8 +283,8 @@ def _printable(content: bytes) -> str:
     return "".join(chr(byte) if 32 <= byte < 127 else "·" for byte in content)
 
 
-def undecodable(name: str, cause: Exception) -> ImageDecodeError:
-    return ImageDecodeError(
+def undecodable(name: str, cause: Exception) -> errors.ImageDecodeError:
+    return errors.ImageDecodeError(
         f"'{name}' begins as an image, but cannot be decoded: {cause or type(cause).__name__}",
         expected="a complete, undamaged file",
         fix="download or export it again; foveate does not guess missing pixels",
@@ -315,7 +305,7 @@ def _from_pil(image: Image.Image, name: str, value_range: tuple[float, float] | 
         if upright.has_transparency_data:
             return _over_white(np.asarray(upright.convert("RGBA")), name)
         return Picture(_to_array(upright if upright.mode == "RGB" else upright.convert("RGB")), None, name)
-    except ImageArrayError:
+    except errors.ImageArrayError:
         raise
     except Exception as cause:
         raise undecodable(name, cause) from cause
@@ -343,7 +333,7 @@ def check_rgb(rgb: object) -> None:
         what = f"an array of {rgb.dtype} {list(rgb.shape)}"
     else:
         return
-    raise ImageArrayError(
+    raise errors.ImageArrayError(
         f"{what} as pixels", expected="uint8 [H, W, 3], not empty", fix="load_image(source).rgb makes one of any image"
     )
 
@@ -353,7 +343,7 @@ def _from_array(
 ) -> Picture:
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 3, 4)):
         channels_first = array.ndim == 3 and array.shape[0] in (1, 3, 4)
-        raise ImageArrayError(
+        raise errors.ImageArrayError(
             f"an array of shape {list(array.shape)}",
             expected="[H, W], [H, W, 1], [H, W, 3] (RGB) or [H, W, 4] (RGBA), channels last",
             fix="transpose it with array.transpose(1, 2, 0)"
@@ -379,18 +369,20 @@ def _to_uint8(array: NDArray[np.generic], value_range: tuple[float, float] | Non
     if array.dtype == np.bool_:
         return array.astype(np.uint8) * np.uint8(255)
     fix = "convert it, say with array.astype(np.uint8); np.nan_to_num replaces NaN"
-    numbers = check_array(name, array, None, dtype=np.float64, fix=fix, error=ImageArrayError)
+    numbers = check_array(name, array, None, dtype=np.float64, fix=fix, error=errors.ImageArrayError)
     if value_range is None:
         low, high = numbers.min(), numbers.max()
-        raise ImageArrayError(
+        raise errors.ImageArrayError(
             f"'{name}' has {array.dtype} pixels from {low:.4g} to {high:.4g}, with no declared range",
             expected="value_range=(black, white) for pixels that are neither uint8 nor uint16",
             fix="pass foveate.load_image(array, value_range=(0, 1)) to encode, or (0, 255), whichever is true",
         )
-    bounds = check_array("value_range", value_range, (2,), dtype=np.float64, error=ImageArrayError)
+    bounds = check_array("value_range", value_range, (2,), dtype=np.float64, error=errors.ImageArrayError)
     black, white = float(bounds[0]), float(bounds[1])
     if not white > black:
-        raise ImageArrayError(f"value_range=({black}, {white})", expected="black < white", fix="pass (0, 1), say")
+        raise errors.ImageArrayError(
+            f"value_range=({black}, {white})", expected="black < white", fix="pass (0, 1), say"
+        )
     return np.rint(np.clip((numbers - black) / (white - black), 0, 1) * 255).astype(np.uint8)
 
 

@@ -16,16 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from foveate.core import errors
 from foveate.core.checks import check_type
-from foveate.core.errors import (
-    FoveateError,
-    MissingExtraError,
-    OptionError,
-    OutputError,
-    StoreDamagedError,
-    StoreError,
-    StoreVersionError,
-)
 from foveate.store.schema import ID, damaged
 
 if TYPE_CHECKING:
@@ -54,7 +46,7 @@ def lance_module() -> Any:
         os.environ.setdefault("LANCE_LOG", "error")  # what matters is raised
         import lance
     except ImportError as cause:
-        raise MissingExtraError(
+        raise errors.MissingExtraError(
             f"a store needs Lance, which is not installed ({cause})",
             expected="the extra [store]",
             fix="pip install 'foveate[store]'",
@@ -81,10 +73,10 @@ def writing(where: str) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _explained(explain: Callable[[BaseException], FoveateError]) -> Iterator[None]:
+def _explained(explain: Callable[[BaseException], errors.FoveateError]) -> Iterator[None]:
     try:
         yield
-    except (FoveateError, KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
+    except (errors.FoveateError, KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
         raise
     except BaseException as cause:
         if not isinstance(cause, Exception) and type(cause).__name__ != "PanicException":
@@ -92,10 +84,10 @@ def _explained(explain: Callable[[BaseException], FoveateError]) -> Iterator[Non
         raise explain(cause) from cause
 
 
-def _unread(where: str, cause: BaseException) -> FoveateError:
+def _unread(where: str, cause: BaseException) -> errors.FoveateError:
     said = reason_of(cause)
     if isinstance(cause, PermissionError) or UNREACHED.search(said):
-        return OutputError(
+        return errors.OutputError(
             f"the store '{where}' cannot be reached ({said})",
             expected="a place that answers, and leave to read and write there",
             fix="check the address, the network and the keys, and do the same again: what was committed is kept",
@@ -103,8 +95,8 @@ def _unread(where: str, cause: BaseException) -> FoveateError:
     return damaged(f"the store '{where}'", said)
 
 
-def _unwritten(where: str, cause: BaseException) -> FoveateError:
-    return OutputError(
+def _unwritten(where: str, cause: BaseException) -> errors.FoveateError:
+    return errors.OutputError(
         f"the store '{where}' could not be written to ({reason_of(cause)})",
         expected="a writable place with room",
         fix="make room, or mend the permissions, and do the same again: what was committed is kept",
@@ -132,7 +124,7 @@ def open_dataset(where: str, options: Options | None = None, version: int | str 
     with reading(where):
         old = local and is_old(where)
     if old:
-        raise StoreVersionError(
+        raise errors.StoreVersionError(
             f"'{where}' is a store of an earlier release",
             expected="a Lance dataset",
             fix=f"foveate store upgrade {where} NEW, which leaves the old one as it is",
@@ -163,7 +155,7 @@ def at_version(dataset: Any, version: int) -> Any:
 
 def _check_there(where: str, version: int | str | None, cause: Exception) -> None:
     if version is not None and f"/{version}.manifest" in str(cause):
-        raise OptionError(
+        raise errors.OptionError(
             f"version {version} of the store '{where}'",
             expected="one that 'foveate store versions' lists",
             fix="leave it out for the newest",
@@ -174,7 +166,7 @@ def create(where: str, schema: pa.Schema, options: Options | None = None) -> tup
     """An empty dataset, True; the one that another process just made where there is one. Raises OutputError."""
     lance, local = lance_module(), "://" not in where
     if local and os.path.isdir(where) and os.listdir(where) and not Path(where, "_versions").is_dir():
-        raise StoreError(
+        raise errors.StoreError(
             f"the folder '{where}' has other things in it",
             expected="a new or an empty folder for a store",
             fix=f"choose another one: {where}.fov, say",
@@ -282,7 +274,7 @@ def _unparsed(where: str, version: int, path: Path) -> bool:
     """Whether a manifest has bytes that are none. Raises StoreDamagedError, OutputError where that is not known."""
     try:
         open_dataset(where, version=version)
-    except StoreDamagedError as error:
+    except errors.StoreDamagedError as error:
         with reading(where):
             path.read_bytes()
         if not UNPARSED.search(error.received):

@@ -266,11 +266,7 @@ def _counts(k: int, offset: int, rerank: int | None) -> tuple[int, int]:
 
 
 def _listed(
-    reader: Reader,
-    exact: bool,
-    allowed: NDArray[np.int64] | None,
-    size: int,
-    scores_of: Callable[[Joined], Floats],
+    reader: Reader, exact: bool, allowed: NDArray[np.int64] | None, size: int, scores_of: Callable[[Joined], Floats]
 ) -> list[NDArray[np.int64]]:
     """Rows of the `size` images of highest scores, of those that are allowed, for each row of scores [q, n]."""
     vectors = reader.vectors(exact)

@@ -150,12 +150,7 @@ def _sane(array: NDArray[Any]) -> bool:
 
 
 def record_of(
-    picture: Picture,
-    dense: DenseFeatures,
-    encoder: Encoder,
-    identity: Identity,
-    space: Space,
-    metric: Metric,
+    picture: Picture, dense: DenseFeatures, encoder: Encoder, identity: Identity, space: Space, metric: Metric
 ) -> Record:
     """Features as a record without words; `space` is the store's shared basis."""
     flat = is_one_colour(picture.rgb)
@@ -256,12 +251,7 @@ def thumbnail(rgb: NDArray[np.uint8]) -> bytes:
 
 
 def image_vectors(
-    x: Floats,
-    kept: Floats,
-    identity: Identity,
-    space: Space,
-    metric: Metric,
-    columns: NDArray[np.intp] | None = None,
+    x: Floats, kept: Floats, identity: Identity, space: Space, metric: Metric, columns: NDArray[np.intp] | None = None
 ) -> NDArray[np.float16]:
     """Image-level vectors, float16 [k, s], of features x [n, D]; peaks: of `kept` [n, columns], what is left."""
     if identity.peaks:

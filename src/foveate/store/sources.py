@@ -17,13 +17,7 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from foveate.core.errors import (
-    EngineError,
-    ImageError,
-    ImageNotFoundError,
-    ImageTooLargeError,
-    OptionError,
-)
+from foveate.core.errors import EngineError, ImageError, ImageNotFoundError, ImageTooLargeError, OptionError
 from foveate.core.image import MAX_BYTES, Picture, load_reduced, refuse_address
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
 

@@ -20,15 +20,7 @@ from numpy.typing import NDArray
 
 from foveate.core.grid import resize_map
 from foveate.core.readonly import Frozen
-from foveate.video.flow import (
-    Floats,
-    View,
-    compare_views,
-    is_inside,
-    resize_flow,
-    to_confidence,
-    warp,
-)
+from foveate.video.flow import Floats, View, compare_views, is_inside, resize_flow, to_confidence, warp
 
 KEPT_PER_FRAME = 0.99  # share of the confidence; by hand
 

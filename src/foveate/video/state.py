@@ -36,31 +36,10 @@ from foveate.relevance.value import Relevance, Relevances
 from foveate.texture.basis import Basis, Metric, extended, inward, rounded_up
 from foveate.texture.texture import Texture
 from foveate.tiles.re_encode import RAMP, area_means, encode_part, fading, pixel_box, working_side
-from foveate.video.flow import (
-    Dis,
-    Floats,
-    FlowModel,
-    Sight,
-    View,
-    find_passage,
-    look,
-    resize_flow,
-    stack,
-    warp,
-)
+from foveate.video import temporal
+from foveate.video.flow import Dis, Floats, FlowModel, Sight, View, find_passage, look, resize_flow, stack, warp
 from foveate.video.propagation import Field, Layer, blend_layers, make_layer, propagate, widen
 from foveate.video.refresh import Reason, Refresh, add_halo, find_stale_parts, measure_cost, weigh_cells
-from foveate.video.temporal import (
-    OLD_LOOKS,
-    Motion,
-    Sent,
-    allocate_steadily,
-    compute_change,
-    measure_motion,
-    select_changed,
-    smooth_relevance,
-    update_gaze,
-)
 from foveate.video.words import Writing, follow, read_frame, words_now
 
 if TYPE_CHECKING:
@@ -146,7 +125,7 @@ class PastAnswer(Frozen):
     query: str
     relevance: Relevance
     kept: NDArray[np.bool_]
-    sent: Sent
+    sent: temporal.Sent
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,7 +258,7 @@ def step(
     layers = tuple(propagate(layer, passage.flow, passage.uncovered) for layer in before.layers)
     writing = None if before.writing is None else follow(before.writing, rgb)
     features = blend_layers(layers, given.sight.view)
-    motion = measure_motion(passage, before.texture.grid.shape)
+    motion = temporal.measure_motion(passage, before.texture.grid.shape)
     rules, age, confidence = settings.propagation.refresh, layers[0].age, features.confidence
     reason = rules.find_reason(age, confidence, features.difference, motion.difference, motion.lost)
     if reason == "cut":
@@ -310,7 +289,7 @@ def _encode_keyframe(
     reason: Reason,
     before: State | None = None,
     features: Field | None = None,
-    motion: Motion | None = None,
+    motion: temporal.Motion | None = None,
     side: float | None = None,
     writing: Writing | None = None,
 ) -> tuple[State, Frame]:
@@ -441,7 +420,7 @@ def _answer(
     given: StepInput,
     state: State,
     features: Field,
-    motion: Motion | None,
+    motion: temporal.Motion | None,
     before: State | None,
     reason: Reason | None,
     renewed: tuple[Box, ...] = (),
@@ -455,7 +434,7 @@ def _answer(
     if before is not None and motion is not None:
         old = {one.query: one for one in before.answers}
         if "motion" in timed:
-            planes["motion"] = compute_change(state.view, before.view, grid.shape)
+            planes["motion"] = temporal.compute_change(state.view, before.view, grid.shape)
         if "flow_y" in timed:
             planes["flow_y"], planes["flow_x"] = motion.in_pixels(grid)
         if old and "prev_relevance" in timed:
@@ -469,7 +448,7 @@ def _answer(
     if gaze is not None or given.gaze is not None or prior == "gaze":
         none = np.zeros(grid.shape, np.float32)
         passed = 0.0 if before is None else given.time - before.time
-        planes["gaze"] = gaze = update_gaze(none if gaze is None else gaze, passed, given.gaze, grid)
+        planes["gaze"] = gaze = temporal.update_gaze(none if gaze is None else gaze, passed, given.gaze, grid)
     texture = _make_texture(given, state, features, planes)
     scoring = fill({"encoder": settings.encoder}, prior=settings.prior, prior_weight=rules.prior_weight)
     if prior is not None and not (texture.has(prior) and texture.channel(prior).any()):
@@ -480,11 +459,11 @@ def _answer(
         relevance, earlier = score(texture, query, **scoring), old.get(query)
         kept_before = None
         if earlier is not None and motion is not None:
-            relevance = smooth_relevance(relevance, earlier.relevance, motion, rules.smoothing)
+            relevance = temporal.smooth_relevance(relevance, earlier.relevance, motion, rules.smoothing)
             kept_before = motion.propagate_kept(earlier.kept)
-        chosen = allocate_steadily(relevance, kept_before, rules.hysteresis, settings.budget, settings.keep)
+        chosen = temporal.allocate_steadily(relevance, kept_before, rules.hysteresis, settings.budget, settings.keep)
         before_sent = None if earlier is None else earlier.sent
-        send, sent = select_changed(look_now, chosen.indices, before_sent, rules.changed)
+        send, sent = temporal.select_changed(look_now, chosen.indices, before_sent, rules.changed)
         kept.append(chosen)
         new.append(send)
         past = replace(relevance, texture=None)  # the state keeps no pixels
@@ -492,7 +471,7 @@ def _answer(
         found.append(relevance)
     if kept and "fixation" in timed:
         looks = np.any([one.mask for one in kept], 0)
-        fixation = np.asarray(OLD_LOOKS * fixation + (1 - OLD_LOOKS) * looks, np.float32)
+        fixation = np.asarray(temporal.OLD_LOOKS * fixation + (1 - temporal.OLD_LOOKS) * looks, np.float32)
     after = replace(state, answers=tuple(answers), fixation=fixation, gaze=gaze, time=given.time)
     frame = Frame(
         index=0,

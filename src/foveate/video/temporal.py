@@ -91,11 +91,7 @@ def update_gaze(before: Floats, seconds: float, looked: tuple[float, float] | No
 
 
 def allocate_steadily(
-    relevance: Relevance,
-    before: NDArray[np.bool_] | None,
-    hysteresis: float,
-    budget: Budget,
-    keep: Keep,
+    relevance: Relevance, before: NDArray[np.bool_] | None, hysteresis: float, budget: Budget, keep: Keep
 ) -> Allocation:
     """`allocate`, but cells that were kept before (bool [h, w], propagated) have an advantage, and by default the map
     alone counts: what looks alike changes with every frame, and cells that jump are new tokens for a model.

@@ -15,19 +15,8 @@ from foveate.core.checks import check_choice
 from foveate.core.errors import OptionError, StoreDamagedError, StoreKeyError
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
-from foveate.viz import paper
+from foveate.viz import layers, paper
 from foveate.viz.colours import PAPER, QUESTIONS, QUIET
-from foveate.viz.layers import (
-    PLAIN,
-    dim,
-    frame_kinds,
-    lay_boxes,
-    lay_heat,
-    lay_kept,
-    lay_regions,
-    number_kinds,
-    scale_to,
-)
 from foveate.viz.paper import Block
 from foveate.viz.pictures import (
     PAGE,
@@ -75,8 +64,8 @@ def question_page(
 
     Raises OptionError for another picture.
     """
-    rgb = scale_to(texture.pixel, PANEL)
-    cells = Tile(lay_kept(rgb, kept), describe_kept(kept), key=tell_kinds(kept))
+    rgb = layers.scale_to(texture.pixel, PANEL)
+    cells = Tile(layers.lay_kept(rgb, kept), describe_kept(kept), key=tell_kinds(kept))
     panels, foot = [*_question_tiles(texture, relevance, rgb), cells], []
     for name in pictures:
         check_choice("picture", name, PICTURES)
@@ -84,7 +73,7 @@ def question_page(
             panels.append(homunculus_tile(rgb, kept))
         else:
             found = regions(relevance.map, relevance.grid, nearest_total(len(kept)))
-            panels += [Tile(lay_regions(rgb, found), describe_kept(found)), homunculus_tile(rgb, found)]
+            panels += [Tile(layers.lay_regions(rgb, found), describe_kept(found)), homunculus_tile(rgb, found)]
             foot = region_legend(found)
     return paper.paint(arrange(panels, len(panels), foot=[colour_bar(), *foot]))
 
@@ -107,7 +96,7 @@ def overview(
     blocks = []
     for texture, relevances in rows:
         height, width = texture.grid.height, texture.grid.width
-        rgb = scale_to(texture.pixel, round(side * max(1.0, height / width)))
+        rgb = layers.scale_to(texture.pixel, round(side * max(1.0, height / width)))
         tiles = [Tile(rgb, texture.name), *(found_tile(rgb, one.query, one) for one in relevances)]
         blocks.append(arrange(tiles, columns, narrowest=side))
     whole = max(block.width for block in blocks)
@@ -164,14 +153,14 @@ def _seen_tiles(
     )
     kinds, side = np.zeros(rgb.shape[:2], np.uint8), float(max(rgb.shape))
     for grid, kept in tokens:
-        there = cover(grid, kept.indices, number_kinds(kept), y, x)
+        there = cover(grid, kept.indices, layers.number_kinds(kept), y, x)
         kinds = np.where(there > 0, there, kinds)
         side = min(side, (grid.box[2] - grid.box[0]) / grid.h * len(y) / texture.grid.height)
     for y0, x0, y1, x1 in boxes:
-        kinds[np.outer((y >= y0) & (y < y1), (x >= x0) & (x < x1)) & (kinds == 0)] = PLAIN
+        kinds[np.outer((y >= y0) & (y < y1), (x >= x0) & (x < x1)) & (kinds == 0)] = layers.PLAIN
     number, all_of = (sum(map(len, each)) for each in ([k for _, k in tokens], [k.mask.ravel() for _, k in tokens]))
     why = () if number == all_of or boxes else tell_kinds(*(kept for _, kept in tokens))
-    drawn = frame_kinds(dim(rgb, kinds > 0), kinds, side) if why else dim(rgb, kinds > 0)
+    drawn = layers.frame_kinds(layers.dim(rgb, kinds > 0), kinds, side) if why else layers.dim(rgb, kinds > 0)
     seen = Tile(drawn, "what the model saw", (f"{number} of {all_of} visual tokens",), key=why)
     return [*_question_tiles(texture, relevance, rgb), seen]
 
@@ -203,11 +192,11 @@ def look_page(found: Look) -> Image.Image:
     ratio = PANEL / max(height, width)
     side = min(scene.side, height, width)
     top, left = (int(np.clip(p - side / 2, 0, n - side)) for p, n in ((y, height), (x, width)))
-    rgb = scale_to(scene.overview.pixel, PANEL)
-    whole = lay_heat(rgb, relevance.map, level_of(relevance))
+    rgb = layers.scale_to(scene.overview.pixel, PANEL)
+    whole = layers.lay_heat(rgb, relevance.map, level_of(relevance))
     if found.boxes:
-        whole = lay_boxes(whole, np.array(found.boxes, np.float64) * ratio, [LOOKED])
-    whole = lay_boxes(whole, np.array([[top, left, top + side, left + side]], np.float64) * ratio, [PART])
+        whole = layers.lay_boxes(whole, np.array(found.boxes, np.float64) * ratio, [LOOKED])
+    whole = layers.lay_boxes(whole, np.array([[top, left, top + side, left + side]], np.float64) * ratio, [PART])
     part = Image.fromarray(scene.raster.region(top, left, top + side, left + side)).resize((PANEL, PANEL))
     tiles = [
         Tile(whole, in_quotes(relevance.query), looked_for(relevance), confidence_shown(relevance)),
@@ -230,14 +219,16 @@ def search_sheet(hits: Sequence[Hit], query: str, columns: int = 4) -> Image.Ima
     for place, hit in enumerate(hits[:MOST_HITS], 1):
         try:
             known = hit.relevance
-            rgb = lay_heat(scale_to(hit.texture.pixel, HIT), known.map, known.level if hit.detected else None)
+            rgb = layers.lay_heat(
+                layers.scale_to(hit.texture.pixel, HIT), known.map, known.level if hit.detected else None
+            )
             words, name = hit.words, hit.name
         except (StoreKeyError, StoreDamagedError):  # removed or damaged since it was found
             rgb, words, name = np.full((HIT, HIT, 3), PAPER, np.uint8), (), f"{hit.name}: not there any more"
         if words:
             written = True
             ratio = HIT / max(hit.texture.grid.height, hit.texture.grid.width)
-            rgb = lay_boxes(rgb, np.array([word.box for word in words]) * ratio, [PART])
+            rgb = layers.lay_boxes(rgb, np.array([word.box for word in words]) * ratio, [PART])
         said = (" ".join(word.text for word in words),) if words else ()
         tiles.append(Tile(rgb, f"{place}. {name}", ("", *said), hit.score))
     foot: list[Block] = [colour_bar()]

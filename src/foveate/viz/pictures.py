@@ -23,20 +23,9 @@ from foveate.core.image import Bytes, ImageSource, load_image
 from foveate.relevance.confidence import DETECTED, in_digits
 from foveate.relevance.value import Relevance, describe_others
 from foveate.texture.texture import Texture
-from foveate.viz import paper
+from foveate.viz import layers, paper
 from foveate.viz.cartogram import REST, redraw
 from foveate.viz.colours import ABSENT, FOUND, INK, KINDS, PAPER, QUESTIONS, QUIET, Colour
-from foveate.viz.layers import (
-    DARK,
-    colour_heat,
-    darken,
-    lay_boxes,
-    lay_heat,
-    lay_kept,
-    lay_regions,
-    scale_to,
-    tint,
-)
 from foveate.viz.paper import GAP, TEXT, Block
 
 Map = Relevance | ArrayLike
@@ -100,7 +89,9 @@ def kept(
     Raises OptionError for anything else, and what `load_image` raises.
     """
     rgb = _photograph_of(allocation, image, side)
-    drawn = lay_kept(rgb, allocation) if isinstance(allocation, Allocation) else lay_regions(rgb, allocation)
+    drawn = (
+        layers.lay_kept(rgb, allocation) if isinstance(allocation, Allocation) else layers.lay_regions(rgb, allocation)
+    )
     if boxes is not None:
         drawn = lay_frames(drawn, boxes, allocation)
     if not labels:
@@ -237,7 +228,9 @@ def colour_bar() -> Block:
     """The scale of heat from 0 to 1 as it looks over pale grey, and what the line in it means."""
     small = tall = round(0.75 * TEXT)
     ramp = np.tile(((np.arange(BAR) + 0.5) / BAR).astype(np.float32), (tall, 1))
-    strip = tint(darken(np.full((tall, BAR, 3), PALE_GREY, np.uint8), ramp), ramp, colour_heat(ramp))
+    strip = layers.tint(
+        layers.darken(np.full((tall, BAR, 3), PALE_GREY, np.uint8), ramp), ramp, layers.colour_heat(ramp)
+    )
     names = [paper.text(name, BAR, small, QUIET) for name in ("0", "white line: half of the highest value", "1")]
     items = []
     for block, at in zip(names, (0, BAR // 2, BAR), strict=True):
@@ -253,7 +246,7 @@ def legend(meanings: Sequence[tuple[Colour, str]], small: int = round(0.75 * TEX
     blocks = []
     for colour, meaning in meanings:
         inner = paper.shape("swatch", small - 4, small - 4, colour)
-        swatch = paper.over(paper.shape("swatch", small, small, DARK), inner)
+        swatch = paper.over(paper.shape("swatch", small, small, layers.DARK), inner)
         blocks.append(paper.beside([swatch, paper.text(meaning, BAR, small, QUIET, 1)], TEXT // 3, middle=True))
     return blocks
 
@@ -295,14 +288,14 @@ def lay_frames(drawn: Bytes, boxes: ArrayLike, of: Relevance | Allocation | Regi
         size = of.grid.height, of.grid.width
     else:
         size = load_image(of).size
-    return lay_boxes(drawn, frames * (max(drawn.shape[:2]) / max(size)))
+    return layers.lay_boxes(drawn, frames * (max(drawn.shape[:2]) / max(size)))
 
 
 def found_tile(rgb: Bytes, name: str, relevance: Map, notes: tuple[str, ...] | None = None) -> Tile:
     """A question's heat over a photograph of the size of the tile."""
     plane, known = plane_of(relevance)
     said = looked_for(known) if notes is None and known is not None else notes or ()
-    heat = lay_heat(rgb, plane, DETECTED if known is None else level_of(known))
+    heat = layers.lay_heat(rgb, plane, DETECTED if known is None else level_of(known))
     return Tile(heat, in_quotes(name), said, None if known is None else confidence_shown(known))
 
 
@@ -343,7 +336,7 @@ def in_quotes(query: str) -> str:
 def photograph(image: Texture | ImageSource, side: int) -> Bytes:
     side = check_int("side", side, SMALLEST, LARGEST)
     rgb = image.pixel if isinstance(image, Texture) else load_image(image).rgb
-    return scale_to(rgb, side)
+    return layers.scale_to(rgb, side)
 
 
 def _photograph_of(found: Allocation | Regions, image: Texture | ImageSource, side: int) -> Bytes:

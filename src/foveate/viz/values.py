@@ -18,19 +18,7 @@ from foveate.core.errors import OptionError
 from foveate.core.grid import Grid
 from foveate.relevance.value import Relevance, Relevances
 from foveate.texture.texture import Texture
-from foveate.viz import paper
-from foveate.viz.pictures import (
-    GREY,
-    PANEL,
-    arrange,
-    arrange_bare,
-    colour_bar,
-    found_tile,
-    heatmap,
-    is_shaped_like,
-    kept,
-    photograph,
-)
+from foveate.viz import paper, pictures
 from foveate.viz.planes import channel_sheet
 
 Value = TypeVar("Value", Relevance, Allocation)
@@ -63,7 +51,9 @@ def _picture_texture(value: Texture, **how: Any) -> Image.Image:
 
 @picture_of.register
 def _picture_relevance(value: Relevance, **how: Any) -> Image.Image:
-    return heatmap(_photograph(value.texture, value.grid), _by_itself(value), **check_how(how, heatmap))
+    return pictures.heatmap(
+        _photograph(value.texture, value.grid), _by_itself(value), **check_how(how, pictures.heatmap)
+    )
 
 
 @picture_of.register
@@ -71,21 +61,25 @@ def _picture_relevances(value: Relevances, **how: Any) -> Image.Image:
     return _side_by_side(value, **check_how(how, _side_by_side))
 
 
-def _side_by_side(value: Relevances, *, side: int = PANEL, labels: bool = True) -> Image.Image:
+def _side_by_side(value: Relevances, *, side: int = pictures.PANEL, labels: bool = True) -> Image.Image:
     if not value:
         raise OptionError(
             "a picture of no questions", expected="at least one", fix="show all of them: relevances.show()"
         )
     rgb = {id(one.texture): _photograph(one.texture, one.grid) for one in value}
-    small = {key: photograph(pixels, side) for key, pixels in rgb.items()}
-    tiles = [found_tile(small[id(one.texture)], one.query, one) for one in value]
+    small = {key: pictures.photograph(pixels, side) for key, pixels in rgb.items()}
+    tiles = [pictures.found_tile(small[id(one.texture)], one.query, one) for one in value]
     columns = -(-len(tiles) // -(-len(tiles) // 4))
-    return paper.paint(arrange(tiles, columns, foot=[colour_bar()]) if labels else arrange_bare(tiles, columns))
+    return paper.paint(
+        pictures.arrange(tiles, columns, foot=[pictures.colour_bar()])
+        if labels
+        else pictures.arrange_bare(tiles, columns)
+    )
 
 
 @picture_of.register
 def _picture_allocation(value: Allocation, **how: Any) -> Image.Image:
-    return kept(_photograph(value.texture, value.grid), _by_itself(value), **check_how(how, kept))
+    return pictures.kept(_photograph(value.texture, value.grid), _by_itself(value), **check_how(how, pictures.kept))
 
 
 def _by_itself(value: Value) -> Value:
@@ -95,7 +89,7 @@ def _by_itself(value: Value) -> Value:
 
 def _photograph(texture: Texture | None, grid: Grid) -> NDArray[np.uint8]:
     """The photograph [H, W, 3], or as much grey where there is none, or the grid lies on a part of it."""
-    if texture is not None and grid.part is None and is_shaped_like(texture.pixel, grid):
+    if texture is not None and grid.part is None and pictures.is_shaped_like(texture.pixel, grid):
         return texture.pixel
-    ratio = min(1.0, PANEL / max(grid.height, grid.width))
-    return np.full((max(1, round(grid.height * ratio)), max(1, round(grid.width * ratio)), 3), GREY, np.uint8)
+    ratio = min(1.0, pictures.PANEL / max(grid.height, grid.width))
+    return np.full((max(1, round(grid.height * ratio)), max(1, round(grid.width * ratio)), 3), pictures.GREY, np.uint8)

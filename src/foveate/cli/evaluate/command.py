@@ -26,8 +26,7 @@ Batch = Annotated[str, typer.Option(help="Questions at once, all about one image
 New = Annotated[int, typer.Option(help="Tokens of an answer: exactly, or with --policies at most.")]
 Repeats = Annotated[int, typer.Option(help="Measurements of each number.")]
 Policies = Annotated[
-    bool,
-    typer.Option("--policies", help="Instead: which rule keeps what is needed? docs/evaluate.md"),
+    bool, typer.Option("--policies", help="Instead: which rule keeps what is needed? docs/evaluate.md")
 ]
 
 
@@ -38,8 +37,7 @@ def evaluate_relevance(
     limit: Limit = 100_000,
     long_side: terminal.LongSide = None,
     half: Annotated[
-        str | None,
-        typer.Option(help="A or B: one half of the images, by their names. Tune on one, report the other."),
+        str | None, typer.Option(help="A or B: one half of the images, by their names. Tune on one, report the other.")
     ] = None,
     read: Annotated[bool, typer.Option("--read", help="Read what is written first: seconds an image.")] = False,
     words: terminal.WordsFile = None,

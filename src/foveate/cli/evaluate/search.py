@@ -94,11 +94,7 @@ def _evenly(total: int, count: int) -> list[int]:
 
 
 def _row(
-    store: Store,
-    texts: Sequence[str],
-    exact: Sequence[Mapping[str, float]],
-    title: str,
-    rerank: int | None = None,
+    store: Store, texts: Sequence[str], exact: Sequence[Mapping[str, float]], title: str, rerank: int | None = None
 ) -> dict[str, Any]:
     """What `Store.search` finds of the best images by the exact scores {path: score} of each question."""
     shares: dict[int, list[float]] = {top: [] for top in TOPS}

@@ -85,8 +85,7 @@ def grid_layout(patches: tuple[int, int], count: int, box: Box) -> TokenLayout:
         grid = TokenGrid(h, w, box, first=first, line=w + 1)
         return TokenLayout((grid,), count, always=(0, count - 1)[: 2 * first])
     raise unknown_layout(
-        f"{count} visual tokens for an image of {rows} x {cols} patches",
-        "a token for every m x m of them",
+        f"{count} visual tokens for an image of {rows} x {cols} patches", "a token for every m x m of them"
     )
 
 

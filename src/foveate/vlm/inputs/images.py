@@ -18,19 +18,8 @@ from PIL import Image
 
 from foveate.channels.build import CHANNEL_SETS
 from foveate.channels.visual import CHANGED, describe_cells, measure_change
+from foveate.core import errors
 from foveate.core.checks import check_number, check_type, keyword
-from foveate.core.errors import (
-    FoveateError,
-    ImageArrayError,
-    MissingExtraError,
-    ModelError,
-    ModelFilesError,
-    OptionError,
-    ReadingWarning,
-    SceneError,
-    TextureEncoderError,
-    warn,
-)
 from foveate.core.image import Picture, load_image
 from foveate.core.layout import COLOURS
 from foveate.core.readonly import ReadOnly
@@ -71,9 +60,9 @@ def open_sources(
 ) -> list[ImageToSee]:
     """Images with the textures that the caller has of them. Raises as `VLM.see` says."""
     if not images:
-        raise SceneError("an empty list of images", expected="at least one", fix="pass a path or an array")
+        raise errors.SceneError("an empty list of images", expected="at least one", fix="pass a path or an array")
     if len(textures) != len(images):
-        raise SceneError(
+        raise errors.SceneError(
             f"{len(textures)} textures for {len(images)} images",
             expected="one for each; None for an image that has none yet",
             fix="pass texture=[first, None], say",
@@ -84,13 +73,13 @@ def open_sources(
 def _open_source(vlm: Attached, image: Any, page: int | None, texture: Texture | None) -> ImageToSee:
     if isinstance(image, Texture):
         if texture is not None or page is not None:
-            raise SceneError(
+            raise errors.SceneError(
                 f"a texture in the place of an image, with {'texture=' if page is None else f'page={page}'}",
                 expected="a texture alone: it holds its image",
                 fix="leave the keyword out",
             )
         if not image.original:
-            raise SceneError(
+            raise errors.SceneError(
                 f"the texture of '{image.name}', of whose image only a thumbnail is left",
                 expected="an image that the model can be shown",
                 fix="pass the image itself beside it: vlm.see(image, texture=texture)",
@@ -99,12 +88,12 @@ def _open_source(vlm: Attached, image: Any, page: int | None, texture: Texture |
         return ImageToSee(Picture(image.pixel, image.valid, image.name), None, image)
     picture, layer = open_source(image, page)
     if texture is not None:
-        check_type("texture", texture, Texture, fix="foveate.encode(image) makes one", error=SceneError)
+        check_type("texture", texture, Texture, fix="foveate.encode(image) makes one", error=errors.SceneError)
         _match(vlm, texture)
         if not texture.shows(picture.rgb):
             sizes = [f"{h} x {w}" for h, w in (picture.size, (texture.grid.height, texture.grid.width))]
             same = sizes[0] == sizes[1]
-            raise SceneError(
+            raise errors.SceneError(
                 f"the image '{picture.name}' of {sizes[0]} pixels with the texture of "
                 f"'{texture.name}'{', whose pixels are others' if same else f' of {sizes[1]} pixels'}",
                 expected="the texture of this image, the same in every pixel",
@@ -124,7 +113,7 @@ def can_ask(vlm: Attached, texture: Texture) -> bool:
     """Whether this model's encoder can ask questions of a texture."""
     try:
         _match(vlm, texture)
-    except TextureEncoderError:
+    except errors.TextureEncoderError:
         return False
     return True
 
@@ -178,7 +167,7 @@ def process_images(vlm: Attached, images: Sequence[Image.Image]) -> tuple[Any, t
         try:
             ids = made["input_ids"][0].numpy()
             return made, find_spans(processor, vlm.family.prompt(processor, text), len(images), ids)
-        except ModelError:
+        except errors.ModelError:
             if number == len(APART):
                 raise
     raise AssertionError("there is a text between images")
@@ -200,12 +189,7 @@ def encoding_keywords(preset: PresetName | None, read: Read | None) -> tuple[dic
 
 
 def encode_video(
-    vlm: Attached,
-    frames: Any,
-    fps: float,
-    mode: Mode,
-    read: Read | None = False,
-    preset: PresetName | None = None,
+    vlm: Attached, frames: Any, fps: float, mode: Mode, read: Read | None = False, preset: PresetName | None = None
 ) -> EncodedImage:
     """As `VLM.see_video` says."""
     how, read = encoding_keywords(preset, read)
@@ -214,7 +198,7 @@ def encode_video(
         picked = pick(frames, fps)
         frames, fps = [picture.rgb for picture in picked], measure_rate(picked, fps)  # a slow clip has fewer
     if isinstance(frames, np.ndarray | Image.Image) or not isinstance(frames, Iterable):
-        raise SceneError(
+        raise errors.SceneError(
             f"a video given as {type(frames).__name__}"
             + (f" of shape {list(frames.shape)}" if isinstance(frames, np.ndarray) else ""),
             expected="the path of a clip, or a list of images or frames",
@@ -223,10 +207,12 @@ def encode_video(
     frames = list(frames)
     pictures: list[Picture] = [load_image(each.rgb if isinstance(each, Frame) else each) for each in frames]
     if not pictures:
-        raise SceneError("a video with no frames", expected="at least one", fix="check what was read from the file")
+        raise errors.SceneError(
+            "a video with no frames", expected="at least one", fix="check what was read from the file"
+        )
     fps = check_number("fps", fps, 1e-6, None, fix="pass frames a second, above 0; 2.0 is usual")
     if len({picture.rgb.shape for picture in pictures}) > 1:
-        raise ImageArrayError(
+        raise errors.ImageArrayError(
             f"frames of {sorted({picture.rgb.shape[:2] for picture in pictures})} pixels",
             expected="one size",
             fix="resize them, or pass them to vlm.see as several images",
@@ -265,10 +251,10 @@ def _layout_errors(processor: Any, sizes: Sequence[tuple[int, int]]) -> Iterator
     """What a processor cannot lay out becomes an error that names the images."""
     try:
         yield
-    except FoveateError:
+    except errors.FoveateError:
         raise
     except (ValueError, IndexError, ZeroDivisionError) as cause:
-        raise ImageArrayError(
+        raise errors.ImageArrayError(
             f"images of {', '.join(f'{h} x {w}' for h, w in sizes)} pixels: {str(cause).splitlines()[0][:200]}",
             expected=f"what {type(processor).__name__} can lay out",
             fix="images that are very thin or small can be padded, or cut",
@@ -288,7 +274,7 @@ def _run_encoder(
     with torch.no_grad():
         features = vlm.family.encode(vlm.model, placed, counts)
     if [len(rows) for rows in features.rows] != counts:
-        raise ModelError(
+        raise errors.ModelError(
             f"{[len(rows) for rows in features.rows]} features from the model",
             expected=f"{counts}, one for each visual token",
             fix="check that model and processor belong together",
@@ -307,7 +293,7 @@ def on_device(model: Any, name: str, value: Any) -> Any:
 def _check_counts(spans: Sequence[ImageSpan], layouts: Sequence[TokenLayout], token: int) -> None:
     found, counts = [int((span.ids == token).sum()) for span in spans], [layout.count for layout in layouts]
     if found != counts:
-        raise ModelError(
+        raise errors.ModelError(
             f"{found} visual tokens from the processor for {counts} features",
             expected="as many of both",
             fix="pass the processor that belongs to the model",
@@ -368,8 +354,8 @@ def _read(texture: Texture, reader: WordReader | Literal["auto"]) -> Texture:
         return texture
     try:
         return texture.read()
-    except (OptionError, MissingExtraError, ModelFilesError) as cause:
+    except (errors.OptionError, errors.MissingExtraError, errors.ModelFilesError) as cause:
         no, yes = keyword("read", False), keyword("read", True)
         note = f"{cause.received}: the page was not read; {no} leaves it out, {yes} makes this an error"
-        warn(note, ReadingWarning)
+        errors.warn(note, errors.ReadingWarning)
         return texture
