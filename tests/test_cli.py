@@ -241,11 +241,13 @@ def test_json_has_no_number_that_is_none(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_a_bad_question_leaves_the_others_be(run: Run, broccoli: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     foveate.Store("s.fov").add(broccoli)
-    fails(run("search", "s.fov", " ", "the"), "empty query")
+    for command in (("search", "s.fov"), ("look", broccoli)):
+        fails(run(*command, " ", "the"), "empty query")
     assert not Path("foveate-out").exists()
-    for command in (("search", "s.fov"), ("zoom", broccoli, "--share", 0)):
+    for command in (("search", "s.fov"), ("zoom", broccoli, "--share", 0), ("look", broccoli)):
         ended = run(*command, " ", "broccoli", "--json")
         (record,) = json.loads(ended.stdout)["queries"]
+        assert record["query"] == "broccoli"
         assert ended.returncode == 1  # a script hears of it
         assert "not asked: an empty query" in ended.stderr
         assert "empty query" in json.loads(ended.stdout)["refused"][0]["received"]
@@ -257,17 +259,6 @@ def test_a_bad_question_leaves_the_others_be(run: Run, broccoli: Path, monkeypat
     monkeypatch.setattr("foveate.cli.terminal.write_result", full)
     fails(run("zoom", broccoli, "broccoli", "--scene", "scene", "--share", 0), "the disk is full")
     assert is_scene(Path("scene"))  # what was encoded is kept
-
-
-def test_look_answers_the_good_questions_beside_a_bad_one(run: Run, broccoli: Path) -> None:
-    ended = run("look", broccoli, "broccoli", " ", "a hand", "--json")
-    record = json.loads(ended.stdout)
-    assert ended.returncode == 1
-    assert "not asked: an empty query" in ended.stderr
-    assert [each["query"] for each in record["queries"]] == ["broccoli", "a hand"]
-    assert "empty query" in record["refused"][0]["received"]
-    assert all(Path(each["png"]).is_file() for each in record["queries"])
-    fails(run("look", broccoli, " ", ""), "empty query")
 
 
 def test_what_is_small_has_nothing_left_to_zoom_into_and_a_confidence_stays_below_its_threshold(run: Run) -> None:

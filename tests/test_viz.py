@@ -20,17 +20,7 @@ from foveate.core.layout import FULL40, channel_named
 from foveate.viz import paper
 from foveate.viz.charts import Series, draw_chart
 from foveate.viz.colours import HEAT, KINDS, QUESTIONS, lightness
-from foveate.viz.layers import (
-    FINER,
-    PLAIN,
-    colour_heat,
-    enlarge,
-    lay_heat,
-    lay_kept,
-    number_kinds,
-    outline,
-    veil,
-)
+from foveate.viz.layers import FINER, PLAIN, colour_heat, enlarge, lay_heat, lay_kept, number_kinds, outline, veil
 from foveate.viz.pages import cover
 from foveate.viz.pictures import (
     Tile,
@@ -43,7 +33,7 @@ from foveate.viz.pictures import (
     looked_for,
     tell_kinds,
 )
-from foveate.viz.planes import CONSTANT, FAMILIES, OWN, colour_plane, describe_range, family_of
+from foveate.viz.planes import CONSTANT, FAMILIES, OWN, colour_plane, family_of
 from foveate.vlm.families.token_layout import TokenGrid
 from tests.conftest import PHOTOS
 
@@ -289,8 +279,6 @@ def test_a_plane_is_drawn_on_its_own_range() -> None:
     assert (constant == CONSTANT).all()
     ids = colour_plane(np.arange(12, dtype=np.float32).reshape(3, 4), channel_named("cluster_id"))
     assert len(np.unique(ids.reshape(-1, 3), axis=0)) == 12
-    assert describe_range(np.array([[0.5, 0.0004]])) == "0.0004 .. 0.5"
-    assert describe_range(np.zeros((2, 2))) == "constant 0"
 
 
 def test_every_channel_has_its_family_and_your_own_are_drawn_too(texture: Texture) -> None:
@@ -393,8 +381,6 @@ def test_a_value_of_another_photograph_is_refused(texture: Texture, wide: Textur
     for draw in draws:
         with pytest.raises(OptionError, match="over a photograph of the shape"):
             draw()
-    with pytest.raises(OptionError, match="name of a question"):
-        viz.compare(texture, {1: relevance})  # type: ignore[dict-item]
     height, width = texture.pixel.shape[:2]
     for ratio in (0.37, 0.05):  # smaller, and so rounded
         small = Image.fromarray(texture.pixel).resize((round(width * ratio), round(height * ratio)))
