@@ -42,7 +42,13 @@ from foveate.reading.words import Words
 from foveate.relevance.options import DEFAULTS, ScoringOptions, parse_options
 from foveate.relevance.presets import PresetName, fill, find_preset, remember_preset
 from foveate.relevance.scoring import score_query
-from foveate.relevance.torch import DeviceRelevance, DeviceRelevances, check_supported, score_on_device
+from foveate.relevance.torch import (
+    DeviceRelevance,
+    DeviceRelevances,
+    check_supported,
+    options_on_device,
+    score_on_device,
+)
 from foveate.relevance.value import Relevance, Relevances
 from foveate.relevance.written import prepare_question
 from foveate.texture.basis import DEFAULT_RANK, compress, keep_all
@@ -245,7 +251,7 @@ def score(
             the pixels and what stands out are combined.
         cues: False keeps words like "red" and "written" from using their channels.
         channel_weights: {"saliency": 0.3} raises the map p where that plane c is high, to 1 - (1 - p)(1 - 0.3 c). 0
-            keeps the question's words from using a channel.
+            keeps the question's words from using a channel. On a device a weight may be a tensor, for its gradient.
         reading: False leaves out what was read in the image.
         smoothing: share of its segment's mean in each cell of the map, 0 to 1; 0.3.
         prior: a map that is mixed in: a Relevance over an image of this size, the name of a plane (an earlier pass,
@@ -381,10 +387,7 @@ def _check_box(texture: Texture, box: Any) -> Sequence[float]:
 def _ask_on_device(texture: DeviceTexture, how: ScoringOptions) -> Callable[[str], DeviceRelevance]:
     encoder = match_encoder(texture.texture.encoder, how.get("encoder"))
     negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
-    prior: Any = how.get("prior")
-    if hasattr(prior, "cpu"):  # a DeviceRelevance, or a tensor
-        how = {**how, "prior": prior.cpu()}
-    options = parse_options(texture.texture, how)
+    options = options_on_device(texture, how)
     check_supported(
         texture, options, words=how.get("words") is not None
     )  # before a question that only what was read can answer: "why?"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -104,9 +104,10 @@ def allocate_on_device(
     budget = check_budget(budget, grid)  # type: ignore[arg-type]  # a wrong word is refused there
     if first is not None and allowed is not None:
         first = first & allowed
-    flat = relevance.map.ravel()
-    mix = mix_of(relevance)
-    key = flat if policy is not None else worth_on_device(relevance, mix).ravel()
+    flat, planes = relevance.map.ravel(), {name: plane.detach() for name, plane in relevance.reasons.items()}
+    seen = replace(relevance, map=relevance.map.detach(), reasons=planes)  # a choice has no gradient, its scores have
+    mix = mix_of(seen)
+    key = seen.map.ravel() if policy is not None else worth_on_device(seen, mix).ravel()
     spread = math.floor(budget * (1.0 if bool(key.amin() == key.amax()) else floor) + 1e-9)
     marks = rank_cells(np.zeros(grid.count, np.float32), budget, grid, spread, first, allowed)  # 0, or + or - infinity
     placed = torch.tensor(marks).to(relevance.device)

@@ -3,7 +3,8 @@
 To add a channel: declare its name, range and neutral value in core/layout.py, write a function from pixels to its plane
 (float32 on the cell grid or on a quarter of the image's resolution) here, and call it in build.py.
 
-* visual.py: edges, frequencies, saliency; change between frames. text.py: where there is writing.
+* visual.py: edges, frequencies, saliency; change between frames; torch.py: the same in batches, with gradients.
+* text.py: where there is writing.
 * segments.py: KMeans or any provider, sam.py one of them; objects.py: segments merged where they look alike.
 * depth.py: Depth Anything V2; geometry.py: normals and occlusion, from depth and segments.
 * attention.py: fixations, a language model's attention and the dialogue so far, as planes.

@@ -158,11 +158,16 @@ def reduce_plane(plane: Floats, shape: tuple[int, int], reduction: Reduction) ->
         if old % new == 0:  # whole blocks: slices, ten times faster than reduceat
             step = old // new
             parts = (plane[i::step] if axis == 0 else plane[:, i::step] for i in range(step))
-        else:  # a shorter span reads its last sample again
-            start, stop = _spans(old, new)
-            parts = (plane.take(np.minimum(start + i, stop - 1), axis) for i in range(int((stop - start).max())))
+        else:
+            parts = (plane.take(index, axis) for index in touched(old, new).T)
         plane = reduce(function, parts)
     return plane
+
+
+def touched(old: int, new: int) -> NDArray[np.int64]:
+    """The old indices that each new sample touches, the last one repeated: [new, n]."""
+    start, stop = _spans(old, new)
+    return np.minimum(start[:, None] + np.arange((stop - start).max()), stop[:, None] - 1)
 
 
 def _spans(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

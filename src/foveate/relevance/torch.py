@@ -2,18 +2,23 @@
 
 Products are made in float64: the user may have allowed TF32 for those of float32. Composed phrases are put together on
 the CPU; what was read and fusions are refused. Run on the CPU only, where tests hold it equal to NumPy.
+
+Maps have gradients by what requires them: `DeviceTexture.z`, `rows` and `mean`, planes of `DeviceTexture.with_channel`,
+and channel weights that are tensors. Maps of composed phrases come from the CPU and have none of the embedding. Where z
+is float64 everything is, so that differences can be compared with gradients.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.arrays import AsArray
+from foveate.core.checks import check_pair
 from foveate.core.errors import DeviceError
 from foveate.core.grid import Floats, Grid
 from foveate.core.readonly import OwnCopy, ReadOnly
@@ -24,7 +29,7 @@ from foveate.relevance.composition import on_thing
 from foveate.relevance.confidence import FOLLOWED, Detectable, in_digits, peak_cells, with_odds
 from foveate.relevance.evidence import follow, plane_of
 from foveate.relevance.fusion import Participation
-from foveate.relevance.options import CheckedScoring
+from foveate.relevance.options import CheckedScoring, ScoringOptions, parse_options
 from foveate.relevance.scoring import (
     CHUNK,
     OF_THE_QUESTION,
@@ -38,7 +43,7 @@ from foveate.relevance.scoring import (
 from foveate.relevance.steps import asks_of
 from foveate.relevance.value import Asks, Relevance, Relevances
 from foveate.relevance.written import page_of
-from foveate.texture.torch import ON_THE_CPU, DeviceTexture
+from foveate.texture.torch import ON_THE_CPU, DeviceTexture, move_plane
 
 if TYPE_CHECKING:
     import torch
@@ -85,6 +90,11 @@ class DeviceRelevance(Detectable, OwnCopy, AsArray):
     @property
     def saliency(self) -> Tensor:
         return self.texture.saliency.reshape(self.map.shape)
+
+    def map_on(self, grid: Grid | tuple[int, int]) -> Tensor:
+        """The map on other cells over the same image, as `Relevance.on` has it; gradients flow."""
+        wanted = grid if isinstance(grid, tuple) else grid.shape
+        return move_plane(self.map, check_pair("grid", wanted, fix="pass (24, 24), say")).clamp(0, 1)
 
     def cpu(self) -> Relevance:
         texture, shape = self.texture.texture, self.grid.shape
@@ -135,7 +145,7 @@ class DeviceRelevances(tuple[DeviceRelevance, ...], AsArray):
 
 def copied(tensor: Tensor) -> NDArray[Any]:
     """A copy in NumPy: an array that shared a tensor's memory could be changed through it."""
-    return np.array(tensor.cpu().numpy())
+    return np.array(tensor.detach().cpu().numpy())
 
 
 def score_on_device(
@@ -198,6 +208,23 @@ def score_on_device(
     )
 
 
+def options_on_device(texture: DeviceTexture, how: ScoringOptions) -> CheckedScoring:
+    """`parse_options`; weights of channels may be tensors of one number, and the prior one of [h, w]. Raises as it."""
+    import torch
+
+    given: Any = dict(how)
+    if hasattr(given.get("prior"), "cpu"):  # a DeviceRelevance, or a tensor
+        prior = given["prior"]
+        given["prior"] = copied(prior) if isinstance(prior, torch.Tensor) else prior.cpu()
+    weights, tensors = given.get("channel_weights"), dict[str, Any]()
+    if isinstance(weights, Mapping):
+        tensors = {name: w for name, w in weights.items() if isinstance(w, torch.Tensor) and w.numel() == 1}
+        given["channel_weights"] = {**weights, **{name: float(w.detach()) for name, w in tensors.items()}}
+    options = parse_options(texture.texture, given)
+    followed = (replace(cue, weight=tensors.get(cue.channel, cue.weight)) for cue in options.channel_weights)
+    return replace(options, channel_weights=tuple(followed)) if tensors else options
+
+
 def check_supported(texture: DeviceTexture, options: CheckedScoring, words: bool = False) -> None:
     """Raises DeviceError for what was read in the image, for fusions, and for taught `words`."""
     host, why = texture.texture, ""
@@ -234,13 +261,13 @@ def score_vectors(
 
 def plain_scores(texture: DeviceTexture, vectors: NDArray[np.floating]) -> Tensor:
     q = _sent(vectors, texture).double()
-    weights, offsets = (q @ texture.rows.double().mT).float(), (q @ texture.mean.double()).float()
-    return (weights.double() @ texture.z.double().mT).float() + offsets[:, None]
+    weights, offsets = _kept(texture, q @ texture.rows.double().mT), _kept(texture, q @ texture.mean.double())
+    return _kept(texture, weights.double() @ texture.z.double().mT) + offsets[:, None]
 
 
 def peak_of(plane: Tensor) -> float:
     count = peak_cells(plane.shape[-1])
-    return float((plane.topk(count, sorted=False).values.double().sum() / count).float())
+    return float((plane.detach().topk(count, sorted=False).values.double().sum() / count).float())
 
 
 def _sent(array: NDArray[Any], texture: DeviceTexture) -> Tensor:
@@ -249,9 +276,14 @@ def _sent(array: NDArray[Any], texture: DeviceTexture) -> Tensor:
     return torch.tensor(array, dtype=torch.float32).to(texture.device)
 
 
+def _kept(texture: DeviceTexture, values: Tensor) -> Tensor:
+    """Sums of float64 as they are kept: float32, of a texture in float64 as they are."""
+    return values if texture.z.dtype == values.dtype else values.float()
+
+
 def _segment_means(texture: DeviceTexture, plane: Tensor) -> Tensor:
     sums = texture.sizes.new_zeros(len(texture.sizes)).index_add_(0, texture.segments, plane.ravel().double())
-    return (sums / texture.sizes).float()[texture.segments].reshape(plane.shape)
+    return _kept(texture, sums / texture.sizes)[texture.segments].reshape(plane.shape)
 
 
 def _against(texture: DeviceTexture, negatives: Negatives, vector: Floats, calibration: Calibration) -> Tensor:
@@ -265,7 +297,7 @@ def _against(texture: DeviceTexture, negatives: Negatives, vector: Floats, calib
     level, count = texture.derive(("negatives", negatives, t), lambda: sums(every)), len(every)
     if like.any():
         level, count = level - sums(every[like]), max(count - int(like.sum()), 1)
-    return ((level.clamp(min=float(np.exp(-t))) / count).log() / t).float()
+    return _kept(texture, (level.clamp(min=float(np.exp(-t))) / count).log() / t)
 
 
 def _combine(
@@ -285,11 +317,14 @@ def _combine(
     followed = [cue for cue in query.cues if options.cues and cue.channel not in by_hand]
     used = {cue.channel for cue in followed}
     for cue in (*followed, *options.channel_weights, *(cue for cue in options.least if cue.channel not in used)):
-        plane = plane_of(host, cue.channel) if cue.weight else None
+        weight: Any = cue.weight  # or a tensor, which has a slope at 0, too
+        plane = plane_of(host, cue.channel) if not isinstance(weight, float) or weight else None
         if plane is not None and query.written_on and cue.channel == "text" and cue in followed:
             plane = on_thing(plane, copied(reasons["participation"]))
         if plane is not None:
-            reasons[cue.channel], weights[cue.channel] = _sent(plane, texture), cue.weight
+            sent = texture.on_cells(cue.channel) if cue.channel in texture.given else _sent(plane, texture)
+            reasons[cue.channel] = sent.to(found.dtype)
+            weights[cue.channel] = weight if isinstance(weight, float) else float(weight.detach())
             found = follow(found, cue, reasons[cue.channel])
     if options.prior is not None:
         reasons["prior"] = _sent(options.prior, texture)

@@ -9,8 +9,8 @@ A tensor cannot be made read-only: write into a `clone()`. Rows of the table are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from foveate.core.devices import explain_device, find_device, import_torch
 from foveate.core.errors import OptionError
-from foveate.core.grid import Grid, resize_map
+from foveate.core.grid import Grid, resize_map, touched
 from foveate.core.layout import FULL40, Layout, layout_named
-from foveate.core.readonly import OwnCopy
+from foveate.core.readonly import OwnCopy, ReadOnly
 from foveate.texture.basis import Basis
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class DeviceTexture(OwnCopy):
     valid: Tensor  # float32 [n], opaque share
     segments: Tensor  # int64 [n]
     sizes: Tensor  # float64 [s], cells of a segment
+    given: Mapping[str, Tensor] = field(default_factory=lambda: ReadOnly({}))  # planes of `with_channel`, as they came
     _derived: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __repr__(self) -> str:
@@ -95,13 +96,31 @@ class DeviceTexture(OwnCopy):
     def to(self, device: str | torch.device) -> DeviceTexture:
         """The same on another device; itself where it is there already. Raises as `Texture.to`."""
         place = find_device(device, NO_GPU)
-        return self if place == self.device else _moved(self.texture, self.layout, self._tensors(), place)
+        if place == self.device:
+            return self
+        moved = _moved(self.texture, self.layout, self._tensors(), place)
+        return replace(moved, given=ReadOnly({name: plane.to(place) for name, plane in self.given.items()}))
+
+    def with_channel(self, name: str, plane: Tensor) -> DeviceTexture:
+        """As `Texture.with_channel`; scores take the tensor itself, so that gradients flow to it. Raises as it.
+
+        Not of channels whose cells are numbers of things (reduction "mode"): these have no gradient.
+        """
+        there = send(self.texture.with_channel(name, plane.detach().cpu().numpy()), self.device, self.layout)
+        given = dict(self.given)
+        if there.texture.describe(name).reduction in ("mean", "max"):
+            given[name] = plane.to(self.device)
+        return replace(there, z=self.z, rows=self.rows, mean=self.mean, given=ReadOnly(given))
+
+    def on_cells(self, name: str) -> Tensor:
+        """A plane that was given, on the cells: [h, w]."""
+        return move_plane(self.given[name], self.grid.shape, self.texture.describe(name).reduction)
 
     def cpu(self) -> Any:
         return self.texture
 
     def _tensors(self) -> dict[str, Tensor]:
-        names = [each.name for each in fields(self) if each.name not in ("texture", "layout", "_derived")]
+        names = [each.name for each in fields(self) if each.name not in ("texture", "layout", "given", "_derived")]
         return {name: getattr(self, name) for name in names}
 
 
@@ -141,7 +160,8 @@ def send(texture: Sendable, device: str | torch.device, layout: Layout | str = F
 def _moved(texture: Any, layout: Layout, tensors: dict[str, Tensor], place: torch.device) -> DeviceTexture:
     size = sum(each.nbytes for each in tensors.values()) / 1e6
     with explain_device(f"{texture.name!r}, {size:,.1f} MB", place, ON_THE_CPU):
-        return DeviceTexture(texture, layout, **{name: each.to(place) for name, each in tensors.items()})
+        there: dict[str, Any] = {name: each.to(place) for name, each in tensors.items()}
+        return DeviceTexture(texture, layout, **there)
 
 
 def check_half(what: str, values: NDArray[np.floating]) -> NDArray[np.float16]:
@@ -154,3 +174,18 @@ def check_half(what: str, values: NDArray[np.floating]) -> NDArray[np.float16]:
             fix="scale the channel, pass a layout without it, or ask the texture itself, on the CPU in float32",
         )
     return values.astype(np.float16)
+
+
+def move_plane(plane: Tensor, shape: tuple[int, int], reduction: str = "mean") -> Tensor:
+    """`grid.reduce_plane` of [..., H, W] on its device, with gradients: "mean" or "max" -> [..., *shape]."""
+    import torch
+
+    size = plane.shape[-2:]
+    if reduction == "max":
+        rows, columns = (torch.from_numpy(touched(*each)).to(plane.device) for each in zip(size, shape, strict=True))
+        return plane[..., rows, :].amax(-2)[..., columns].amax(-1)
+    down, across = (
+        torch.from_numpy(resize_map(np.eye(old, dtype=np.float32), (new, old))).to(plane)
+        for old, new in zip(size, shape, strict=True)
+    )
+    return down @ plane @ across.mT
