@@ -21,7 +21,7 @@ import foveate
 from foveate import Texture
 from foveate.cli.main import main
 from foveate.cli.terminal import Program, make_slug, print_json, round_confidence
-from foveate.core.errors import OutputError
+from foveate.core.errors import OptionError, OutputError
 from foveate.core.image import load_image
 from foveate.core.layout import FULL40
 from foveate.reading import Word
@@ -83,9 +83,9 @@ def last(done: Done) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-def fails(done: Done, *words: str) -> None:
-    """Exit status 1, a message with its three parts and these words, and no traceback."""
-    assert done.returncode == 1, done
+def fails(done: Done, *words: str, status: int = 1) -> None:
+    """An exit status, a message with its three parts and these words, and no traceback."""
+    assert done.returncode == status, done
     assert done.stderr.startswith("error: ")
     for word in ("expected: ", "fix: ", *words):
         assert word in done.stderr
@@ -312,7 +312,6 @@ BAD: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("look half.jpg dog", ("half.jpg", "cannot be decoded")),
     ("look long_side.jpg dog", ("'long_side.jpg'",)),  # names of files come back as they were written
     ("look read=True.jpg dog", ("'read=True.jpg'",)),
-    *((f"look photo.safetensors dog --budget {budget}", (f"--budget {budget}", "3072")) for budget in (0, -5, 100_000)),
     ("look photo.safetensors {empty}", ("empty query",)),
     ("look photo.safetensors {long}", ("10,000 characters",)),
     ("look photo.safetensors где", ("English",)),
@@ -362,10 +361,36 @@ def test_bad_input_is_explained_and_leaves_nothing(
         given = [word.format(empty="", long="x y " * 2500) for word in arguments.split()]
         fails(run(*given), *words)
         assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before, arguments
+    for name, budget in (("--budget", 0), ("--budget", -5), ("-k", 100_000)):  # as it was typed
+        fails(run("look", "photo.safetensors", "dog", name, budget), f"{name} {budget}", "3072", status=2)
     usage = run("look", "photo.safetensors", "dog", "--budget", "many")
     assert usage.returncode == 2
-    assert "--budget" in usage.stderr
-    assert "auto" in usage.stderr
+    assert "write --budget 128, or --budget auto" in usage.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "received"),
+    [
+        ("look missing.jpg dog", 1, "no file at 'missing.jpg'"),
+        ("look missing.jpg dog --budget many", 2, "'many' is neither"),
+        ("look missing.jpg dog --colour", 2, "--colour"),
+    ],
+)
+def test_with_json_an_error_is_an_object(run: Run, arguments: str, status: int, received: str) -> None:
+    done = run(*arguments.split(), "--json")
+    assert done.returncode == status
+    said = json.loads(done.stdout)["error"]  # one object, and nothing beside it
+    assert received in said["received"]
+    assert said["expected"]
+    assert said["fix"]
+    assert received in done.stderr
+
+
+def test_advice_is_for_who_asks(run: Run, photo: Path) -> None:
+    fails(run("read", "missing.pdf"), "an image, or of a PDF")
+    fails(run("teach", "our logo", photo), "fix: foveate teach")
+    with pytest.raises(OptionError, match=r'fix: teach\("our logo"'):
+        foveate.teach("our logo", [])
 
 
 @pytest.mark.usefixtures("no_pictures")

@@ -102,6 +102,23 @@ def test_like_an_image_or_a_part(made: Path, tmp_path: Path) -> None:
     assert call("search", made, "--like", photo, "--box", "1,2,3").exit_code == 2
     for words in (("a bus", "--like", photo), (), ("a bus", "--box", "1,2,3,4")):
         assert isinstance(call("search", made, *words, "--no-sheet").exception, FoveateError)
+    beyond = call("search", made, "--like", photo, "--box", "0,0,100,5000", "--no-sheet").exception
+    assert isinstance(beyond, FoveateError)
+    assert "427 x 640 pixels" in beyond.received
+
+
+def test_messages_tell_a_command_what_to_write(made: Path) -> None:
+    for words, fix in (
+        (("store", "tag", made, "nobody.jpg", "--add", "dog"), f"foveate store list {made} shows names"),
+        (("store", "restore", made, 99), f"foveate store versions {made} lists them"),
+    ):
+        assert fix in call(*words).exception.fix  # type: ignore[union-attr]
+    assert "'-k'" in call("search", made, "a bus", "-k", 0).stderr
+    unread = call("search", made, "what is written on the bus?", "--no-sheet").stderr
+    assert "indexed without reading" in unread
+    assert "--read adds" in unread
+    with pytest.raises(FoveateError, match=r"store\.keys"):
+        Store(made)["nobody.jpg"]
 
 
 def test_tags_versions_and_what_was_removed(store: Path) -> None:

@@ -172,7 +172,7 @@ def test_the_reference_has_every_public_name(path: Path) -> None:
 
 def public(room: ModuleType) -> set[str]:
     """`__all__`, or what is imported under its own name to be exported."""
-    exported = re.findall(r"^from [\w.]+ import \w+ as (\w+)$", Path(str(room.__file__)).read_text("utf-8"), re.M)
+    exported = re.findall(r"^ *from [\w.]+ import \w+ as (\w+)$", Path(str(room.__file__)).read_text("utf-8"), re.M)
     return set(getattr(room, "__all__", exported)) - {"__version__"}
 
 

@@ -19,7 +19,7 @@ import importlib
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from foveate.core.version import __version__
+from foveate.core.version import __version__ as __version__
 
 _WHERE = {
     "encode": "pipeline",
@@ -49,7 +49,7 @@ _ELSEWHERE = {  # what people look for here, and where it is
     "stream": "foveate.video.stream",
     "survey": "foveate.tiles.survey",
 }
-__all__ = [*_WHERE, "__version__"]
+_NAMES = sorted([*_WHERE, "__version__"])  # no __all__: help(foveate) would print every class of it, 1,300 lines
 
 if TYPE_CHECKING:
     from foveate.allocation.allocation import Allocation as Allocation
@@ -72,7 +72,7 @@ def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         if find_spec(f"foveate.{name}") is not None:  # a room, imported when it is first used
             return importlib.import_module(f"foveate.{name}")
-        fix = f"use {_ELSEWHERE[name]}" if name in _ELSEWHERE else f"it has {', '.join(__all__)}"
+        fix = f"use {_ELSEWHERE[name]}" if name in _ELSEWHERE else f"it has {', '.join(_NAMES)}"
         raise AttributeError(f"module 'foveate' has no attribute {name!r}; {fix}")
     found = getattr(importlib.import_module(f"foveate.{_WHERE[name]}"), name)
     globals()[name] = found  # Python asks here only once
@@ -80,4 +80,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return list(_NAMES)

@@ -22,7 +22,7 @@ from foveate.allocation.policies import Policy, PolicyName
 from foveate.allocation.torch import DeviceAllocation, allocate_on_device
 from foveate.channels.build import Channels, ChannelSet, build_planes, select_channels
 from foveate.core.arrays import to_half
-from foveate.core.checks import check_array, check_choice, check_int, check_type
+from foveate.core.checks import advice, check_choice, check_int, check_type
 from foveate.core.devices import explain_device
 from foveate.core.errors import ImageError, OptionError, QueryError, ReadingWarning, warn
 from foveate.core.gone import without
@@ -39,6 +39,7 @@ from foveate.language.query import parse, prepare
 from foveate.reading.pdf import PdfPage, is_pdf, open_source
 from foveate.reading.readers import ReadBy, choose_reader, read_picture
 from foveate.reading.words import Words
+from foveate.relevance.boxes import check_box
 from foveate.relevance.options import DEFAULTS, ScoringOptions, parse_options
 from foveate.relevance.presets import PresetName, fill, find_preset, remember_preset
 from foveate.relevance.scoring import score_query
@@ -343,13 +344,13 @@ def teach(
         raise OptionError(
             "no boxes",
             expected="at least one (image, box) pair",
-            fix='teach("our logo", [("a.jpg", (10, 20, 80, 90))])',
+            fix=_example(),
         )
     seen: dict[Hashable, tuple[Texture, list[Sequence[float]]]] = {}
     for source, box in pairs:
         key = str(source) if isinstance(source, str | os.PathLike) else id(source)
         texture, held = seen.setdefault(key, (seen[key][0] if key in seen else _see(source), []))
-        held.append(_check_box(texture, box))
+        held.append(check_box(box, texture.grid))
     word = learn(phrases[0], list(seen.values()), [_see(source) for source in without])
     return (TaughtWords((), looks_revision()) if earlier is None else earlier).joined(word)
 
@@ -361,26 +362,17 @@ def _see(source: Any) -> Texture:
     return source
 
 
+def _example() -> str:
+    return advice('teach("our logo", [("a.jpg", (10, 20, 80, 90))])', 'foveate teach "our logo" a.jpg:10,20,80,90')
+
+
 def _check_pair(pair: Any) -> tuple[Any, Any]:
     if isinstance(pair, tuple | list) and len(pair) == 2:
         return pair[0], pair[1]
     raise OptionError(
         f"{str(pair)[:60]!r} as an example",
         expected="(image, box) pairs",
-        fix='teach("our logo", [("a.jpg", (10, 20, 80, 90))])',
-    )
-
-
-def _check_box(texture: Texture, box: Any) -> Sequence[float]:
-    fix = "a box is (y0, x0, y1, x1) in pixels of the image"
-    y0, x0, y1, x1 = check_array("box", box, (4,), dtype=np.float64, fix=fix).tolist()
-    height, width = texture.grid.height, texture.grid.width
-    if 0 <= y0 < y1 <= height and 0 <= x0 < x1 <= width:
-        return y0, x0, y1, x1
-    raise OptionError(
-        f"the box {y0:g},{x0:g},{y1:g},{x1:g} in an image of {height} x {width} pixels",
-        expected="0 <= y0 < y1 <= height and 0 <= x0 < x1 <= width",
-        fix=fix,
+        fix=_example(),
     )
 
 

@@ -112,7 +112,7 @@ def main() -> None:
 
 def run(program: typer.Typer) -> None:
     """Run a program; foveate's errors become messages, and a full pipe silence."""
-    from foveate.core.errors import FoveateError
+    from foveate.core.errors import BudgetError, FoveateError
     from foveate.core.gone import find_command
 
     for stream in (sys.stdout, sys.stderr):
@@ -123,7 +123,7 @@ def run(program: typer.Typer) -> None:
         sys.stdout.flush()
     except FoveateError as error:
         typer.echo(f"error: {error}", err=True)
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, BudgetError) else 1)
     except SystemExit as end:
         if end.code == 2 and (instead := find_command(sys.argv[1:])):  # 2: typer refused the command line
             typer.echo(f"This went; write {instead}", err=True)

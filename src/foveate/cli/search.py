@@ -27,8 +27,8 @@ def search(
             "in a store that was indexed with --read: 'receipt \"Tan Woon\"'. None with --like."
         ),
     ] = None,
-    count: Annotated[int, typer.Option("--count", "-k", help="Images at most.")] = 12,
-    page: Annotated[int, typer.Option(help="From 1: the next best so many.")] = 1,
+    count: Annotated[int, typer.Option("--count", "-k", min=1, help="Images at most.")] = 12,
+    page: Annotated[int, typer.Option(min=1, help="From 1: the next best so many.")] = 1,
     where: Where = None,
     like: Annotated[
         str | None, typer.Option(metavar="IMAGE", help="Find images like this one: a file, or a name in the store.")
@@ -52,13 +52,12 @@ def search(
     ] = None,
 ) -> None:
     """Find images in a store by what is in them, or written there: a table, a contact sheet with heat, JSON."""
-    from foveate.core.checks import check_int
     from foveate.core.errors import QueryError, ReadingWarning
     from foveate.core.files import make_folder
 
     example = 'foveate index FOLDER -o photos.fov, then foveate search photos.fov "a dog"'
     terminal.refuse_files(path, query or [], "store", example)
-    offset = (check_int("page", page) - 1) * check_int("count", count)
+    offset = (page - 1) * count
     if (like is None) != bool(query):
         received = "a question and --like" if like else "no question"
         raise QueryError(received, expected="a question, or --like IMAGE", fix='foveate search photos.fov "a dog"')

@@ -43,15 +43,12 @@ def open_store(path: str, encoder: str | None = None) -> Store:
 def list_images(
     path: StorePath,
     where: Where = None,
-    count: Annotated[int, typer.Option("--count", "-k", help="Images at most.")] = 50,
-    page: Annotated[int, typer.Option(help="From 1: the next so many images.")] = 1,
+    count: Annotated[int, typer.Option("--count", "-k", min=1, help="Images at most.")] = 50,
+    page: Annotated[int, typer.Option(min=1, help="From 1: the next so many images.")] = 1,
 ) -> None:
     """List images: names, sizes, when they were taken, tags, words."""
-    from foveate.core.checks import check_int
-
     known = open_store(path)
-    check_int("count", count)
-    found = known.page((check_int("page", page) - 1) * count, count, where=where)
+    found = known.page((page - 1) * count, count, where=where)
     rows = [
         (
             printable(image.name), f"{image.width} x {image.height}",

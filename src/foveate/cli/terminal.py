@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from foveate.store.engine import Engine
 
+TYPED = "foveate.typed"  # the words of the command line, in a context's meta
 PHOTOS = Path(__file__).parent / "photos"
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -136,17 +137,19 @@ class _Command(TyperCommand):
     """A command whose errors of usage help: what is missing is explained, and -k is suggested for --k."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[TYPED], as_json = tuple(args), "--json" in args
         try:
             return super().parse_args(ctx, args)
-        except typer.BadParameter as error:
-            if not error.message:  # one is missing
+        except Exception as error:
+            if isinstance(error, typer.BadParameter) and not error.message:  # one is missing
                 about = getattr(error.param, "help", None) or ""
                 error.message = f"{about}\n\n{inspect.cleandoc(self.epilog or '')}".replace("\b\n", "").strip()
-            raise
-        except Exception as error:
             short = getattr(error, "option_name", "")[1:]
             if any(short in each.opts for each in self.get_params(ctx)):
                 error.possibilities = [short]  # type: ignore[attr-defined]
+            with _json_alone() if as_json else nullcontext():
+                said = error.format_message() if hasattr(error, "format_message") else str(error)
+                _print_error(said, ctx.get_usage().removeprefix("Usage: "), f"{ctx.command_path} --help")
             raise
 
 
@@ -174,8 +177,11 @@ def _as_command(function: Callable[..., None]) -> Callable[..., None]:
     def run(*, context: typer.Context, as_json: bool, **options: Any) -> None:
         from foveate.core.checks import spelled  # NumPy is for commands, not for --help
 
-        written = (name for each in context.command.params for name in each.opts if name.startswith("-"))
-        named = {name.lstrip("-").replace("-", "_"): name for name in written}
+        named = dict[str, str]()
+        for each in context.command.params:  # as it was typed: who wrote -k looks for no --budget
+            names = [name for name in each.opts if name.startswith("-")]
+            short = {name for name in names if len(name) == 2 and any(arg[:2] == name for arg in context.meta[TYPED])}
+            named |= {name.lstrip("-").replace("-", "_"): min(short, default=name) for name in names}
         with spelled(named), _warning_in_a_line(), _json_alone() if as_json else nullcontext():
             return function(**options)
 
@@ -192,10 +198,15 @@ def _as_command(function: Callable[..., None]) -> Callable[..., None]:
 @contextmanager
 def _json_alone() -> Iterator[None]:
     """Nothing reaches stdout but what `print_json` gets."""
+    from foveate.core.errors import FoveateError
+
     before = _json_goes_to.set(sys.stdout)
     try:
         with redirect_stdout(io.StringIO()):
             yield
+    except FoveateError as error:
+        _print_error(error.received, error.expected, error.fix)
+        raise
     finally:
         _json_goes_to.reset(before)
 
@@ -263,7 +274,8 @@ def parse_budget(text: str | int, words: tuple[str, ...] = ("auto",)) -> int | s
         return str(text) if text in words else int(text)
     except ValueError:
         expected = " nor ".join(map(repr, words))
-        raise typer.BadParameter(f"{text!r} is neither a whole number nor {expected}") from None
+        fix = f"write --budget 128, or --budget {words[0]}"
+        raise typer.BadParameter(f"{text!r} is neither a whole number nor {expected}; {fix}") from None
 
 
 def format_confidence(confidence: float, detected: bool, digits: int = 2) -> str:
@@ -322,10 +334,15 @@ def print_files(what: str, paths: list[str]) -> None:
 
 
 def print_json(**values: Any) -> None:
-    """A command's result for programs: a JSON object in a line, where it was called with --json. Infinity is null."""
+    """A command's result for programs: one JSON object in a line, where it was called with --json. Infinity is null."""
     out = _json_goes_to.get()
     if out is not None:
         print(json.dumps(_finite(values), allow_nan=False), file=out, flush=True)
+        _json_goes_to.set(None)  # an error that follows is no second object
+
+
+def _print_error(received: str, expected: str, fix: str) -> None:
+    print_json(error={"received": received, "expected": expected, "fix": fix})
 
 
 def _finite(value: Any) -> Any:

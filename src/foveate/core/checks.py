@@ -39,6 +39,11 @@ def spelled(options: Mapping[str, str]) -> Iterator[None]:
         _options.reset(before)
 
 
+def advice(python: str, command: str) -> str:
+    """What to do, for the caller: the second text where a command runs."""
+    return command if _options.get() else python
+
+
 def check_int(
     name: str,
     value: object,

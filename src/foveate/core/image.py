@@ -222,7 +222,7 @@ def _read(path: Path, max_bytes: int) -> bytes:
     except (OSError, ValueError) as cause:  # ValueError: a name with a null byte
         what = f"cannot be read ({cause})"
     raise errors.ImageNotFoundError(
-        f"'{path}' {what}" if what else f"no file at '{path}'", expected="the path of a readable image file", fix=fix
+        f"'{path}' {what}" if what else f"no file at '{path}'", expected="the path of an image, or of a PDF", fix=fix
     )
 
 

@@ -81,6 +81,19 @@ class Overlap(NamedTuple):
     precision: float
 
 
+def check_box(box: ArrayLike, grid: Grid) -> tuple[float, float, float, float]:
+    """A box (y0, x0, y1, x1) in pixels that lies within the image. Raises OptionError."""
+    fix = "a box is (y0, x0, y1, x1) in pixels of the image"
+    y0, x0, y1, x1 = check_array("box", box, (4,), dtype=np.float64, fix=fix).tolist()
+    if 0 <= y0 < y1 <= grid.height and 0 <= x0 < x1 <= grid.width:
+        return y0, x0, y1, x1
+    raise OptionError(
+        f"the box {y0:g},{x0:g},{y1:g},{x1:g} in an image of {grid.height} x {grid.width} pixels",
+        expected="0 <= y0 < y1 <= height and 0 <= x0 < x1 <= width",
+        fix=fix,
+    )
+
+
 def cells_of(boxes: ArrayLike, grid: Grid) -> Bools:
     """The cells of boxes [n, 4], (y0, x0, y1, x1) in pixels of the image, covered by half or more: bool [h, w].
 

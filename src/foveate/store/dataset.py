@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from foveate.core import errors
-from foveate.core.checks import check_type
+from foveate.core.checks import advice, check_type
 from foveate.store.schema import ID, damaged
 
 if TYPE_CHECKING:
@@ -157,8 +157,10 @@ def _check_there(where: str, version: int | str | None, cause: Exception) -> Non
     if version is not None and f"/{version}.manifest" in str(cause):
         raise errors.OptionError(
             f"version {version} of the store '{where}'",
-            expected="one that 'foveate store versions' lists",
-            fix="leave it out for the newest",
+            expected="one that the store has",
+            fix=advice(
+                "store.versions() lists them; leave it out for the newest", f"foveate store versions {where} lists them"
+            ),
         ) from cause
 
 

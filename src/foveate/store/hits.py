@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.answers.question import read_question
 from foveate.core.checks import check_int
 from foveate.core.display import Drawable
 from foveate.core.errors import QueryError, ReadingWarning, StoreDamagedError, TextureEncoderError, warn
@@ -25,6 +26,7 @@ from foveate.language.negatives import negatives_of
 from foveate.language.query import Query, check_text, prepare
 from foveate.pipeline import score
 from foveate.reading.words import Word
+from foveate.relevance.boxes import check_box
 from foveate.relevance.confidence import DETECTED
 from foveate.relevance.scoring import peak_confidences, score_maps
 from foveate.relevance.value import Relevance
@@ -132,10 +134,10 @@ def seek(reader: Reader, encoder: Encoder, text: str) -> Sought:
     check_text(text)
     asked = read_quotes(text)
     if not reader.identity.reader:
-        if asked.quoted:
-            why = "this store was indexed without reading"
-            message = f"{why}: what is in quotes is looked for in the pictures, not in what is written"
-            warn(f"{message}; foveate index FOLDER -o STORE --read adds what is written", ReadingWarning)
+        if asked.quoted or read_question(text).writing:
+            what = "what is in quotes" if asked.quoted else "what is written"
+            why = f"this store was indexed without reading: {what} is looked for in the pictures alone"
+            warn(f"{why}; foveate index FOLDER -o STORE --read adds what is written", ReadingWarning)
         return Sought(prepare(encoder, text))
     query = None
     try:
@@ -240,6 +242,7 @@ def search_like(
     k, most = _counts(k, offset, rerank)
     if not reader.count():
         return []
+    box = None if box is None else check_box(box, image.grid)
     example, allowed = example_of(image, reader.usual(), box), None if where is None else reader.rows_where(where)
     (rows,) = _listed(reader, exact, allowed, most, lambda vectors: short(example, vectors, reader.space)[None])
 

@@ -244,7 +244,7 @@ def fit_space(
         raise StoreError(
             f"{len(sources)} files, none of a sample of which could be read as an image",
             expected="at least one image to fit the store's basis to",
-            fix="check the files: foveate encode IMAGE says what is wrong with one",
+            fix=f"check the files: foveate look '{some[0].path}' \"a dog\" says what is wrong with one",
         )
     basis = given
     if basis is None:

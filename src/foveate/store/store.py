@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.channels.build import ChannelSet, select_channels
-from foveate.core.checks import check_type
+from foveate.core.checks import advice, check_type
 from foveate.core.errors import OptionError, QueryError, StoreKeyError, StoreNotFoundError
 from foveate.core.gone import with_gone
 from foveate.encoders.protocol import Encoder
@@ -375,8 +375,11 @@ class Store:
                 return found[ROW][0].as_py(), found[ID][0].as_py()
         raise StoreKeyError(
             f"no image {name!r} in the store '{self.path}'",
-            expected="a name in store.keys(), the path of an image that was added, or an id",
-            fix="add it with store.add(path)",
+            expected="a name in the store, the path of an image that was added, or an id",
+            fix=advice(
+                "store.keys() has the names; store.add(path) adds an image",
+                f"foveate store list {self.path} shows names; foveate index FILE -o {self.path} adds an image",
+            ),
         )
 
     def _reader(self) -> Reader | None:
