@@ -177,9 +177,9 @@ def test_no_more_images_are_encoded_together_than_vllm_measured_its_memory_for(
     calls = list[int]()
     encode = type(engine.model)._encode
 
-    def counting(self: Any, stock: Any, numbers: Any) -> Any:
+    def counting(self: Any, stock: Any, ours: Any, numbers: Any) -> Any:
         calls.append(len(numbers))
-        return encode(self, stock, numbers)
+        return encode(self, stock, ours, numbers)
 
     monkeypatch.setattr(type(engine.model), "_encode", counting)
     for most, expected in ((18, [2]), (17, [1, 1])):

@@ -206,7 +206,7 @@ def test_a_name_for_an_image_does_not_put_it_in_the_place_of_another(server: Ser
     stolen = server.ask(named(mine, "0123-foveate-4567", None))
     assert_refused(stolen, "another uuid")
     absent = server.ask(named(None, "logo", budget))
-    assert_refused(absent, "without its pixels")
+    assert_refused(absent, "its pixels")
 
 
 def test_counts_say_what_was_kept_and_found(server: Server) -> None:
