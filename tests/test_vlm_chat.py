@@ -244,24 +244,20 @@ def test_attention_of_the_answer_is_put_back_on_the_image(eager: VLM) -> None:
             one[index] = attention[-1][np.searchsorted(first.chosen[0].rows, tokens.rows(np.array([index])))[0]]
             cells += spread(one.reshape(tokens.h, tokens.w), tokens, texture.grid)
     assert np.allclose(cells / cells.max(), attention_planes(image, first, -1)[0], atol=1e-4)
-    second = eager.chat(image, generation=GREEDY, budget=20, follow="attention_now", layers=(0, 1))
+    second = eager.chat(image, generation=GREEDY, budget=20, layers=(0, 1))
     second.ask("where is the dog?")
-    follow = second.prepare("is it open?")
-    assert np.allclose(follow.relevance[0].map, attention_planes(image, first, 1)[0], atol=1e-4)
+    assert np.allclose(second.textures[0].channel("attention_now"), attention_planes(image, first, 1)[0], atol=1e-3)
 
 
 def test_a_round_without_attention_leaves_the_planes_before_it(eager: VLM) -> None:
     image = eager.see(photo(seed=3))
-    chat = eager.chat(image, generation=GREEDY, budget=20, follow="attention_now")
+    chat = eager.chat(image, generation=GREEDY, budget=20)
     beams = {**GREEDY, "num_beams": 2}
     assert chat.ask("a dog", generation=beams).attention is None
-    history = chat.textures[0].channel("history")
-    assert np.allclose(chat.prepare("is it open?").relevance[0].map, history, atol=1e-3)  # all there is
     chat.ask("a dog")
     looked = chat.textures[0].channel("attention_now")
     chat.ask("a cat", generation=beams)
     assert np.array_equal(chat.textures[0].channel("attention_now"), looked)
-    assert np.allclose(chat.prepare("is it open?").relevance[0].map, looked, atol=1e-3)
 
 
 def literal_attention(vlm: VLM, inputs: dict[str, Any], ids: list[int]) -> np.ndarray:
@@ -296,8 +292,6 @@ def test_a_model_that_does_not_return_attention_has_the_history_only() -> None:
     assert not chat.textures[0].has("attention_now")
     with pytest.raises(OptionError, match="without attention"):
         attention_planes(image, answer, -1)
-    with pytest.raises(OptionError, match="eager"):
-        vlm.chat(image, follow="attention_now")
 
 
 def test_what_is_spread_adds_up_and_is_the_transposed_of_projecting() -> None:
@@ -351,7 +345,6 @@ def test_chats_that_are_refused() -> None:
     for keywords, words in (
         ({"prior_weight": 2}, "prior_weight=2"),
         ({"decay": -1}, "decay=-1"),
-        ({"follow": "saliency"}, "follow"),
         ({"layers": (0, 7)}, "layer=7"),
         ({"layers": 2}, "layers=2"),
         ({"budgt": 3}, "budgt"),

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.channels.attention import accumulate
-from foveate.core.checks import check_choice, check_int, check_number
+from foveate.core.checks import check_int, check_number
 from foveate.core.errors import OptionError
 from foveate.language.dialogue import PRIOR_WEIGHTS, refers_back
 from foveate.relevance.options import ScoringOptions
@@ -36,7 +36,6 @@ from foveate.vlm.inputs.tensors import place_attention
 
 LAYERS = (-2, -1)  # by hand: the last two
 ATTENTION = ("attention_prev", "attention_now")
-FOLLOW = (HISTORY, *ATTENTION)
 CHOOSING = ("budget", "method", "choosing")  # what `kept` takes the place of
 
 Floats = NDArray[np.float32]
@@ -93,7 +92,6 @@ class Chat(OfModel):
         *,
         prior_weight: float | None = None,
         decay: float = DECAY,
-        follow: str = HISTORY,
         layers: tuple[int, int] = LAYERS,
         **how: Any,
     ) -> None:
@@ -103,8 +101,6 @@ class Chat(OfModel):
             prior_weight: of the dialogue in a question that refers to it and names something besides, 0 to 1; .7 by
                 default. With a prior in `scoring` it is that prior's weight.
             decay: how much of the history stays when a question names another thing, 0 to 1.
-            follow: the plane that questions which refer back go by: "history", "attention_now" or "attention_prev"; the
-                history where the model returned no attention.
             layers: of the language model, for attention_prev and attention_now; negative ones count from the end.
         """
         self.encoded = encoded
@@ -112,15 +108,8 @@ class Chat(OfModel):
         self._vlm, self._how = vlm, how
         self._weight = None if prior_weight is None else check_number("prior_weight", prior_weight)
         self._decay = check_number("decay", decay)
-        self._follow = check_choice("follow", follow, FOLLOW)
         self._layers = _check_layers(vlm.model, layers)
         self._attends = _config(vlm.model)._attn_implementation == "eager"
-        if follow in ATTENTION and not self._attends:
-            raise OptionError(
-                f"follow={follow!r} with a model that does not return its attention",
-                expected='one loaded with attn_implementation="eager"',
-                fix=f'follow="{HISTORY}"',
-            )
         self._planes: Planes = {}
 
     def __repr__(self) -> str:
@@ -208,9 +197,9 @@ class Chat(OfModel):
         return self._vlm.prepare(images, question, **how), weight, back
 
     def _followed(self) -> tuple[Floats, ...] | None:
-        """The planes that questions go by; None where none says anything: a prior of zeros would be a map of zeros."""
-        found = (self._planes.get(name) for name in (self._follow, HISTORY))
-        return next((planes for planes in found if planes and any(plane.any() for plane in planes)), None)
+        """The history; None where it says nothing: a prior of zeros would be a map of zeros."""
+        planes = self._planes.get(HISTORY)
+        return planes if planes and any(plane.any() for plane in planes) else None
 
     def _has_prior(self, scoring: ScoringOptions) -> bool:
         presets = (preset_of(texture, scoring.get("preset")) for texture in self.encoded.textures)

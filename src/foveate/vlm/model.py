@@ -26,7 +26,7 @@ from foveate.relevance.options import ScoringOptions
 from foveate.relevance.presets import PresetName
 from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
-from foveate.vlm.chat import DECAY, HISTORY, LAYERS, Chat
+from foveate.vlm.chat import DECAY, LAYERS, Chat
 from foveate.vlm.encoded import MODES, Answer, Attached, EncodedImage, Mode, Prepared, Selection
 from foveate.vlm.families.family import encoder_outputs
 from foveate.vlm.inputs.generation import (
@@ -276,21 +276,20 @@ class VLM(Attached):
         *,
         prior_weight: float | None = None,
         decay: float = DECAY,
-        follow: str = HISTORY,
         layers: tuple[int, int] = LAYERS,
         **how: Any,
     ) -> Chat:
         """A dialogue about these images: earlier rounds stay in the prompt, and every round selects again.
 
         Args:
-            prior_weight, decay, follow, layers: as of `Chat`.
+            prior_weight, decay, layers: as of `Chat`.
             how: keywords of `ask` for every round; `chat.ask(...)` may say otherwise for one.
 
         Raises SceneError for images of another model or mode; OptionError; ModelError.
         """
-        check_keywords(VLM.prepare, how, (*GENERATING, "prior_weight", "decay", "follow", "layers"))
+        check_keywords(VLM.prepare, how, (*GENERATING, "prior_weight", "decay", "layers"))
         check_encoded(self, encoded, how.get("mode", "drop"))
-        return Chat(self, encoded, prior_weight=prior_weight, decay=decay, follow=follow, layers=layers, **how)
+        return Chat(self, encoded, prior_weight=prior_weight, decay=decay, layers=layers, **how)
 
     def answers(self, made: Sequence[Prepared], generation: dict[str, Any] | None = None) -> list[Answer]:
         """Generate for prepared questions, also of different images, in one batch. All must be of one kind."""
