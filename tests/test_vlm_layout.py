@@ -286,11 +286,6 @@ def test_downsampled_features_are_means() -> None:
     assert image.features.rows[0].shape[0] == 16
 
 
-def test_an_unknown_method_lists_the_known_ones() -> None:
-    with pytest.raises(OptionError, match="maxmin"):
-        choose("best", candidates(), 3)  # type: ignore[arg-type]
-
-
 def test_protected_tokens_are_kept_first() -> None:
     image = encoded("qwen2_5_vl")
     mask = np.zeros(image.textures[0].grid.shape, bool)

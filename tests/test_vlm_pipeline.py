@@ -26,9 +26,8 @@ from foveate.relevance import ScoringOptions
 from foveate.texture.texture import Texture
 from foveate.vlm import VLM, Choosing, QuestionWarning
 from foveate.vlm.inputs.images import CHANNELS
-from foveate.vlm.loader import load
 from tests.video_scenes import panning
-from tests.vlm_models import attached, pair, photo
+from tests.vlm_models import attached, photo
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 PHOTO = photo()
@@ -225,14 +224,6 @@ def test_a_preset_never_lowers_what_words_raise() -> None:
     found = foveate.score(foveate.encode(PHOTO, preset="text"), "what does the sign say?")
     assert found.weights["text"] == 0.5
     assert foveate.score(foveate.encode(PHOTO, preset="text"), "a dog").weights["text"] == pytest.approx(0.3)
-
-
-def test_a_model_that_was_saved_without_its_video_processor_loads(tmp_path: Path) -> None:
-    model, processor = pair("qwen2_5_vl")
-    model.save_pretrained(tmp_path)
-    processor.save_pretrained(tmp_path)
-    loaded = load(str(tmp_path))
-    assert loaded.ask(loaded.see(PHOTO), "a dog", budget=4, **SHORT).tokens[0] == 4
 
 
 # --- presets ----------------------------------------------------------------------------------------------------------

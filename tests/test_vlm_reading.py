@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import foveate
-from foveate.core.errors import MissingExtraError, OptionError, ReadingWarning
+from foveate.core.errors import OptionError, ReadingWarning
 from foveate.core.grid import Grid
 from foveate.reading import Word, Words
 from foveate.relevance.value import Found, Relevance
@@ -174,14 +174,6 @@ def test_a_pdf_brings_its_words(tmp_path: Path) -> None:
     assert vlm.see(path, page=1, read=lambda rgb: []).textures[0].words is not None
     with pytest.raises(OptionError, match="page"):
         vlm.see(PAGE, page=2)
-
-
-def test_a_reader_that_is_not_installed() -> None:
-    def absent(rgb: Bytes) -> list[Word]:
-        raise MissingExtraError("no reader", expected="the extra [text]", fix="pip install 'foveate[text]'")
-
-    with pytest.raises(MissingExtraError, match="text"):
-        attached("qwen2_vl").see(PAGE, read=absent)
 
 
 def test_frames_of_a_video(reader: list[tuple[int, ...]]) -> None:

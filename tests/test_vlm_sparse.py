@@ -28,14 +28,15 @@ NAMES: tuple[str, ...] = (
     ("mistral3", "llava_pixtral", "perception_lm", "cohere2_vision", "molmo2") if TORCHVISION else STOCK
 )
 # towers of one sequence of patches
+QWENS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 SEQUENCES: tuple[str, ...] = (
-    "qwen3_5", "dots3_note", "video_llama_3", "glm5_next", "glm4v", "paddleocr_vl", "cosmos3_edge", "gemma4",
+    *QWENS, "qwen3_5", "dots3_note", "video_llama_3", "glm5_next", "glm4v", "paddleocr_vl", "cosmos3_edge", "gemma4",
     "glm_ocr", "ernie4_5_vl_moe", "hunyuan_vl", "qwen3_omni_moe_thinker",
 )  # fmt: skip
 if TORCHVISION:
     SEQUENCES = ("kimi_k25",)
 if OLDEST:
-    NAMES, SEQUENCES = ("llava", "llava_next", "idefics3", "internvl"), ()
+    NAMES, SEQUENCES = ("llava", "llava_next", "idefics3", "internvl"), QWENS
 pytestmark = [
     pytest.mark.vlm,
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"),
@@ -126,10 +127,12 @@ def test_kept_patches_of_a_sequence_see_one_another_alone(name: str) -> None:
     (grid,) = encoded.layouts[0].grids
     changed = np.zeros(grid.shape, np.float32)
     changed.flat[np.flatnonzero(np.isin(encoded.layouts[0].selectable_rows(), rows[0]))] = 1
-    seen = patches_of(vlm, encoded, changed)
+    seen, at = patches_of(vlm, encoded, changed), [0]
 
     def hiding(module: Any, q: Any, k: Any, v: Any, mask: Any = None, *args: Any, scaling: float, **rest: Any) -> Any:
-        scores = (q @ k.transpose(2, 3) * scaling).masked_fill(~seen, -torch.inf)
+        here = seen[at[0] : at[0] + k.shape[2]]  # windows come one after the other, and fill the image
+        at[0] = (at[0] + k.shape[2]) % len(seen)
+        scores = (q @ k.transpose(2, 3) * scaling).masked_fill(~here, -torch.inf)
         return (scores.softmax(-1).nan_to_num() @ v).transpose(1, 2).contiguous(), None
 
     ours, stock = alone(vlm, rows, encoded), dense(vlm, rows, encoded)
@@ -175,7 +178,14 @@ def patches_of(vlm: VLM, encoded: EncodedImage, tokens: np.ndarray) -> torch.Ten
     whole = torch.from_numpy(tokens).repeat_interleave(side, 0).repeat_interleave(side, 1) > 0
     if type(vlm.model).__name__.startswith(("Paddle", "Kimi", "HunYuan")):  # rows of the image
         return whole.flatten()
-    return whole.reshape(h // side, side, w // side, side).transpose(1, 2).flatten()
+    blocks = whole.reshape(h // side, side, w // side, side).transpose(1, 2).reshape(-1, side**2)
+    vision = vlm.model.config.vision_config
+    if hasattr(vision, "window_size"):  # Qwen2.5-VL
+        from transformers.vision_utils import get_vision_window_index
+
+        sizes = {"spatial_merge_size": side, "window_size": vision.window_size, "patch_size": vision.patch_size}
+        blocks = blocks[torch.as_tensor(get_vision_window_index(encoded.inputs["image_grid_thw"], **sizes)[0])]
+    return blocks.flatten()
 
 
 @pytest.mark.skipif(TORCHVISION or OLDEST, reason="with stock processors of today")
