@@ -5,12 +5,14 @@
 FOLDER holds coco128/, open/, text/ and docs/, or some of them. Every image by every preset in turn. Encode: median
 ratio to the defaults, without reading. Writing: kept cells on writing, of its cells or of the budget, for a question
 that does not speak of it. Answer: area share of an answer's boxes in kept cells, and how many of the cells these are.
-Gaze: one fixation on a random sample of the thing asked for, or of the rest.
+Gaze: one fixation on a random sample of the thing asked for, or of the rest. The documents' levels of stuffing, sets of
+channels (docs/channels.md), stand beside the presets; of "similarity" a question's map is a prior of its second pass.
 """
 
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,17 +32,20 @@ from foveate.cli.evaluate.agreement import agreement
 from foveate.cli.evaluate.coco import open_images, read_folder
 from foveate.cli.evaluate.relevance import question
 from foveate.cli.terminal import counting
-from foveate.core.errors import OptionError, QueryError
+from foveate.core.errors import OptionError, QueryError, UnbuiltChannelWarning
 from foveate.core.grid import resize_map
 from foveate.pipeline import allocate, encode, score
 from foveate.reading.words import Words
+from foveate.relevance.passes import add_similarity
 from foveate.relevance.presets import PRESETS, remember_preset
+from foveate.relevance.value import Relevance
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 ON, OFF = "gaze: on the thing", "gaze: elsewhere"
-NAMES = [name for name in PRESETS if name != "gaze"]
+LEVELS = {name: {"channels": name} for name in ("basic", "similarity", "everything")}
+ENCODING = {name: dict(PRESETS[name].encoding) for name in PRESETS if name != "gaze"} | LEVELS
 SEED, WRITING = 0, "the shop"
 COLUMNS = (
     "preset", "encode", "MB", "things: peak", "precision", "in 10 %", "open: peak", "precision", "writing kept",
@@ -65,7 +70,7 @@ def measure(
     }
     if not counts:
         raise OptionError(f"--data {data}", expected="a folder with " + ", ".join(parts), fix="pass that folder")
-    rows = [_row(name, found) for name in (*NAMES, ON, OFF)]
+    rows = [_row(name, found) for name in (*ENCODING, ON, OFF)]
     return {
         "title": ", ".join(f"{count} images of {name}" for name, count in counts.items()),
         "columns": COLUMNS,
@@ -94,21 +99,32 @@ def _row(name: str, found: Found) -> dict[str, Any]:
 
 
 def encode_all(rgb: NDArray[np.uint8], found: Found, words: Words | None = None) -> Iterator[tuple[str, Texture]]:
-    """A picture by every preset, the defaults first; times and bytes go into `found`. Words stand for a reader."""
-    made: dict[str, tuple[Texture, float]] = {}  # presets that encode alike share a texture
-    for name in ("medium", *(name for name in NAMES if name != "medium")):
-        encoding = {"channels": "standard", **PRESETS[name].encoding, "read": False}
+    """A picture by every row, the defaults first; times and bytes go into `found`. Words stand for a reader."""
+    made: dict[str, tuple[Texture, float]] = {}  # rows that encode alike share a texture
+    for name in ("medium", *(name for name in ENCODING if name != "medium")):
+        encoding = {"channels": "standard", **ENCODING[name], "read": False}
         if repr(encoding) not in made:
             start = time.perf_counter()
-            texture = encode(rgb, **encoding)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UnbuiltChannelWarning)  # of depth
+                texture = encode(rgb, **encoding)
             made[repr(encoding)] = texture, time.perf_counter() - start
         texture, seconds = made[repr(encoding)]
-        texture = remember_preset(texture, name)
-        if words is not None and PRESETS[name].encoding.get("read"):
+        texture = remember_preset(texture, None if name in LEVELS else name)
+        if words is not None and ENCODING[name].get("read"):
             texture = texture.with_words(words)
         found.setdefault((name, "ratio"), []).append(seconds / next(iter(made.values()))[1])
         found.setdefault((name, "megabytes"), []).append(texture.nbytes / 1e6)
         yield name, texture
+
+
+def ask(row: str, texture: Texture, text: str, preset: str | None = None) -> Relevance:
+    """A question as a row asks it. Raises QueryError."""
+    relevance = score(texture, text, preset=preset)  # type: ignore[arg-type]
+    if row != "similarity":
+        return relevance
+    weight = PRESETS["gaze"].scoring["prior_weight"]
+    return score(add_similarity(texture, relevance), text, prior="pass_1", prior_weight=weight)
 
 
 def _measure_things(found: Found, folder: Path, _words: Path | None, half: str | None, limit: int) -> int:
@@ -143,7 +159,7 @@ def _weigh(
     found: Found, row: str, column: str, texture: Texture, text: str, mask: Mask, preset: str | None = None
 ) -> None:
     try:
-        plane = score(texture, text, preset=preset).map  # type: ignore[arg-type]
+        plane = ask(row, texture, text, preset).map
     except QueryError:  # refused: a map that says nothing
         plane = np.zeros(texture.grid.shape, np.float32)
     of = agreement(resize_map(plane, mask.shape), mask)
@@ -167,7 +183,7 @@ def _measure_writing(found: Found, folder: Path, _words: Path | None, _half: str
     for count, (rgb, readable, ignored, _) in enumerate(read_annotated(folder), 1):
         for name, texture in encode_all(rgb, found):
             writing = resize_map(np.maximum(readable, ignored), texture.grid.shape).ravel() >= SHARE
-            kept = allocate(score(texture, WRITING), _budget(name)).indices
+            kept = allocate(ask(name, texture, WRITING), _budget(name)).indices
             most = max(1, min(len(kept), int(writing.sum())))
             found.setdefault((name, "writing"), []).append(writing[kept].sum() / most)
         if count == limit:
@@ -184,7 +200,7 @@ def _measure_answers(found: Found, folder: Path, words: Path | None, half: str |
             for name, texture in encode_all(read(file), found, pages[file][1]):
                 for each in (each for each in asked if each.file == file):
                     try:
-                        kept = allocate(score(texture, each.text), _budget(name)).indices
+                        kept = allocate(ask(name, texture, each.text), _budget(name)).indices
                     except QueryError:
                         continue
                     share = max(float(area[kept].sum() / area.sum()) for area in lay_places(each, texture.grid))

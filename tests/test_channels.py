@@ -22,8 +22,11 @@ from foveate.channels.objects import MOST_PARTS, find_objects
 from foveate.channels.sam import Sam
 from foveate.channels.segments import KMeans, segment_image
 from foveate.channels.visual import compute_saliency, compute_visual_planes
+from foveate.core.errors import UnbuiltChannelWarning
 from foveate.core.grid import reduce_plane
 from foveate.core.image import load_image
+from foveate.core.layout import LAYOUTS
+from foveate.relevance.passes import add_similarity
 from foveate.texture.sampling import luma
 from tests.conftest import PHOTOS
 
@@ -343,3 +346,48 @@ def test_masks_are_objects_as_they_are() -> None:
     assert set(made.values()) == {"mine"}
     assert Sam.masks
     assert not getattr(KMeans(), "masks", False)
+
+
+# --- how much is stuffed ----------------------------------------------------------------------------------------------
+
+
+def no_depth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *names: None)
+
+
+def test_a_set_without_a_depth_model_says_so_and_its_layout_is_filled_but_for_depth(
+    monkeypatch: pytest.MonkeyPatch, broccoli: Path
+) -> None:
+    no_depth(monkeypatch)
+    with pytest.warns(UnbuiltChannelWarning, match="'basic' without depth: .*not on this machine; Channels"):
+        texture = foveate.encode(broccoli, channels="basic", long_side=128)
+    assert set(texture.planes) == {"edge_on", "edge_off", "saliency"}
+    dense = texture.dense("basic")
+    assert dense.shape == (14, 32, 32)
+    assert np.array_equal(dense[:13], texture.dense("grid13"))
+    assert not dense[13].any()
+    with pytest.warns(UnbuiltChannelWarning, match="without depth, normal_y, normal_x, normal_z, occlusion"):
+        assert select_channels("everything") == select_channels("all")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.warns(UnbuiltChannelWarning, match="torch, .*not installed"):
+        select_channels("similarity")
+
+
+def test_a_question_fills_the_layouts_of_similarity_and_everything(
+    monkeypatch: pytest.MonkeyPatch, broccoli: Path
+) -> None:
+    no_depth(monkeypatch)
+    with pytest.warns(UnbuiltChannelWarning, match="without depth"):
+        texture = foveate.encode(broccoli, channels="everything", read=False, long_side=128)
+    relevance = foveate.score(texture, "a child")
+    stuffed = add_similarity(texture, relevance)
+    plain_map = foveate.score(texture, "a child", smoothing=0, cues=False).map
+    assert np.allclose(stuffed.channel("similarity"), plain_map, atol=1e-3)
+    assert np.allclose(stuffed.channel("pass_1"), relevance.map, atol=1e-3)
+    assert not np.allclose(plain_map, relevance.map, atol=1e-3)  # segments count in one of them
+    levels = [stuffed.dense(name) for name in ("basic", "similarity", "everything")]
+    assert [len(level) for level in levels] == [14, 16, len(LAYOUTS["everything"])]
+    assert np.array_equal(levels[0], levels[1][:14])
+    assert np.array_equal(levels[1], levels[2][:16])
+    assert levels[1][14:].std((1, 2)).min() > 0
+    assert not set(stuffed.built) - {*LAYOUTS["everything"].names, *(f"embedding_{i}" for i in range(64))}

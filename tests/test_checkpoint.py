@@ -24,7 +24,8 @@ from transformers import AutoModelForDepthEstimation, CLIPVisionConfig, DepthAny
 from transformers.models.dpt.image_processing_pil_dpt import DPTImageProcessorPil, get_resize_output_image_size
 from transformers.utils import logging
 
-from foveate.channels import sam
+import foveate
+from foveate.channels import Channels, sam
 from foveate.channels.depth import LONGEST, SIDE, DepthModel, compute_depth_plane
 from foveate.core.errors import (
     EncoderFilesError,
@@ -198,6 +199,16 @@ def test_the_plane_is_the_models_own_answer(
     assert plane.dtype == np.float32
     assert plane.min() == 0
     assert plane.max() == 1
+
+
+def test_a_set_of_channels_takes_a_named_depth_model(model: DepthModel, broccoli: Path) -> None:
+    for name in ("basic", "everything"):
+        texture = foveate.encode(
+            broccoli, channels=Channels(name, depth=model), read=False, long_side=128
+        )  # no warning
+        assert texture.channel("depth").std() > 0
+        assert texture.dense("basic").shape == (14, 32, 32)
+    assert {"normal_z", "occlusion", "text", "object_id"} <= set(texture.planes)
 
 
 @given(st.integers(1, 6000), st.integers(1, 6000))

@@ -116,8 +116,9 @@ def encode(
         rank: numbers kept a cell; None is 24 (64 for long_side="native"). "full" keeps the encoder's own features.
         long_side: working size of the encoder in pixels; None is its default (512 for nano: 64 cells). "native" is the
             image's own, in overlapping windows: 512 x 512 cells for 4096 x 4096 pixels, at most.
-        channels: "fast" (edges, frequencies, saliency), "standard" (the default: and segments), "all" (and writing), a
-            list of names, or `Channels(...)`, which also chooses who makes segments, writing and depth.
+        channels: "fast" (edges, frequencies, saliency), "standard" (the default: and segments), "all" (and writing),
+            "basic", "similarity", "everything" (docs/channels.md), a list of names, or `Channels(...)`, which also
+            chooses who makes segments, writing and depth.
         read: whether to read what is written, which takes seconds: True, or by whom ("rapidocr", an object with `name`
             and `read(rgb)`, a function rgb -> words). None reads for channels="all" where a reader is installed, and
             keeps the text layer of a PDF.
@@ -136,7 +137,7 @@ def encode(
     rank, long_side, read = how.get("rank"), how.get("long_side"), how.get("read")
     methods = channels if isinstance(channels, Channels) else Channels(channels)
     wanted = how["channels"] if methods.names is None else methods.names
-    names, reader = select_channels(wanted), choose_reader(read, wanted == "all")
+    names, reader = select_channels(wanted, methods.depth), choose_reader(read, wanted in ("all", "everything"))
     network = resolve_encoder(encoder, device)
     if specialists not in (None, (), []):
         network = join_specialists(network, specialists)

@@ -3,8 +3,12 @@
     fast       edges, frequencies, distance to edges, saliency
     standard   fast, segments, and objects with their borders
     all        standard, and regions with writing
+    basic      what the layout "basic" holds: edges, saliency, and depth
+    similarity the same; a question adds its own maps (`relevance.passes.add_similarity`)
+    everything all, and depth, normals, occlusion
 
-or a list of names. Depth, normals and occlusion are computed when they are named (extra `torch`).
+or a list of names. Depth and what follows from it need a model (extra `torch`): a set leaves them out, with a warning,
+where no model is named and the usual one is not on this machine; named in a list they are an error then.
 """
 
 from __future__ import annotations
@@ -17,33 +21,38 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.channels.depth import DepthModel, compute_depth_plane
+from foveate.channels.depth import DepthModel, compute_depth_plane, missing_depth
 from foveate.channels.geometry import compute_normals, measure_occlusion
 from foveate.channels.objects import find_objects
 from foveate.channels.segments import Provider, mark_borders, measure_cells, segment_image
 from foveate.channels.text import NAME, find_text_regions
 from foveate.channels.visual import compute_saliency, compute_visual_planes
 from foveate.core.checks import check_type, keyword
-from foveate.core.errors import ChannelError
+from foveate.core.errors import ChannelError, UnbuiltChannelWarning, warn
 from foveate.core.grid import Floats, reduce_plane
 from foveate.core.image import is_one_colour
 from foveate.core.layout import EVERY_NAME, LAYOUTS, channel_named
 from foveate.core.threads import once
 
-ChannelSet = Literal["fast", "standard", "all"]
+ChannelSet = Literal["fast", "standard", "all", "basic", "similarity", "everything"]
 
 VISUAL = ("edge_on", "edge_off", "high_pass", "low_pass", "edge_distance")
 OBJECTS = ("object_id", "boundary")
 SEGMENTS = ("cluster_id", "cluster_distance", "cluster_size", *OBJECTS)
 NORMALS = ("normal_y", "normal_x", "normal_z")
 GEOMETRY = ("depth", *NORMALS, "occlusion")
+_STANDARD = (*VISUAL, "saliency", *SEGMENTS)
+_BASIC = ("edge_on", "edge_off", "saliency", "depth")
+COMPUTABLE = (*_STANDARD, "text", *GEOMETRY)
 CHANNEL_SETS: dict[str, tuple[str, ...]] = {
     "fast": (*VISUAL, "saliency"),
-    "standard": (*VISUAL, "saliency", *SEGMENTS),
-    "all": (*VISUAL, "saliency", *SEGMENTS, "text"),
+    "standard": _STANDARD,
+    "all": (*_STANDARD, "text"),
+    "basic": _BASIC,
+    "similarity": _BASIC,
+    "everything": COMPUTABLE,
 }
-CHOICES = "'fast', 'standard', 'all', or a list of names"
-COMPUTABLE = (*CHANNEL_SETS["all"], *GEOMETRY)
+CHOICES = ", ".join(map(repr, CHANNEL_SETS)) + ", or a list of names"
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,7 @@ class Channels:
     """Which planes of an image to compute, and which methods make those that have a choice.
 
     Attributes:
-        names: "fast", "standard", "all", or names of planes; None is the preset's, else "standard".
+        names: a set (of CHANNEL_SETS), or names of planes; None is the preset's, else "standard".
         segments: KMeans() (None), Sam(), or an object with a name that gives ids [h, w] for (rgb, features).
         depth: a DepthModel, or its name or folder; None is Depth Anything V2-Small.
     """
@@ -61,11 +70,20 @@ class Channels:
     depth: str | DepthModel | None = None
 
 
-def select_channels(channels: str | Sequence[str]) -> tuple[str, ...]:
-    """A set or names -> names of planes to compute, always with saliency. Raises ChannelError for unknown names."""
+def select_channels(channels: str | Sequence[str], depth: str | DepthModel | None = None) -> tuple[str, ...]:
+    """A set or names -> names of planes to compute, always with saliency. Raises ChannelError for unknown names.
+
+    Of a set, what needs depth is left out, with an UnbuiltChannelWarning, where no model is named or on this machine.
+    """
     if isinstance(channels, str):
         if channels in CHANNEL_SETS:
-            return CHANNEL_SETS[channels]
+            names = CHANNEL_SETS[channels]
+            if depth is None and "depth" in names and (why := missing_depth()):
+                left = tuple(name for name in names if name not in GEOMETRY)
+                gone = ", ".join(name for name in names if name in GEOMETRY)
+                warn(f"channels={channels!r} without {gone}: {why}", UnbuiltChannelWarning)
+                return left
+            return names
         near = difflib.get_close_matches(channels, CHANNEL_SETS, n=1, cutoff=0.4)
         single = f"for a single channel pass a list: channels=[{channels!r}]"
         table = f"{channels!r} is a layout: texture.tokens(layout={channels!r}), and docs/channels.md for what it reads"

@@ -7,6 +7,7 @@ Base and Large forbids commercial use.
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -75,6 +76,18 @@ class DepthModel:
             depth = self._network(pixel_values=batch.to(self._network.device)).predicted_depth[0].float().cpu().numpy()
         check_finite(f"the depth model '{self.name}'", depth)
         return np.asarray(depth, np.float32)
+
+
+def missing_depth() -> str:
+    """Why the usual model cannot be had without a download, and what to do; "" where its weights are here."""
+    missing = [name for name in ("torch", "transformers", "huggingface_hub") if importlib.util.find_spec(name) is None]
+    if missing:
+        return f"{', '.join(missing)} is not installed; pip install 'foveate[torch]', or leave depth out of a list"
+    from huggingface_hub import try_to_load_from_cache
+
+    if isinstance(try_to_load_from_cache(DEFAULT, "config.json"), str):
+        return ""
+    return f"{DEFAULT} is not on this machine; Channels(..., depth={DEFAULT!r}) downloads it, or names a folder"
 
 
 def compute_depth_plane(rgb: NDArray[np.uint8], model: DepthModel) -> Floats:

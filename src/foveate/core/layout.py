@@ -112,6 +112,8 @@ DERIVED: tuple[Channel, ...] = (
 )
 
 KNOWN_EXTRAS: tuple[Channel, ...] = (
+    _unit("similarity", "cell", "mean", 0.0, "a question's map before segments and cues; 0 without a question"),
+    _unit("pass_1", "cell", "mean", 0.0, "a question's map, which a later pass can read; 0 without one"),
     _unit("history", "cell", "mean", 0.0, "where a dialogue's earlier questions looked, with decay"),
     _unit("depth", "quarter", "mean", 0.0, "relative inverse depth: 1 is nearest; 0 unknown"),
     _unit("normal_y", "quarter", "mean", 0.5, "surface normal, down; 0.5 is none"),
@@ -270,22 +272,17 @@ def full_layout(rank: int) -> Layout:
     return Layout(f"{FULL}{len(names)}", names)
 
 
+# How much the documents stuff into their 32 x 32 cells: 13 planes and depth, a question's map, all that has a name.
+BASIC = Layout("basic", (*GRID13.names, "depth"), GRID13.shape)
+SIMILARITY = Layout("similarity", (*BASIC.names, "similarity", "pass_1"), BASIC.shape)
+EVERYTHING = Layout(
+    "everything",
+    tuple(dict.fromkeys((*SIMILARITY.names, *FULL40.names, *(channel.name for channel in KNOWN_EXTRAS)))),
+    BASIC.shape,
+)
+_PUBLISHED = (FULL40, full_layout(2 * EMBEDDING_CHANNELS), ROPE56, PART28, SUMMARY40, MVP13, GRID13)
 LAYOUTS = ReadOnly(
-    {
-        layout.name: layout
-        for layout in (
-            FULL40,
-            full_layout(2 * EMBEDDING_CHANNELS),
-            ROPE56,
-            PART28,
-            SUMMARY40,
-            MVP13,
-            GRID13,
-            LEAN,
-            *TIERS,
-            *PHASES,
-        )
-    }
+    {layout.name: layout for layout in (*_PUBLISHED, LEAN, *TIERS, *PHASES, BASIC, SIMILARITY, EVERYTHING)}
 )
 
 

@@ -1,6 +1,7 @@
 """What earlier questions found, kept as planes that later ones can read.
 
     texture = add_map(texture, relevance, "pass_1")        # multi-pass: score(texture, query, prior="pass_1")
+    texture = add_similarity(texture, relevance)           # similarity, before segments and cues, and pass_1
     texture = add_phrases(texture, relevance)              # a plane for each phrase: word_red_car, word_dog
     texture = add_word_maps(texture, relevance)            # a plane for each word: word_red, word_car, word_dog
     texture = add_dialogue(texture, relevance)             # a dialogue: score(texture, query, prior="history")
@@ -40,6 +41,18 @@ def add_map(texture: Texture, relevance: Relevance, name: str = "pass_1") -> Tex
     _check(texture, relevance)
     check_type("name", name, str, fix='leave it out for "pass_1"', error=ChannelError)
     return _with_plane(texture, name, relevance.on(texture.grid).map, relevance.query, relevance.query)
+
+
+def add_similarity(texture: Texture, relevance: Relevance, encoder: str | Encoder | None = None) -> Texture:
+    """A new texture with a question's plain map as `similarity`, without segments and cues, and its map as `pass_1`.
+
+    They fill the layouts "similarity" and "everything". Raises TextureEncoderError for a texture from another encoder.
+    """
+    with_map = add_map(texture, relevance)
+    encoder = match_encoder(texture.encoder, encoder)
+    negatives = negatives_of(encoder) if encoder.calibration.contrast > 0 else None
+    plain = score_maps(texture, [prepare(encoder, relevance.query)], encoder.calibration, negatives)[0]
+    return _with_plane(with_map, "similarity", plain, relevance.query, relevance.query)
 
 
 def add_phrases(texture: Texture, relevance: Relevance) -> Texture:

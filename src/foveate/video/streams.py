@@ -211,7 +211,7 @@ def stream(
         asked = set(asked)
         timed = tuple(each for each in FRESH if each in asked or (each[:5] == "flow_" and FLOW.name in asked))
         asked -= {*FRESH, FLOW.name}
-    names = select_channels(asked if isinstance(asked, str) else tuple(asked))
+    names = select_channels(asked if isinstance(asked, str) else tuple(asked), methods.depth)
     if prior is not None:
         held = sorted({*names, *FRESH} - {*LATER, "flow_y", "flow_x"})
         check_choice("prior", prior, held, fix='prior="gaze" goes by what `Stream.gaze` is told', error=ChannelError)
