@@ -170,6 +170,20 @@ def vipllava(width: int) -> tuple[Any, Any]:
     return hf.VipLlavaForConditionalGeneration(config), clip_processor(56)
 
 
+def llava_siglip(width: int) -> tuple[Any, Any]:
+    """LLaVA with another tower: without a class token, and all of its patches are taken."""
+    pixels = 8 * ROWS
+    config = hf.LlavaConfig(
+        vision_config=_siglip(pixels), text_config=hf.LlamaConfig(**{**TEXT, "hidden_size": width}),
+        image_token_index=IDS["<image>"], image_token_id=IDS["<image>"], vision_feature_select_strategy="full",
+    )  # fmt: skip
+    processor = hf.LlavaProcessor(
+        hf.SiglipImageProcessorPil(size=_square(pixels)), tokenizer(), patch_size=8, chat_template=template(),
+        vision_feature_select_strategy="full", num_additional_image_tokens=0,
+    )  # fmt: skip
+    return hf.LlavaForConditionalGeneration(config), processor
+
+
 def janus(width: int) -> tuple[Any, Any]:
     pixels = 56
     vision = {
@@ -327,8 +341,8 @@ def t5gemma2(width: int) -> tuple[Any, Any]:
 FAMILIES = {
     f.__name__: f
     for f in (
-        gemma3, paligemma, paligemma2, gemma3n, shieldgemma2, fast_vlm, got_ocr2, pp_chart2table, vipllava, janus,
-        deepseek_vl, deepseek_vl_hybrid, video_llava, chameleon, emu3,
+        gemma3, paligemma, paligemma2, gemma3n, shieldgemma2, fast_vlm, got_ocr2, pp_chart2table, vipllava,
+        llava_siglip, janus, deepseek_vl, deepseek_vl_hybrid, video_llava, chameleon, emu3,
     )
 }  # fmt: skip
 NEED_TORCHVISION = {f.__name__: f for f in (video_llava_frames,)}

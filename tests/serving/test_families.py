@@ -15,11 +15,12 @@ from foveate.core.errors import FoveateError, ModelError, OptionError
 from foveate.serving import families
 from foveate.serving.families import FAMILIES, RefusingProcessor
 from foveate.serving.hooks import find_stock, other_architectures
+from foveate.serving.kept import KeptEncoder
 from foveate.serving.layouts import SECTION
 from foveate.serving.model import FlatPositions
 from foveate.serving.processor import ChoosingProcessor
 from foveate.serving.selection import select_rows
-from tests.serving.engine import STEPS, Ask, Engine, assert_same, takes_kept
+from tests.serving.engine import STEPS, Ask, Engine, assert_same
 from tests.vlm_models import page, photo
 
 DOG = "where is the dog?"
@@ -51,12 +52,19 @@ def test_one_image(engine: Engine, budget: int | str | None) -> None:
 @pytest.mark.parametrize("budget", [1, 9, "auto"])
 def test_kept_tokens_alone_are_encoded_as_in_mode_sparse(engine: Engine, budget: int | str) -> None:
     how = {"foveate_budget": budget, "foveate_encode": "kept"}
-    if not takes_kept(engine.llm.model_config):
-        with pytest.raises(ModelError, match='foveate_encode="kept" for'):
-            engine.ask(Ask(DOG, keywords=how))
-        return
     for images in ([photo(seed=3)], TWO) if budget == 9 else ([photo(seed=3)],):
         compare(engine, Ask(DOG, images, how))
+
+
+def test_an_image_that_cannot_be_encoded_so_is_refused_before_the_engine(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: Any) -> None:
+        raise ModelError(f"{given[-2:]}", expected="another", fix="send it")
+
+    monkeypatch.setattr(KeptEncoder, "check_image", refuse)
+    with pytest.raises(ModelError, match=r"\(\(150, 200\), "):
+        engine.ask(Ask(DOG, keywords={"foveate_budget": 9, "foveate_encode": "kept"}))
 
 
 def test_two_images_share_a_budget_between_tags_and_without_a_budget_are_the_stock_models(engine: Engine) -> None:

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from foveate.core.errors import ModelError
-from foveate.serving.kept import ENCODERS, is_unfit
+from foveate.serving.kept import ENCODERS, GRIDS, find_encoder, is_unfit
 from foveate.serving.metrics import FOLDER
+from foveate.vlm import attach
 from tests.serving.engine import Ask, Engine, Said, assert_same
-from tests.vlm_models import page, photo
+from tests.vlm_models import page, pair, photo
 
 DOG = "where is the dog?"
 PERSON = "what is on the left of the person in the picture"
@@ -115,9 +116,23 @@ def test_a_tower_that_cannot_is_refused() -> None:
 
 
 def test_another_kind_of_tower_is_refused_by_the_configuration() -> None:
-    llava, qwen = ENCODERS["LlavaForConditionalGeneration"], ENCODERS["Qwen2VLForConditionalGeneration"]
-    config = SimpleNamespace(vision_config=SimpleNamespace(model_type="pixtral"))
-    assert (llava.takes(config), qwen.takes(config)) == (False, True)
+    def found(name: str, tower: str) -> Any:
+        vision = SimpleNamespace(vision_config=SimpleNamespace(model_type=tower))
+        return find_encoder(SimpleNamespace(architecture=name, hf_config=vision))
+
+    llava, qwen = "LlavaForConditionalGeneration", "Qwen2VLForConditionalGeneration"
+    assert [found(llava, "other"), found(qwen, "other")] == [None, GRIDS]
+    assert found(llava, "pixtral") is not found(llava, "clip_vision_model")
+
+
+def test_tokens_that_are_mixed_of_several_patches_are_refused() -> None:
+    vlm = attach(*pair("llava_onevision"))  # its joined tiles have more tokens than it allows
+    (layout,) = vlm.see(photo()).layouts
+    (encoder,) = ENCODERS["LlavaOnevisionForConditionalGeneration"]
+    encoder.check_image(vlm.model.config, (32, 32), 2 * 16 + 4)
+    GRIDS.check_image(vlm.model.config, (150, 200), layout.count)
+    with pytest.raises(ModelError, match="150 x 200 pixels"):
+        encoder.check_image(vlm.model.config, (150, 200), layout.count)
 
 
 class OtherTower(torch.nn.Linear):
@@ -135,18 +150,18 @@ def test_a_tower_that_does_not_fit_refuses_kept_and_stops_no_server(
 
     from tests.serving.test_families import Choosing
 
-    name, asked = "Qwen2VLForConditionalGeneration", {"foveate_encode": "kept"}
+    asked = {"foveate_encode": "kept"}
     monkeypatch.setenv(FOLDER, str(tmp_path))
-    monkeypatch.setattr(Choosing, "kept_encoder", ENCODERS[name])
+    monkeypatch.setitem(ENCODERS, "Other", (GRIDS,))
     tower = OtherTower(2, 2)
     stand_in = SimpleNamespace(visual=tower if held else StageMissingLayer("image_tower", tower))
-    ENCODERS[name].check(stand_in, "Other")
+    GRIDS.check(stand_in, "Other")
     if not held:
         Choosing(asked)
         return
     with pytest.raises(ModelError, match="for Other, whose tower in this release"):
         Choosing(asked)
-    ENCODERS[name].check(SimpleNamespace(visual=StageMissingLayer("image_tower", tower)), "Other")  # the next engine
+    GRIDS.check(SimpleNamespace(visual=StageMissingLayer("image_tower", tower)), "Other")  # the next engine
     Choosing(asked)
 
 

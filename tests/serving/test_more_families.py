@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.serving.engine import Ask, Engine, assert_same, takes_kept
+from foveate.serving.kept import find_encoder
+from tests.serving.engine import Ask, Engine, assert_same
 from tests.vlm_models import photo
 
 DOG = "where is the dog?"
@@ -25,6 +26,7 @@ OWN: dict[str, dict[str, Any]] = {
     "llama4": {},
     "llava_onevision_clips": {},
     "llava_pixtral": {},
+    "llava_siglip": {},
     "mistral3": {},
     "qwen3_vl_moe": {"text_config": {"norm_topk_prob": True}},
 }
@@ -35,6 +37,6 @@ BEHIND = ("fast_vlm", "glm46v", "lighton_ocr")  # of those of transformers
 def test_answers_are_those_of_the_library(start: Callable[..., Engine], name: str) -> None:
     engine = start(name, hf_overrides=OWN.get(name, {}))
     kept = (Ask(DOG, images, {"foveate_budget": 9, "foveate_encode": "kept"}) for images in ([photo()], TWO))
-    asks = (*ASKS, *kept) if takes_kept(engine.llm.model_config) else ASKS
+    asks = (*ASKS, *kept) if find_encoder(engine.llm.model_config) else ASKS
     for said, ask in zip(engine.ask(*asks), asks, strict=True):
         assert_same(said, engine.expect(ask))

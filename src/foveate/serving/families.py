@@ -21,7 +21,6 @@ from foveate.serving.hooks import (
     find_stock,
     with_processor,
 )
-from foveate.serving.kept import ENCODERS
 from foveate.serving.model import ChosenRows, FlatPositions
 from foveate.serving.processor import ChoosingProcessor
 from foveate.serving.request import (
@@ -79,10 +78,11 @@ def make_class(name: str) -> type[Any]:
     check_version(__version__)  # first: the imports are hooks as well
     stock = find_stock(name)
     check_hooks(stock, MODEL if getattr(stock, "supports_mrope", False) else FLAT_MODEL)
-    both = {"kept_encoder": ENCODERS.get(name), "__module__": __name__}
-    more = {"__new__": _stock_unless_served(name, stock)} if name in BACKEND else {}
-    model = type(stock.__name__, (ChosenRows, FlatPositions, stock), {**both, "__doc__": stock.__doc__, **more})
-    return with_processor(model, lambda info: _mixin_for(name, info), {**both, "serves_videos": name in VIDEOS})
+    own = {"__module__": __name__, "__doc__": stock.__doc__}
+    own |= {"__new__": _stock_unless_served(name, stock)} if name in BACKEND else {}
+    model = type(stock.__name__, (ChosenRows, FlatPositions, stock), own)
+    videos = {"__module__": __name__, "serves_videos": name in VIDEOS}
+    return with_processor(model, lambda info: _mixin_for(name, info), videos)
 
 
 def is_served(name: str, config: Any) -> bool:

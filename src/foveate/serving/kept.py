@@ -2,8 +2,10 @@
 
 Positions are those of the whole image. Kept patches see one another, within the borders that the tower has anyway: an
 image's, and in most layers of Qwen2.5-VL those of a window. vLLM's own towers run, unchanged:
-those for grids of patches are told positions and borders (`encoder_metadata`), those for tiles are given layers that
-leave patches out.
+
+* those for grids of patches are told positions and borders (`encoder_metadata`);
+* those for images of any size get a line of kept tokens for an image, and are told positions;
+* those for tiles are given layers that leave patches out.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ import numpy as np
 import torch
 
 from foveate.core.errors import ModelError
-from foveate.serving.layouts import COUNT, ROWS
+from foveate.serving.layouts import COUNT, ROWS, SPAN, Size, without_weights
 from foveate.serving.metrics import FOLDER
 from foveate.vlm.families.narrow import Part
+from foveate.vlm.families.sparse import parts_of
+from foveate.vlm.families.token_layout import Indices, TokenLayout
 
 # Methods of a tower that say positions of the patches of grids, [n, width] each: rotary ones, and learned ones.
 POSITIONS = ("rot_pos_emb", "fast_pos_embed_interpolate", "pos_embeds_interpolate")
@@ -43,17 +47,32 @@ class KeptEncoder:
 
     encode: (model, the stock model's inputs of a batch, our fields, numbers of images in it) -> features of those
     images, a row for each kept one. fits: (model) -> whether vLLM's tower has what that needs. cuts: whether the inputs
-    hold the pixels of kept patches alone. towers: kinds, by the model's configuration; none stands for all.
+    hold the pixels of kept patches alone. towers: kinds, by the model's configuration; none stands for all. packed:
+    whether tiles are joined to lines of tokens, which have ends (LLaVA-NeXT).
     """
 
     encode: Callable[[Any, Mapping[str, Any], Mapping[str, Any], Sequence[int]], Sequence[torch.Tensor]]
     fits: Callable[[Any], bool]
     cuts: bool = False
     towers: tuple[str, ...] = ()
+    packed: bool = False
 
     def takes(self, config: Any) -> bool:
         """Whether a model with this configuration has such a tower."""
         return not self.towers or config.vision_config.model_type in self.towers
+
+    def check_image(self, config: Any, size: Size, count: int) -> None:
+        """Raises ModelError for an image of (height, width) pixels with so many tokens, if they mix several patches."""
+        if not self.packed:
+            return
+        try:
+            unpack(config, size, count, np.arange(count))
+        except ModelError as cause:
+            raise ModelError(
+                f'foveate_encode="kept" for an image of {size[0]} x {size[1]} pixels',
+                expected="a smaller one: of this one each token is mixed of several patches",
+                fix='pass {"foveate_encode": "all"}, or a smaller image',
+            ) from cause
 
     def check(self, model: Any, architecture: str) -> None:
         """Tell the API's process whether vLLM's tower has what `encode` needs: another release may have another.
@@ -157,14 +176,63 @@ def _in_windows(tower: Any, grid: Grid, rows: torch.Tensor) -> tuple[torch.Tenso
     return cos[at], sin[at], found, kept.to(ends.dtype), torch.tensor([len(rows) * unit], dtype=ends.dtype)
 
 
+# --- towers for images of any size ------------------------------------------------------------------------------------
+
+
+def encode_lines(
+    model: Any, inputs: Mapping[str, Any], ours: Mapping[str, Any], numbers: Sequence[int]
+) -> Sequence[torch.Tensor]:
+    """Of a tower that takes images of any size and counts their patches: Pixtral's. An image of kept tokens alone."""
+    from vllm.model_executor.models.pixtral import position_ids_in_meshgrid
+
+    config, rows = model.config.vision_config, kept_rows(ours)
+    merge, patch = int(getattr(model.config, "spatial_merge_size", 1)), int(config.patch_size)
+    lines, positions = [], []
+    for number in numbers:
+        pixels = inputs["pixel_values"][number]
+        grid = torch.empty(1, *(side // patch for side in pixels.shape[-2:]))
+        at = torch.arange(grid.numel()).reshape(grid.shape[1:])
+        ids = position_ids_in_meshgrid([grid], max_width=config.image_size // patch)
+        positions.append(ids[line_of(at, merge, rows[number]).flatten()])
+        lines.append(line_of(pixels, patch * merge, rows[number]))
+    stock, path = model.vision_tower.patch_positional_embedding, "vision_tower.patch_positional_embedding"
+    told = torch.cat(positions)
+    alone = _with_part(model, path, lambda states, _: stock(states, told.to(states.device)))
+    found: Sequence[torch.Tensor] = alone._encode({"pixel_values": lines}, {}, range(len(lines)))
+    return found
+
+
+def line_of(picture: torch.Tensor, side: int, squares: torch.Tensor) -> torch.Tensor:
+    """Some of the side x side squares of a picture [..., H, W], one beside another: [..., side, side * n]."""
+    each = picture.unfold(-2, side, side).unfold(-2, side, side).flatten(-4, -3)
+    return each.index_select(-3, squares.to(picture.device)).transpose(-3, -2).flatten(-2)
+
+
+def lines_fit(model: Any) -> bool:
+    """Whether the tower asks a part of its own for positions."""
+    tower = model.vision_tower
+    return not any(True for _ in tower.parameters()) or hasattr(tower, "patch_positional_embedding")
+
+
 # --- towers for tiles -------------------------------------------------------------------------------------------------
 
 
-def tiles_of(layers: str, side: Callable[[Any], int], towers: tuple[str, ...] = ()) -> KeptEncoder:
+def unpack(config: Any, size: Size, count: int, rows: Indices) -> Indices:
+    """Rows of an image of (height, width) pixels with so many tokens -> theirs among the tokens of tiles, which are
+    numbered tile after tile; and padding, which all others in a tile see. Raises ModelError where tokens are mixed.
+    """
+    image = {"image_sizes": [size]}
+    parts = parts_of(without_weights(config), image, [rows], [TokenLayout((), count)])
+    return np.concatenate([part.tokens + number * part.h * part.w for number, part in enumerate(parts)])
+
+
+def tiles_of(
+    layers: str, side: Callable[[Any], int], towers: tuple[str, ...] = (), *, packed: bool = False
+) -> KeptEncoder:
     """Of a tower that takes each tile of an image as a sequence.
 
-    layers: where the module is that goes through them. side: (model) -> patches along the side of a token. towers: as
-    of `KeptEncoder`.
+    layers: where the module is that goes through them. side: (model) -> patches along the side of a token. The others
+    are as of `KeptEncoder`.
     """
 
     def encode(
@@ -172,7 +240,11 @@ def tiles_of(layers: str, side: Callable[[Any], int], towers: tuple[str, ...] = 
     ) -> Sequence[torch.Tensor]:
         made, rows = [], kept_rows(ours)
         for number in numbers:  # tiles of each have others kept
-            some = partial(_encode_some, _find(model, layers), rows[number], side(model))
+            seen = rows[number]
+            if packed:
+                size, count = inputs["image_sizes"][number].tolist(), int(ours[SPAN][number])
+                seen = torch.from_numpy(unpack(model.config, size, count, seen.numpy()))
+            some = partial(_encode_some, _find(model, layers), seen, side(model))
             (features,) = _with_part(model, layers, some)._encode(inputs, ours, [number])
             made.append(features[rows[number].to(features.device)])
         return made
@@ -181,7 +253,7 @@ def tiles_of(layers: str, side: Callable[[Any], int], towers: tuple[str, ...] = 
         tower = getattr(model, layers.partition(".")[0])
         return not any(True for _ in tower.parameters()) or _find(model, layers) is not None
 
-    return KeptEncoder(encode, fits, towers=towers)
+    return KeptEncoder(encode, fits, towers=towers, packed=packed)
 
 
 def _encode_some(encoder: Any, rows: torch.Tensor, side: int, *args: Any, **given: Any) -> Any:
@@ -238,17 +310,30 @@ def _with_part(module: Any, path: str, part: Any) -> Any:
 # --- by architecture --------------------------------------------------------------------------------------------------
 
 GRIDS = KeptEncoder(encode_grids, grids_fit, cuts=True)
+LINES = KeptEncoder(encode_lines, lines_fit, towers=("pixtral",))
 SIGLIP = ("clip_vision_model", "siglip_vision_model")
+LAYERS = "vision_tower.vision_model.encoder"
 IDEFICS = tiles_of("model.vision_model.encoder", lambda model: int(model.config.scale_factor))
 INTERN = tiles_of("vision_tower.encoder", lambda model: round(1 / model.config.downsample_ratio))
-ENCODERS: Mapping[str, KeptEncoder] = {
-    "Qwen2VLForConditionalGeneration": GRIDS,
-    "Qwen2_5_VLForConditionalGeneration": GRIDS,
-    "Qwen3VLForConditionalGeneration": GRIDS,
-    "Glm4vForConditionalGeneration": GRIDS,
-    "Glm4vMoeForConditionalGeneration": GRIDS,
-    "LlavaForConditionalGeneration": tiles_of("vision_tower.vision_model.encoder", lambda model: 1, SIGLIP),
-    "Idefics3ForConditionalGeneration": IDEFICS,
-    "SmolVLMForConditionalGeneration": IDEFICS,
-    "InternVLForConditionalGeneration": INTERN,
+PACKED = tiles_of(LAYERS, lambda model: 1, SIGLIP, packed=True)
+ENCODERS: Mapping[str, tuple[KeptEncoder, ...]] = {
+    "Qwen2VLForConditionalGeneration": (GRIDS,),
+    "Qwen2_5_VLForConditionalGeneration": (GRIDS,),
+    "Qwen3VLForConditionalGeneration": (GRIDS,),
+    "Qwen3VLMoeForConditionalGeneration": (GRIDS,),
+    "Glm4vForConditionalGeneration": (GRIDS,),
+    "Glm4vMoeForConditionalGeneration": (GRIDS,),
+    "LlavaForConditionalGeneration": (tiles_of(LAYERS, lambda model: 1, SIGLIP), LINES),
+    "LlavaNextForConditionalGeneration": (PACKED,),
+    "LlavaOnevisionForConditionalGeneration": (PACKED,),
+    "Mistral3ForConditionalGeneration": (LINES,),
+    "Idefics3ForConditionalGeneration": (IDEFICS,),
+    "SmolVLMForConditionalGeneration": (IDEFICS,),
+    "InternVLForConditionalGeneration": (INTERN,),
 }
+
+
+def find_encoder(model_config: Any) -> KeptEncoder | None:
+    """How the tower of a model, by vLLM's configuration of it, encodes kept tokens alone. None: it cannot."""
+    of_name = ENCODERS.get(model_config.architecture, ())
+    return next((encoder for encoder in of_name if encoder.takes(model_config.hf_config)), None)

@@ -24,15 +24,13 @@ import torch
 from foveate.core.errors import ModelError
 from foveate.serving import metrics
 from foveate.serving.features import FEATURES, FEATURES_MB, FeaturePool
-from foveate.serving.kept import KeptEncoder, kept_rows
+from foveate.serving.kept import find_encoder, kept_rows
 from foveate.serving.layouts import ALONE, COUNT, DIGEST, PLACES, SECTION, SPAN, is_flat, is_pixels, take_images
 from foveate.serving.request import PREFIX, read_megabytes
 
 
 class ChosenRows:
     """Mixin placed first in the bases of a stock model class; see the module."""
-
-    kept_encoder: KeptEncoder | None = None
 
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         lora = vllm_config.lora_config
@@ -51,8 +49,9 @@ class ChosenRows:
             config.dtype,
             torch.device(vllm_config.device_config.device),
         )
-        if self.kept_encoder is not None and self.kept_encoder.takes(config.hf_config):
-            self.kept_encoder.check(self, config.architecture)
+        if (encoder := find_encoder(config)) is not None:
+            encoder.check(self, config.architecture)
+        self._kept_encoder = encoder
         self._most = vllm_config.scheduler_config.max_num_encoder_input_tokens
 
     def load_weights(self, *args: Any, **keywords: Any) -> Any:
@@ -97,9 +96,9 @@ class ChosenRows:
         self, stock: Mapping[str, Any], ours: Mapping[str, Any], numbers: Sequence[int]
     ) -> Sequence[torch.Tensor]:
         """Features of the kept tokens of these images of a batch, encoded without the others."""
-        if self.kept_encoder is None:
+        if self._kept_encoder is None:
             raise AssertionError("the processor refuses it")
-        return self.kept_encoder.encode(self, stock, ours, numbers)
+        return self._kept_encoder.encode(self, stock, ours, numbers)
 
     def _encode(
         self, stock: Mapping[str, Any], ours: Mapping[str, Any], numbers: Sequence[int]

@@ -39,7 +39,7 @@ from foveate.language.query import MAX_CHARACTERS
 from foveate.relevance.presets import PresetName
 from foveate.serving import metrics
 from foveate.serving.features import FEATURES, FEATURES_MB
-from foveate.serving.kept import KeptEncoder, cut_patches, is_unfit
+from foveate.serving.kept import cut_patches, find_encoder, is_unfit
 from foveate.serving.layouts import (
     ALONE,
     COUNT,
@@ -95,7 +95,6 @@ class ChoosingProcessor:
     """Mixin placed first in the bases of a stock `BaseMultiModalProcessor`; see the module."""
 
     serves_videos = False
-    kept_encoder: KeptEncoder | None = None  # of a tower that cannot encode kept tokens alone
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         from vllm.logger import init_logger
@@ -107,6 +106,7 @@ class ChoosingProcessor:
             configured.mm_processor_kwargs = theirs or None
             configured.foveate_keywords = ours
         self.usual: Request = usual_request(getattr(configured, "foveate_keywords", {}))
+        self._kept_encoder = find_encoder(self.info.ctx.model_config)  # type: ignore[attr-defined]
         self._check_encode(self.usual)
         self.textures: TextureCache[Texture] = TextureCache(read_megabytes("FOVEATE_TEXTURES_MB", TEXTURES))
         self._workers = TextureWorkers(count_workers())
@@ -402,6 +402,9 @@ class ChoosingProcessor:
                 raise
             return _leave_stock(inputs, cause)
         layouts = [each.layout for each in tokens]
+        if request.encode == "kept" and self._kept_encoder is not None:
+            for each, layout in zip(seen, layouts, strict=True):
+                self._kept_encoder.check_image(self.info.get_hf_config(), each.size, layout.count)  # type: ignore[attr-defined]
         self._check_positions(len(inputs.prompt) + sum(each.positions for each in tokens))
         shown = [picture for each in seen for picture in each.pictures]
         try:
@@ -443,14 +446,14 @@ class ChoosingProcessor:
 
     @property
     def _cuts(self) -> bool:
-        return self.kept_encoder is not None and self.kept_encoder.cuts
+        return self._kept_encoder is not None and self._kept_encoder.cuts
 
     def _check_encode(self, request: Request) -> None:
         """Raises where kept tokens are to be encoded alone, by a tower that cannot."""
         if request.encode != "kept":
             return
         config = self.info.ctx.model_config  # type: ignore[attr-defined]
-        able = self.kept_encoder is not None and self.kept_encoder.takes(config.hf_config)
+        able = self._kept_encoder is not None
         shared = self.info.ctx.get_mm_config().mm_encoder_tp_mode == "data"  # type: ignore[attr-defined]
         unfit = able and is_unfit(config.architecture)
         if able and not unfit and (self._cuts or not shared):
