@@ -32,6 +32,7 @@ from foveate.core.errors import (
 )
 from foveate.core.threads import map_in_order, once
 from foveate.encoders.protocol import DenseFeatures
+from foveate.texture import stack
 from tests.conftest import PHOTOS, same
 from tests.pdf_files import make_pdf, text
 from tests.store_toys import Toy
@@ -271,3 +272,50 @@ def test_commands_speak_of_it_below_their_table(tmp_path: Path, command: str) ->
     assert "ResolutionHint" not in result.output
     if command == "look":
         assert "hint: " not in CliRunner().invoke(app, [*arguments, "--long-side", "512"]).output
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def test_several_textures_are_one_array_and_one_question_asks_all() -> None:
+    images = [np.random.default_rng(i).integers(0, 256, (64, 96 + 32 * (i > 1), 3), np.uint8) for i in range(3)]
+    textures = foveate.encode(images, long_side=64)
+    batch = stack(textures)
+    assert batch.shape == (3, 13, 32, 32)
+    assert batch.dtype == np.float32
+    for one, texture in zip(batch, textures, strict=True):
+        np.testing.assert_array_equal(one, texture.dense(layout="grid13"))
+    assert stack(textures[:2], "lean").shape == (2, 36, *textures[0].grid.shape)
+    np.testing.assert_array_equal(stack(textures[:1], "lean")[0, 5].ravel(), textures[0].tokens(layout="lean")[:, 5])
+    with pytest.raises(OptionError, match=r"textures of 4 x 8 and 5 x 8 cells") as caught:
+        stack(textures, "lean")
+    assert "shape=(32, 32)" in caught.value.fix
+    assert stack(textures, "full40", shape=(6, 7)).shape == (3, 40, 6, 7)
+
+    found = foveate.score(textures, "a dog")
+    for one, texture in zip(found, textures, strict=True):
+        np.testing.assert_array_equal(one.map, foveate.score(texture, "a dog").map)
+    assert found.on((32, 32)).map.shape == (3, 32, 32)
+    assert [len(kept) for kept in foveate.allocate(found, 5)] == [5, 5, 5]
+    with pytest.raises(OptionError, match=r"maps of 4 x 8 and 5 x 8 cells") as caught:
+        found.map  # noqa: B018
+    assert "on((32, 32))" in caught.value.fix
+    there = foveate.score([texture.to("cpu") for texture in textures[:2]], "a dog")
+    np.testing.assert_allclose(there.map, found[:2].map, atol=3e-6)
+
+
+@pytest.mark.parametrize("textures", [[], None, "ab", [1], 5])
+def test_what_is_no_list_of_textures_is_refused(textures: Any) -> None:
+    with pytest.raises(OptionError, match="textures"):
+        stack(textures)
+    with pytest.raises(OptionError, match="texture"):
+        foveate.score(textures, "a dog")
+
+
+def test_several_questions_of_several_images_are_refused() -> None:
+    texture = foveate.encode(np.zeros((64, 64, 3), np.uint8), long_side=64, channels="fast")
+    with pytest.raises(OptionError, match="2 textures and 2 questions") as caught:
+        foveate.score([texture, texture], ["a dog", "a cat"])  # type: ignore[call-overload]
+    assert "for one in textures" in caught.value.fix
+    with pytest.raises(OptionError, match="some of which are on a device"):
+        foveate.score([texture, texture.to("cpu")], "a dog")  # type: ignore[list-item]

@@ -46,6 +46,7 @@ _ELSEWHERE = {  # what people look for here, and where it is
     "read": "foveate.encode(image, read=True)",
     "refine": "foveate.tiles.refine",
     "search": "foveate.Store(folder).search",
+    "stack": "foveate.texture.stack",
     "stream": "foveate.video.stream",
     "survey": "foveate.tiles.survey",
 }

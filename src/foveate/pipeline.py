@@ -239,8 +239,14 @@ def score(texture: Texture, query: Sequence[str], **how: Unpack[ScoringOptions])
 def score(texture: DeviceTexture, query: str, **how: Unpack[ScoringOptions]) -> DeviceRelevance: ...  # type: ignore[overload-overlap]
 @overload
 def score(texture: DeviceTexture, query: Sequence[str], **how: Unpack[ScoringOptions]) -> DeviceRelevances: ...
+@overload
+def score(texture: Sequence[Texture], query: str, **how: Unpack[ScoringOptions]) -> Relevances: ...
+@overload
+def score(texture: Sequence[DeviceTexture], query: str, **how: Unpack[ScoringOptions]) -> DeviceRelevances: ...
 def score(
-    texture: Texture | DeviceTexture, query: str | Sequence[str], **how: Unpack[ScoringOptions]
+    texture: Texture | DeviceTexture | Sequence[Texture] | Sequence[DeviceTexture],
+    query: str | Sequence[str],
+    **how: Unpack[ScoringOptions],
 ) -> Relevance | Relevances | DeviceRelevance | DeviceRelevances:
     """Where a question looks in a texture: pure, about a hundred microseconds once its words are known.
 
@@ -248,6 +254,7 @@ def score(
 
     Args:
         texture: from `encode` or `Texture.load`; or from `texture.to(device)`: then the answer is in tensors there.
+            A list of several gives Relevances, with maps stacked [B, h, w] where their cells are as many.
         query: a question or noun phrase; a list of them gives Relevances with maps stacked [q, h, w].
         fusion: "participation" (the question alone), "linear", "part28", or a `Fusion`: how the question, what is in
             the pixels and what stands out are combined.
@@ -269,12 +276,12 @@ def score(
         ChannelError, OptionError: a prior, a fusion or weights that are none.
         DeviceError: on a device: what works only on the CPU, a prior on another device.
     """
+    if isinstance(texture, list | tuple):
+        return _score_several(texture, query, how)
     if isinstance(texture, DeviceTexture):
         ask: Callable[[str], Any] = _ask_on_device(texture, how)
     else:
         fix = "texture = encode(image), or Texture.load(file), comes before score"
-        if isinstance(texture, list | tuple):
-            fix = "[score(one, query) for one in textures]; a Store asks thousands of images at once"
         ask = _ask(check_type("texture", texture, Texture, fix=fix), how)
     if isinstance(query, str) or not isinstance(query, Iterable):
         return cast("Relevance | DeviceRelevance", ask(query))
@@ -282,6 +289,20 @@ def score(
     if not found:
         raise QueryError("an empty list of queries", expected="at least one", fix='ask ["a dog"], say')
     return DeviceRelevances(found) if isinstance(texture, DeviceTexture) else Relevances(tuple(found))
+
+
+def _score_several(textures: Sequence[Any], query: Any, how: ScoringOptions) -> Relevances | DeviceRelevances:
+    if not textures or not isinstance(query, str):
+        raise OptionError(
+            f"{len(textures)} textures and {len(query) if isinstance(query, list | tuple) else query!r} questions",
+            expected="one question of at least one texture, or several of one",
+            fix="[score(one, questions) for one in textures]; a Store asks thousands of images at once",
+        )
+    found: list[Any] = [score(one, query, **how) for one in textures]
+    on_device = {isinstance(one, DeviceTexture) for one in textures}
+    if len(on_device) > 1:
+        raise OptionError("textures some of which are on a device", expected="all or none", fix="texture.to(device)")
+    return DeviceRelevances(found) if True in on_device else Relevances(tuple(found))
 
 
 def _ask(texture: Texture, how: ScoringOptions) -> Callable[[str], Relevance]:

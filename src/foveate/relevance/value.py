@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from foveate.core.arrays import AsArray
 from foveate.core.checks import check_pair
 from foveate.core.display import Drawable
+from foveate.core.errors import OptionError
 from foveate.core.grid import Floats, Grid, check_grid, check_whole, resize_map
 from foveate.core.readonly import Frozen, ReadOnly
 from foveate.language.query import quoted
@@ -210,7 +211,7 @@ class Relevance(Detectable, Frozen, Drawable, AsArray):
 
 @dataclass(frozen=True, eq=False)
 class Relevances(Sequence[Relevance], Drawable, AsArray):
-    """Several questions on one texture, in the order asked: a sequence of Relevance with stacked arrays."""
+    """Several questions on one texture, or one on several, in their order: a sequence of Relevance, arrays stacked."""
 
     items: tuple[Relevance, ...]
 
@@ -220,15 +221,28 @@ class Relevances(Sequence[Relevance], Drawable, AsArray):
 
     @property
     def map(self) -> Floats:
-        """float32 [q, h, w]; [0, 0, 0] of no questions."""
-        return np.stack([item.map for item in self.items]) if self.items else np.zeros((0, 0, 0), np.float32)
+        """float32 [q, h, w]; [0, 0, 0] of no questions. Raises OptionError where textures have different cells."""
+        return self._stacked("map")
+
+    def _stacked(self, name: str) -> Floats:
+        if len(shapes := {item.grid.shape for item in self.items}) > 1:
+            raise OptionError(
+                f"maps of {' and '.join(f'{h} x {w}' for h, w in sorted(shapes)[:3])} cells",
+                expected="as many cells each",
+                fix="relevances.on((32, 32)) moves all to these; or encode images of one shape",
+            )
+        return np.stack([getattr(item, name) for item in self.items]) if shapes else np.zeros((0, 0, 0), np.float32)
+
+    def on(self, grid: tuple[int, int]) -> Relevances:
+        """Each on as many cells over its image, as `Relevance.on`."""
+        return Relevances(tuple(item.on(grid) for item in self.items))
 
     def _array(self) -> tuple[Floats, bool]:
         return self.map, False
 
     @property
     def logits(self) -> Floats:
-        return np.stack([item.logits for item in self.items]) if self.items else np.zeros((0, 0, 0), np.float32)
+        return self._stacked("logits")
 
     @property
     def confidence(self) -> Floats:
