@@ -184,6 +184,13 @@ def test_verify_names_each_damaged_image(store: Path) -> None:
     assert f"foveate store remove {store} NAME" in told.stdout
     assert name in told.stdout
     assert len(said("search", store, "a bus", "--no-sheet")["queries"][0]["hits"]) == 2
+    data.write_bytes(content[:-100])
+    assert len(said("store", "verify", store, status=1)["damaged"]) == 3
+    told = call("store", "verify", store).stdout
+    assert f"foveate store restore {store}" in told
+    assert "3 images of 3 damaged" in told
+    assert said("store", "restore", store)["images"] == 0
+    assert "0.0 MB" in call("store", "stats", store).stdout
 
 
 def test_copies_for_other_programs(made: Path, tmp_path: Path) -> None:

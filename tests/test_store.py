@@ -51,7 +51,7 @@ from foveate.store.record import checksum_of_vectors, parse_record
 from foveate.store.sources import Source, decode_for, encode_picture
 from foveate.store.work import EncodeBatch
 from tests.conftest import PHOTOS
-from tests.store_toys import AMONG, Rivalling, Toy, id_of, picture, pictures, work_of
+from tests.store_toys import AMONG, Rivalling, Toy, id_of, mine, picture, pictures, work_of
 
 
 @pytest.fixture(scope="module")
@@ -352,9 +352,38 @@ def test_damage_is_listed_not_exported_and_can_be_removed(
     (file,) = set(Path(toys.path, "data").glob("*.lance")) - before
     assert toys.remove("001.png") == 1
     assert toys.verify().ok
-    next(iter(before)).unlink()
-    assert [bad[1][:8] for bad in toys.verify().damaged] == ["fragment"]
     assert file.exists()
+
+
+@pytest.mark.parametrize("left", [-100, 0, None])  # bytes of the file; None: it is gone
+def test_a_data_file_that_is_cut_short_is_named_and_left_out(quick: Path, left: int | None) -> None:
+    folder, path = pictures(quick / "photos", 4), quick / "s.fov"
+    store = Store(path, encoder=Toy())
+    store.add(folder, read=mine)
+    store.add(pictures(quick / "more", 3, 10), read=mine)
+    (file,) = store.dataset.get_fragments()[0].metadata.files
+    whole = (data := path / "data" / file.path).read_bytes()
+    data.unlink() if left is None else data.write_bytes(whole[:left])
+    calls: tuple[tuple[str, tuple[Any, ...]], ...] = (
+        ("search", ("a dog",)), ("page", ()), ("remove", ("010.png",)), ("stats", ()), ("compact", ()),
+    )  # fmt: skip
+    for name, arguments in calls:
+        with pytest.raises(StoreDamagedError) as caught:
+            getattr(Store(path, encoder=Toy()), name)(*arguments)
+        assert str(data) in caught.value.received
+        assert "4 of its 7 images" in caught.value.received
+        assert f"foveate store restore {path}" in caught.value.fix
+    store = Store(path, encoder=Toy())
+    assert [bad[0] for bad in store.verify().damaged] == ["?"] * 4
+    with pytest.raises(StoreDamagedError, match="4 of its 7 images"):
+        store.add(folder, read=mine)
+    store.restore()  # what the message says
+    assert store.keys() == ["010.png", "011.png", "below/012.png"]
+    assert store.add(folder, read=mine).added == 4
+    assert store.verify().ok
+    assert len(store.search('"colour"')) == 7
+    with pytest.raises(OptionError, match="the newest can be read"):
+        store.restore()
 
 
 def test_export(toys: Store, quick: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 from foveate import Store
 from foveate.core.errors import EncoderOutputError, StoreDamagedError
 from foveate.encoders.protocol import DenseFeatures
+from foveate.reading import Word
 from foveate.store import hits, ingest, nearest, writing
 from foveate.store.upgrade import copy_store
 from tests import store_crash
@@ -118,6 +119,27 @@ def test_progress_says_what_is_safe(quick: Path, monkeypatch: pytest.MonkeyPatch
     assert store.add(pictures(quick / "photos", 8), progress=look).commits == 3
     assert all(committed == there for committed, there in seen)
     assert {committed for committed, _ in seen} == {0, 3, 6, 8}
+
+
+def test_pages_are_committed_while_a_slow_one_is_read(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill then loses the pages that are being read, and no other."""
+    monkeypatch.setattr(ingest, "COMMIT_SECONDS", 0.0)
+    begun, committed = threading.Event(), threading.Event()
+
+    def read(rgb: np.ndarray) -> list[Word]:
+        if rgb.shape[1] == 36 and not begun.is_set():  # the first picture; another size is the reader's own check
+            begun.set()
+            assert committed.wait(60)
+        return mine(rgb)
+
+    def progress(step: ingest.Progress) -> None:
+        if step.committed == 7:
+            committed.set()
+
+    added = Store(quick / "s.fov", encoder=Toy()).add(
+        pictures(quick / "photos", 8), read=read, workers=2, progress=progress
+    )
+    assert (added.read, committed.is_set()) == (8, True)
 
 
 def test_readers_see_what_a_writer_adds(quick: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +14,7 @@ from foveate.cli.terminal import Program, counting, format_count, print_json, pr
 if TYPE_CHECKING:
     from foveate.store import Store
 
+UNREAD = "?"  # the name of an image whose row cannot be read
 SHOWN = 10  # damaged images in the table; the JSON has all
 WIDEST = 60  # characters of words in the table
 FAR = 1000  # a lost version whose number is further on than that had a file that was no version's
@@ -120,13 +122,13 @@ def verify(path: StorePath) -> None:
     known = open_store(path)
     with counting(f"reading {path}", len(known)) as progress:
         found = known.verify(progress=progress)
-    verdict = "every byte is as it was written"
+    verdict, gone = "every byte is as it was written", any(name == UNREAD for name, _, _ in found.damaged)
     if not found.ok:
-        verdict = (
-            f"{format_count(len(found.damaged), 'image')} of {found.images} damaged; all others are served as before"
-        )
-    damaged = [("damaged", f"{printable(name)}: {why}") for name, _, why in found.damaged[:SHOWN]]
-    more = len(found.damaged) - SHOWN
+        then = "nothing can be searched before these are left out" if gone else "all others are served as before"
+        verdict = f"{format_count(len(found.damaged), 'image')} of {found.images} damaged; {then}"
+    each = Counter((printable(name), why) for name, _, why in found.damaged)
+    damaged = [("damaged", f"{name if n == 1 else format_count(n, 'image')}: {why}") for (name, why), n in each.items()]
+    more, damaged = len(damaged) - SHOWN, damaged[:SHOWN]
     rows = [
         ("images", f"{found.images}, {found.nbytes / 1e6:.1f} MB"),
         *damaged,
@@ -135,10 +137,12 @@ def verify(path: StorePath) -> None:
     ]
     print_table(path, ("what", "value"), rows)
     if not found.ok:
-        typer.echo(
-            f"What to do: remove them (foveate store remove {path} NAME) and index their files again, or go back to a "
-            f"version before the damage: foveate store versions {path}"
+        do = (
+            f"go on without them (foveate store restore {path})"
+            if gone
+            else f"remove them (foveate store remove {path} NAME)"
         )
+        typer.echo(f"What to do: {do}, and index their files again")
     damage = [{"name": name, "id": id, "why": why} for name, id, why in found.damaged]
     print_json(store=path, ok=found.ok, images=found.images, bytes=found.nbytes, damaged=damage)
     if not found.ok:
@@ -175,14 +179,17 @@ def restore(
     path: StorePath,
     version: Annotated[
         int | None,
-        typer.Argument(help="A number that 'foveate store versions' lists [default: the last that can be read]."),
+        typer.Argument(
+            help="A number that 'foveate store versions' lists [default: the last that can be read, without the images "
+            "whose files cannot]."
+        ),
     ] = None,
 ) -> None:
     """Make an earlier version the newest one. Those between stay, so this can be taken back, too.
 
     Where the newest cannot be read, its manifest is put aside.
     """
-    from foveate.core.errors import OptionError, StoreDamagedError
+    from foveate.core.errors import StoreDamagedError
     from foveate.store.dataset import set_aside
 
     gone = dict[int, str]()
@@ -195,13 +202,13 @@ def restore(
             back = f"to take it back: mv '{aside}' '{aside.removesuffix('.damaged')}'"
             typer.echo(f"version {number} cannot be read and was put aside; {back}")
         known = open_store(path)
-    before = known.dataset.version
+    before, images = known.dataset.version, len(known)
     if version is None and not gone:
-        raise OptionError(
-            "no version, and the newest can be read",
-            expected="a number",
-            fix=f"foveate store versions {path} lists them",
-        )
+        known.restore()
+        left, said = images - len(known), "that cannot be read left out: index their files again"
+        typer.echo(f"{format_count(left, 'image')} {said}; {len(known)} are in the store")
+        print_json(store=path, restored=known.dataset.version, before=before, images=len(known), aside=[])
+        return
     version = before if version is None else version
     if version != before:
         known.restore(version)
@@ -256,7 +263,12 @@ def upgrade(
 def stats(path: StorePath) -> None:
     """Images, bytes, encoder and basis of a store."""
     known = open_store(path).stats()
-    print_table(path, ("what", "value"), [(name.replace("_", " "), str(value)) for name, value in known.items()])
+    shown = known | {
+        "bytes": f"{known['bytes'] / 1e6:.1f} MB",
+        "bytes_an_image": f"{known['bytes_an_image'] / 1e3:.1f} KB",
+    }
+    rows = [(name.replace("_", " "), "-" if value in (None, "") else str(value)) for name, value in shown.items()]
+    print_table(path, ("what", "value"), rows)
     print_json(**known)
 
 

@@ -6,7 +6,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, update_wrapper
 from itertools import islice
@@ -31,8 +31,10 @@ def usual_threads() -> int:
     return min(MOST_THREADS, os.cpu_count() or 1)
 
 
-def map_in_order(function: Callable[[A], B], items: Iterable[A], threads: int) -> Generator[B]:
+def map_in_order(function: Callable[[A], B], items: Iterable[A], threads: int, *, ordered: bool = True) -> Generator[B]:
     """`function(item)` of each item, in their order, by so many threads; items are taken a few ahead of the results.
+
+    Not `ordered`: each as soon as it is done.
 
     An exception of `function`, or of taking an item, is raised in its place; work that has not begun is then dropped.
     """
@@ -49,13 +51,20 @@ def map_in_order(function: Callable[[A], B], items: Iterable[A], threads: int) -
                 break
             waiting.append(pool.submit(function, item))
             if len(waiting) > AHEAD * threads:
-                yield waiting.popleft().result()
+                yield _first(waiting, ordered).result()
         while waiting:
-            yield waiting.popleft().result()
+            yield _first(waiting, ordered).result()
         if failed is not None:
             raise failed
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _first(waiting: deque[Future[B]], ordered: bool) -> Future[B]:
+    if not ordered:
+        wait(waiting, return_when=FIRST_COMPLETED)
+        waiting.rotate(-next(place for place, one in enumerate(waiting) if one.done()))
+    return waiting.popleft()
 
 
 class Ahead(Iterator[A]):

@@ -92,11 +92,35 @@ def _unread(where: str, cause: BaseException) -> errors.FoveateError:
             expected="a place that answers, and leave to read and write there",
             fix="check the address, the network and the keys, and do the same again: what was committed is kept",
         )
-    return damaged(f"the store '{where}'", said)
+    return _cut_short(where) or damaged(f"the store '{where}'", said)
+
+
+def _cut_short(where: str) -> errors.FoveateError | None:
+    """Of a store on this machine: data files that are gone, or shorter than they were written. None where all are."""
+    total, lost, files = 0, 0, list[str]()
+    with suppress(Exception):
+        for fragment in lance_module().dataset(where).get_fragments() if "://" not in where else ():
+            images, before = fragment.metadata.num_rows, len(files)
+            for file in fragment.metadata.files:
+                path = Path(where, "data", file.path)
+                size = path.stat().st_size if path.is_file() else None
+                if size is None:
+                    files.append(f"'{path}' is gone")
+                elif size < (file.file_size_bytes or 0):
+                    files.append(f"'{path}' has {size:,} of {file.file_size_bytes:,} bytes")
+            total, lost = total + images, lost + images * (len(files) > before)
+    if not files:
+        return None
+    more = f", and {len(files) - 1} more files are so" if files[1:] else ""
+    return errors.StoreDamagedError(
+        f"the store '{where}' is damaged: {files[0]}{more}; {lost} of its {total} images are lost by that",
+        expected="data files as they were written",
+        fix=f"put a copy back; or leave these images out (foveate store restore {where}) and index their files again",
+    )
 
 
 def _unwritten(where: str, cause: BaseException) -> errors.FoveateError:
-    return errors.OutputError(
+    return _cut_short(where) or errors.OutputError(
         f"the store '{where}' could not be written to ({reason_of(cause)})",
         expected="a writable place with room",
         fix="make room, or mend the permissions, and do the same again: what was committed is kept",
@@ -230,6 +254,15 @@ def forget(dataset: Any, conditions: Sequence[str]) -> None:
     """Delete the rows of the newest version for which one of these holds. Raises OutputError."""
     for which in conditions:
         changing(dataset, partial(dataset.delete, which))
+
+
+def drop_fragments(dataset: Any, numbers: Sequence[int]) -> None:
+    """A version without some fragments, whose files are not looked at. Raises OutputError."""
+    lance = lance_module()
+    with writing(dataset.uri):
+        gone = lance.LanceOperation.Delete([], list(numbers), "true")
+        lance.LanceDataset.commit(dataset, gone, read_version=dataset.version)
+        dataset.checkout_latest()
 
 
 def changing(dataset: Any, change: Callable[[], T]) -> T:

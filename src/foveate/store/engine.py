@@ -45,9 +45,10 @@ def parts_of(items: Sequence[Any], part: int) -> Iterator[list[Any]]:
 @dataclass(frozen=True)
 class Local:
     workers: int = 1
+    ordered: bool = True  # results in the order of the items; else each as soon as it is there
 
     def map(self, work: Work, items: Sequence[Any], part: int) -> Iterator[list[Any]]:
-        return map_in_order(work, parts_of(items, part), self.workers)
+        return map_in_order(work, parts_of(items, part), self.workers, ordered=self.ordered)
 
 
 @dataclass(frozen=True)

@@ -417,7 +417,8 @@ class _Ingest:
         if engine is None:
             work = EncodeBatch(encoder, identity, space, self.reader, has=self._has)
             gpu = gpu_of(encoder) is not None  # one batch is decoded while another is on it
-            engine, size = (Local(min(workers, 2)), BATCH) if gpu else (Local(workers), 1)
+            unread = self.reader is None  # a page is read for seconds: what is done meanwhile does not wait for it
+            engine, size = (Local(min(workers, 2)), BATCH) if gpu else (Local(workers, ordered=unread), 1)
         else:  # a name can be sent anywhere
             work, size = EncodeBatch(self.wanted.encoder or encoder.name, identity, space, self.reader, device), BATCH
         for made in engine.map(work, todo, size):
@@ -466,7 +467,7 @@ class _Ingest:
     # --- commits ------------------------------------------------------------------------------------------------------
 
     def _take(self, source: Source, told: Told | None, record: bytes, vectors: Vectors, error: str) -> None:
-        if not self.ready:  # what came late, as an engine's first batch does, has not waited yet
+        if not self.ready and self.reader is None:  # what came late has not waited yet; but reading took its seconds
             self.committed_at = time.monotonic()
         if error:
             self.bad.append((source.path, error))

@@ -194,8 +194,11 @@ class Store:
         """The versions of the store, the newest last. Store(path, version=3) reads one."""
         return upkeep.versions(self._open())
 
-    def restore(self, version: int) -> None:
-        """Make an earlier version the newest one. Raises OptionError, OutputError."""
+    def restore(self, version: int | None = None) -> None:
+        """Make an earlier version the newest one; None: without the images whose files cannot be read.
+
+        Raises OptionError, also where all can be read, OutputError.
+        """
         upkeep.restore(self._change(), version)
 
     def export(

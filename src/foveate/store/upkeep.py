@@ -6,7 +6,7 @@ Nothing is repaired by guessing: `verify` says what is damaged; go back to a ver
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foveate.core.checks import check_int
+from foveate.core.checks import advice, check_int
 from foveate.core.errors import OptionError, OutputError, StoreDamagedError
 from foveate.core.files import make_folder
 from foveate.core.readonly import ReadOnly
-from foveate.store.dataset import at_version, compact, forget, mark, reading, revise, some_of, writing
+from foveate.store.dataset import at_version, compact, drop_fragments, forget, mark, reading, revise, some_of, writing
 from foveate.store.nearest import extend
 from foveate.store.reader import ROW, Reader, among
 from foveate.store.record import checksum_of_vectors
@@ -71,7 +71,9 @@ class Version:
 
 @dataclass(frozen=True)
 class Verified:
-    """What `verify` found. damaged: (name, id, why) of each image whose bytes are not those that were written."""
+    """What `verify` found. damaged: (name, id, why) of each image whose bytes are not those that were written; its name
+    is "?" where its row cannot be read, either.
+    """
 
     images: int
     nbytes: int
@@ -163,15 +165,22 @@ def remove(reader: Reader, ids: Sequence[str]) -> int:
     return len(ids)
 
 
+def _fragments(reader: Reader) -> Iterator[tuple[Any, pa.Table | StoreDamagedError]]:
+    """Each fragment with its rows' ids, or why there are none: a file that is gone, or cut short."""
+    for fragment in reader.dataset.get_fragments():
+        try:
+            yield fragment, reader.scan([ID], fragments=[fragment])
+        except StoreDamagedError as error:
+            yield fragment, error
+
+
 def verify(reader: Reader, progress: Callable[[int, int], None] = lambda done, total: None) -> Verified:
     """Compare every record, its columns and its vectors with their checksums. Raises StoreDamagedError."""
     total, done, nbytes, bad = reader.count(), 0, 0, list[tuple[str, str, str]]()
     ids, parts = dict[int, str](), list[list[int]]()
-    for fragment in reader.dataset.get_fragments():
-        try:
-            table = reader.scan([ID], fragments=[fragment])
-        except StoreDamagedError as error:  # a file that is not there, or short
-            bad.append(("?", f"fragment {fragment.fragment_id}", error.received))
+    for fragment, table in _fragments(reader):
+        if isinstance(table, StoreDamagedError):
+            bad += [("?", f"fragment {fragment.fragment_id}", table.received)] * fragment.metadata.num_rows
             continue
         rows = table[ROW].to_pylist()
         ids |= zip(rows, table[ID].to_pylist(), strict=True)
@@ -209,8 +218,18 @@ def versions(reader: Reader) -> list[Version]:
         return [Version(v["version"], v["timestamp"], int(v["metadata"].get("total_rows", 0))) for v in listed]
 
 
-def restore(reader: Reader, version: int) -> None:
-    """Make an earlier version the newest one; those between stay. Raises OptionError, OutputError."""
+def restore(reader: Reader, version: int | None) -> None:
+    """As `Store.restore`; versions between stay."""
+    if version is None:
+        gone = [fragment.fragment_id for fragment, table in _fragments(reader) if isinstance(table, StoreDamagedError)]
+        if not gone:
+            raise OptionError(
+                "no version, and the newest can be read",
+                expected="a number",
+                fix=advice("store.versions() lists them", f"foveate store versions {reader.where} lists them"),
+            )
+        drop_fragments(reader.dataset, gone)
+        return
     dataset = at_version(reader.dataset, check_int("version", version))
     mark(reader.dataset)
     with writing(reader.where):
