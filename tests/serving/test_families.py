@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
@@ -139,7 +140,7 @@ class StockProcessor:
             max_model_len=64,
         )  # fmt: skip
         self.info = SimpleNamespace(
-            ctx=SimpleNamespace(get_mm_config=lambda: config, model_config=model), model_id="other"
+            ctx=SimpleNamespace(get_mm_config=lambda: config, model_config=model, tokenizer=None), model_id="other"
         )
 
     def apply(self, inputs: Any, timing_ctx: Any) -> str:
@@ -160,6 +161,22 @@ def test_a_default_budget_of_a_server_is_refused_at_its_start(monkeypatch: pytes
     monkeypatch.setenv("FOVEATE_BUDGET", "9")
     with pytest.raises(ModelError, match="unset FOVEATE_BUDGET"):
         Refusing()
+
+
+def test_mistrals_own_files_are_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.multimodal.processing import ProcessorInputs
+    from vllm.tokenizers.mistral import MistralTokenizer
+
+    asked = ProcessorInputs([1], {}, None, {"foveate_budget": 9})
+    choosing, refusing = Choosing(), Refusing()
+    choosing.info.ctx.tokenizer = object.__new__(MistralTokenizer)
+    assert choosing.apply(replace(asked, hf_processor_mm_kwargs={}), None) == "stock"
+    with pytest.raises(ModelError, match="Mistral's own tokenizer") as caught:
+        choosing.apply(asked, None)
+    assert "--tokenizer-mode hf" in str(caught.value)
+    refusing.info.ctx.model_config.architecture = "PixtralForConditionalGeneration"
+    with pytest.raises(ModelError, match="--config-format hf"):
+        refusing.apply(asked, None)
 
 
 def test_a_budget_for_a_video_is_refused_and_a_servers_default_is_not_for_videos() -> None:

@@ -340,20 +340,28 @@ def test_a_request_that_was_not_prepared_has_its_texture_made_in_its_turn(
 def test_a_model_without_images_and_another_vllm_get_the_stock_renderer(
     renderer: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    from vllm.renderers.base import BaseRenderer
     from vllm.renderers.hf import HfRenderer
 
     from foveate.serving import renderer as module
 
+    def make(*, images: bool = True) -> None:
+        module.make_renderer(SimpleNamespace(model_config=SimpleNamespace(supports_multimodal_inputs=images)), None)
+
     monkeypatch.setattr(module.logger, "propagate", True)
     made = list[type[Any]]()
     monkeypatch.setattr(HfRenderer, "__init__", lambda self, *_: made.append(type(self)))
-    for several in (True, False):
-        module.make_renderer(SimpleNamespace(model_config=SimpleNamespace(supports_multimodal_inputs=several)), None)
+    make()
+    make(images=False)
     assert made == [module.PreparingRenderer, HfRenderer]
-    monkeypatch.setattr(HfRenderer, "_process_tokens_async", lambda self, other: None)
-    module.make_renderer(SimpleNamespace(model_config=SimpleNamespace(supports_multimodal_inputs=True)), None)
-    assert made[2:] == [HfRenderer]
+    with monkeypatch.context() as patch:
+        patch.setattr(HfRenderer, "_process_tokens_async", lambda self, other: None)
+        make()
     assert "_process_tokens_async takes other" in caplog.text
+    monkeypatch.setattr(BaseRenderer, "__init__", lambda self: self.mm_processor)
+    make()
+    assert "HfRenderer has no _mm_executor" in caplog.text
+    assert made[2:] == [HfRenderer, HfRenderer]
 
 
 def test_what_is_wrong_with_a_request_is_said_once_it_has_its_turn(renderer: Any) -> None:

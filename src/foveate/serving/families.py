@@ -26,6 +26,7 @@ from foveate.serving.processor import ChoosingProcessor
 from foveate.serving.request import (
     ENCODE,
     ENVIRONMENT,
+    OF_HUGGING_FACE,
     Request,
     check_others,
     parse_request,
@@ -128,7 +129,9 @@ class RefusingProcessor:
             raise ModelError(
                 f"{said} for {', '.join(model.hf_config.architectures or ())}{by}",
                 expected=", ".join(name for name in (*FAMILIES, *BEHIND) if name not in BACKEND),
-                fix=f"leave {said.partition('=')[0]} out, and unset {ENVIRONMENT} and {ENCODE}: this model gives its "
+                fix=f"vllm serve ... {OF_HUGGING_FACE}, if it has files of Hugging Face: they name another architecture"
+                if model.architecture == "PixtralForConditionalGeneration"
+                else f"leave {said.partition('=')[0]} out, and unset {ENVIRONMENT} and {ENCODE}: this model gives its "
                 "stock answers only",
             )
 

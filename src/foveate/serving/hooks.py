@@ -13,7 +13,7 @@ from typing import Any
 
 from foveate.core.errors import ModelError
 
-Hooks = Mapping[str, tuple[str, ...]]
+Hooks = Mapping[str, tuple[str, ...] | None]  # a method's parameters; None: its objects have it once they are made
 VERSIONS = ("0.32", "0.33")  # the releases whose hooks were read; the tests run the first
 FIX = "pip install 'vllm>=0.32,<0.34', or uninstall foveate, or keep it out with VLLM_PLUGINS"
 REFUSING = {"apply": ("inputs", "timing_ctx")}
@@ -27,7 +27,12 @@ PROCESSOR = {  # methods, and the names of their parameters, which vLLM passes b
     "_get_prompt_updates": ("mm_items", "hf_processor_mm_kwargs", "out_mm_kwargs"),
     "_get_mm_prompt_updates": ("mm_items", "hf_processor_mm_kwargs", "out_mm_kwargs"),
 }
-RENDERER = {"_process_tokens_async": ("prompt", "skip_mm_cache"), "shutdown": ()}
+RENDERER: Hooks = {
+    "_process_tokens_async": ("prompt", "skip_mm_cache"),
+    "shutdown": (),
+    "mm_processor": None,
+    "_mm_executor": None,
+}
 FLAT_MODEL = {"embed_multimodal": ("kwargs",)}
 MODEL = {**FLAT_MODEL, "get_mrope_input_positions": ("input_tokens", "mm_features")}
 VALUES = {  # of vllm.multimodal: constructors, and the parameters of theirs that are used
@@ -64,7 +69,11 @@ def check_hooks(stock: type[Any], hooks: Hooks) -> None:
 def _compare_methods(stock: type[Any], hooks: Hooks) -> Iterator[str]:
     for name, expected in hooks.items():
         method = getattr(stock, name, None)
-        if method is None:
+        if expected is None:
+            made = (vars(kind).get("__init__") for kind in stock.__mro__)
+            if not any(name in init.__code__.co_names for init in made if inspect.isfunction(init)):
+                yield f"{stock.__name__} has no {name}"
+        elif method is None:
             yield f"{stock.__name__} has no {name}"
         elif (found := tuple(inspect.signature(method).parameters)[1:]) != expected:
             yield f"{stock.__name__}.{name} takes {', '.join(found)} where foveate passes {', '.join(expected)}"

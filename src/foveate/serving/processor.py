@@ -64,6 +64,7 @@ from foveate.serving.model import count_positions
 from foveate.serving.repeated import find_unchanged, find_unrepeated, without_repeated
 from foveate.serving.request import (
     ENCODE,
+    OF_HUGGING_FACE,
     Request,
     TurnMarks,
     check_others,
@@ -107,7 +108,7 @@ class ChoosingProcessor:
             configured.foveate_keywords = ours
         self.usual: Request = usual_request(getattr(configured, "foveate_keywords", {}))
         self._kept_encoder = find_encoder(self.info.ctx.model_config)  # type: ignore[attr-defined]
-        self._check_encode(self.usual)
+        self._check_model(self.usual)
         self.textures: TextureCache[Texture] = TextureCache(read_megabytes("FOVEATE_TEXTURES_MB", TEXTURES))
         self._workers = TextureWorkers(count_workers())
         self.unrepeated: TextureCache[NDArray[np.int64]] = TextureCache(UNREPEATED, attrgetter("nbytes"))
@@ -223,7 +224,7 @@ class ChoosingProcessor:
         self, ours: Mapping[str, object], theirs: Mapping[str, object], names: Mapping[str, Sequence[str | None]]
     ) -> Request:
         request = parse_request(ours, self.usual)
-        self._check_encode(request)
+        self._check_model(request)
         check_others(theirs)
         check_names(names)
         return request
@@ -448,8 +449,16 @@ class ChoosingProcessor:
     def _cuts(self) -> bool:
         return self._kept_encoder is not None and self._kept_encoder.cuts
 
-    def _check_encode(self, request: Request) -> None:
-        """Raises where kept tokens are to be encoded alone, by a tower that cannot."""
+    def _check_model(self, request: Request) -> None:
+        """Raises for a tokenizer that does not read an image's mark, and for a tower that cannot encode some tokens."""
+        from vllm.utils.mistral import is_mistral_tokenizer
+
+        if request.budget is not None and is_mistral_tokenizer(self.info.ctx.tokenizer):  # type: ignore[attr-defined]
+            raise ModelError(
+                f"foveate_budget={request.budget!r} with Mistral's own tokenizer, which reads no image's mark in text",
+                expected="that of Hugging Face, which the checkpoint may have beside it",
+                fix=f"vllm serve ... {OF_HUGGING_FACE}",
+            )
         if request.encode != "kept":
             return
         config = self.info.ctx.model_config  # type: ignore[attr-defined]

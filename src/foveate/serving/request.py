@@ -24,6 +24,7 @@ from foveate.relevance.presets import PresetName, find_preset
 PREFIX = "foveate_"
 KEYS = ("foveate_budget", "foveate_question", "foveate_preset", "foveate_floor", "foveate_encode")
 ENVIRONMENT, ENCODE = "FOVEATE_BUDGET", "FOVEATE_ENCODE"
+OF_HUGGING_FACE = "--tokenizer-mode hf --config-format hf --load-format hf"  # where Mistral's own files are, too
 ONLY = "FOVEATE_ONLY"  # 1: clients may send keywords of foveate, and none for the stock processor
 FIRST, ANSWER, LAST = "foveatefirst", "foveateanswer", "foveatelast"  # words that no template has
 Budget: TypeAlias = int | Literal["auto", "lossless"] | None
