@@ -29,12 +29,12 @@ IMAGES = 6
 
 @pytest.mark.crash
 def test_kills_lose_nothing_that_was_reported_as_committed(quick: Path) -> None:
-    store_crash.kill(quick, times=3, seed=1, images=60, pace=Pace())
+    store_crash.kill(quick, times=3, seed=1, images=24, pace=Pace(image=0.05))
 
 
 @pytest.mark.crash
 def test_two_processes_that_begin_at_once_make_the_store_of_one(quick: Path) -> None:
-    store_crash.race(quick, times=1, processes=2, images=60, pace=Pace(read=True))
+    store_crash.race(quick, times=1, processes=2, images=24, pace=Pace(image=0.05, read=True))
 
 
 FULL = """
@@ -46,26 +46,25 @@ from foveate.store.upgrade import copy_store
 from tests.store_toys import Toy
 store = Store(sys.argv[2], encoder=Toy())
 ingest.COMMIT_IMAGES = 4
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
-try:
-    store.add(sys.argv[1])
-except OutputError as error:
-    sys.exit(error.received)
+for most in map(int, sys.argv[3:]):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+    try:
+        store.add(sys.argv[1])
+    except OutputError as error:
+        print(error.received)
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("most", [100, 3000, 25_000])
-def test_a_full_disk_loses_nothing(quick: Path, most: int) -> None:
+def test_a_full_disk_loses_nothing(quick: Path) -> None:
     """Files may have so many bytes and no more: of a manifest, and of a fragment's data."""
     folder, path = pictures(quick / "photos", 10), quick / "s.fov"
     store = Store(path, encoder=Toy())
     store.add([folder / "001.png", folder / "002.png"])
     right = contents(path)
-    command = [sys.executable, "-c", FULL, str(folder), str(path), str(most)]
+    command = [sys.executable, "-c", FULL, str(folder), str(path), "25000", "3000", "100"]
     run = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1])
-    assert run.returncode == 1, run.stderr
-    assert "could not be written to" in run.stderr
+    assert run.stdout.count("could not be written to") == 3, run.stderr
     assert contents(path) == right
     assert store.add(folder).added == 8
     assert len(contents(path)) == 10

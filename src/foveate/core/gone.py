@@ -67,6 +67,7 @@ KEYWORDS: dict[str, dict[str, str]] = {
         "size": "stream(open_clip(source, long_side=...), ...)",
         "rate": "stream(open_clip(source, rate=...), ...)",
     },
+    "chat": {"follow": "nothing in its place: the history answers more of the questions that refer back"},
     "make_attention_plane": {"scale": "(plane - plane.min()) / np.ptp(plane), as scale='minmax' did"},
     "score": {
         "channels": "channel_weights={'saliency': 0.3}",

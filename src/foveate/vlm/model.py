@@ -270,6 +270,7 @@ class VLM(Attached):
         levels = check_int("levels", levels, 0, 255, fix="0 wants the same pixels")
         return tuple(grid for image in find_repeated(self, encoded, levels) for grid in image)
 
+    @without("chat")
     def chat(
         self,
         encoded: EncodedImage,
