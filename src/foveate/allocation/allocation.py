@@ -281,7 +281,7 @@ def auto_budget(relevance: Relevance) -> int:
 def budget_of_mass(relevance: ArrayLike, lower: int, upper: int) -> int:
     """K of the module's formula for a map [h, w] in [0, 1], from `lower` to `upper`; never less for a higher map."""
     values = np.asarray(relevance, np.float64)
-    mass = math.fsum(values.ravel())  # exact, so that rounding cannot turn the order of two maps round
+    mass = float(values.sum())  # rounding keeps the order of two maps: each of its sums rises with what is added
     return min(max(math.ceil(SHARE * math.sqrt(values.size * mass) - 1e-9), lower), upper)
 
 

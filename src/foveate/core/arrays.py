@@ -59,8 +59,8 @@ def to_half(values: NDArray[np.floating]) -> NDArray[np.float16]:
     return _convert(values, cv2.CV_16F)
 
 
-def to_single(values: NDArray[np.floating]) -> NDArray[np.float32]:
-    """float16 as float32, as fast as `to_half`."""
+def to_single(values: NDArray[Any]) -> NDArray[np.float32]:
+    """float16 as float32, as fast as `to_half`; other numbers as NumPy does it."""
     if values.dtype != np.float16 or not values.size or not _opencv_converts():
         return values.astype(np.float32)
     return _convert(values, cv2.CV_32F)

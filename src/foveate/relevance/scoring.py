@@ -209,7 +209,7 @@ def peak_confidences(
     """The confidence of each phrase that is asked for, float32 [n], without the map."""
     made = compose_phrases(texture, query, calibration, negatives)
     known = {
-        i: _look_for(texture, query, phrase, query.vectors[i : i + 1], calibration, negatives)[2]
+        i: _see(texture, query, phrase, query.vectors[i : i + 1], calibration, negatives)[2]
         for i, phrase in enumerate(query.phrases)
         if i not in made
     }
@@ -233,14 +233,13 @@ def score_maps(
 
 def relevance_of(logits: Floats, calibration: Calibration) -> Floats:
     """p of the module's formula for each logit m, float32."""
-    maps = np.float32(-calibration.slope) * logits
+    maps, floor = np.float32(-calibration.slope) * logits, floor_of(calibration)
     maps -= np.float32(calibration.offset)
     np.exp(maps, out=maps)
     maps += 1
-    np.divide(1, maps, out=maps)
-    if floor := floor_of(calibration):
-        maps -= np.float32(floor)
-        maps *= np.float32(1 / (1 - floor))
+    np.divide(np.float32(1 / (1 - floor)), maps, out=maps)
+    if floor:
+        maps -= np.float32(floor / (1 - floor))
         np.maximum(maps, 0, out=maps)
     return maps
 
@@ -324,22 +323,15 @@ def join_composed(
 def _see(
     texture: Texture, query: Query, word: str, vector: Floats, calibration: Calibration, negatives: Negatives | None
 ) -> tuple[Floats, Floats, float]:
-    """Logits and map [1, cells] of one word, and its confidence: that of the surest of it and its kinds.
+    """Logits and map [cells] of one word, and its confidence: that of the surest of it and its kinds.
 
     Where the word's own evidence is too little to follow, the map is that of the surest.
     """
-    logits, shown, sure = _look_for(texture, query, word, vector, calibration, negatives)
-    return logits[[shown]], _maps_of(texture, logits[[shown]], calibration), sure
-
-
-def _look_for(
-    texture: Texture, query: Query, word: str, vector: Floats, calibration: Calibration, negatives: Negatives | None
-) -> tuple[Floats, int, float]:
-    """Logits of a word and of its kinds [1 + kinds, cells], which of them is the map's, and the confidence."""
     kinds = query.kinds.get(word, ())
     every = np.concatenate([vector, *(kind for kind, _ in kinds)]) if kinds else vector
     logits, shown = _logits_of(texture, every, calibration, negatives), 0
-    own = _peak_of(texture, logits[0], calibration)  # without the odds: they make a thing surer, its map no brighter
+    found = _maps_of(texture, logits[0], calibration)
+    own = peak(found)  # without the odds: they make a thing surer, its map no brighter
     sure = with_odds(own, query.surer.get(word, 0.0))
     for place, (_, odds) in enumerate(kinds, 1):
         if sure >= SUREST:
@@ -349,7 +341,7 @@ def _look_for(
             continue
         if (surer := with_odds(_peak_of(texture, logits[place], calibration), odds)) > sure:
             sure, shown = surer, place if own < FOLLOWED else 0
-    return logits, shown, sure
+    return logits[shown], _maps_of(texture, logits[shown], calibration) if shown else found, sure
 
 
 def _peak_of(texture: Texture, logits: Floats, calibration: Calibration) -> float:

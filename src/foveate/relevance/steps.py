@@ -34,8 +34,8 @@ def segment_means(texture: Texture, plane: Floats) -> Floats:
         return order, sizes.cumsum() - sizes, sizes, of_cell.reshape(texture.grid.shape)
 
     order, first, sizes, of_cell = texture.derive("segments", make)
-    means = np.add.reduceat(plane.ravel().take(order), first, dtype=np.float64) / sizes
-    return means.astype(np.float32).take(of_cell)
+    means = np.add.reduceat(plane.ravel().take(order, mode="wrap"), first, dtype=np.float64) / sizes
+    return means.astype(np.float32).take(of_cell, mode="wrap")  # faster than a check of each index
 
 
 def smooth(plane: Floats, means: Floats, smoothing: float) -> Floats:

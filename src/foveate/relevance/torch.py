@@ -253,9 +253,10 @@ def score_vectors(
         levels = [_against(texture, negatives, vector, calibration) for vector in vectors]
         logits = logits - calibration.contrast * torch.stack(levels)
     slope, offset = float(np.float32(calibration.slope)), float(np.float32(calibration.offset))
-    found = 1 / (torch.exp(-slope * logits - offset) + 1)
-    if floor := floor_of(calibration):  # rounded as on the CPU
-        found = ((found - float(np.float32(floor))) * float(np.float32(1 / (1 - floor)))).clamp(min=0)
+    floor = floor_of(calibration)
+    found = float(np.float32(1 / (1 - floor))) / (torch.exp(-slope * logits - offset) + 1)
+    if floor:  # rounded as on the CPU
+        found = (found - float(np.float32(floor / (1 - floor)))).clamp(min=0)
     return logits, texture.valid * found
 
 
