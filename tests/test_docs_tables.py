@@ -73,6 +73,29 @@ def test_every_preset_has_its_row() -> None:
     assert set(re.findall(r"^\| `(\w+)` \|", page, re.M)) == set(PRESETS)
 
 
+def test_every_heading_of_the_documents_has_one_of_four_verdicts() -> None:
+    page = (ROOT / "docs" / "seeds.md").read_text("utf-8")
+    verdicts = re.findall(r"^\* \*([a-z ]+)\*:", page, re.M)
+    assert len(verdicts) == 4
+    said = re.search(r"(\d+) headings \((\d+), (\d+), (\d+), (\d+) and (\d+)\)", page)
+    assert said is not None
+    counts = []
+    for part in page.split("\n## ")[1:6]:
+        rows = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| ")][1:]
+        heads = [head for row in rows for head in row[0].split("; ")]
+        assert len(set(heads)) == len(heads)
+        counts.append(len(heads))
+        for row in rows:
+            assert row[2].rstrip(" |").strip("*") in verdicts, row
+            if "*done*" not in row[2]:
+                assert len(row) == 4, f"a reason is missing: {row}"
+            if row[2] == "*measured and lost*":
+                assert re.search(r"\.md|`python -m", row[3]), f"where was it measured? {row}"
+            if row[2] == "*needs what we do not have*":
+                assert re.search(r"`(foveate|python -m|make|Channels)|weights as", row[3]), f"what is to be run? {row}"
+    assert [sum(counts), *counts] == [int(number) for number in said.groups()]
+
+
 @pytest.mark.parametrize("photo", ["yellow_bus", "child_with_broccoli", "cake_and_coffee"])
 def test_confidences_that_are_shown_are_true(photo: str) -> None:
     page = (ROOT / "docs" / "ask.md").read_text("utf-8")

@@ -18,7 +18,7 @@ import foveate
 from benchmarks.boxes import box_iou, compare
 from foveate import Grid, Texture
 from foveate.allocation.crops import Regions, crop_sizes, nearest_total, region_numbers, regions
-from foveate.core.errors import BudgetError
+from foveate.core.errors import BudgetError, OptionError
 from foveate.relevance.boxes import cells_of, find_boxes, overlap, score_boxes
 
 VALUES = st.sampled_from([0, 0.1, 0.5, 0.6, 1])
@@ -91,6 +91,8 @@ def test_every_total_from_128_can_be_met_and_smaller_ones_name_their_neighbours(
         assert caught.value.fix == f"pass {near}"
         for other in near.split(" or "):
             assert regions(two_things(), GRID, int(other)).tokens.sum() == int(other)
+    with pytest.raises(OptionError, match=r"grid=4.*\n.*\n.*relevance.grid"):
+        regions(two_things(), 4, 400)  # type: ignore[arg-type]
 
 
 def test_each_thing_is_a_region_and_the_more_relevant_one_gets_more() -> None:

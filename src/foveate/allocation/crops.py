@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foveate.allocation.policies import apportion
-from foveate.core.checks import check_array, check_int, check_pair
+from foveate.core.checks import check_array, check_int, check_pair, check_type
 from foveate.core.errors import BudgetError, ImageArrayError
 from foveate.core.grid import Grid
 from foveate.core.readonly import Frozen
@@ -91,6 +91,7 @@ def regions(
     Raises BudgetError: a total that no number of such regions adds up to, or more regions than cells; OptionError.
     """
     fix = "pass relevance.map and relevance.grid"
+    check_type("grid", grid, Grid, fix=fix)
     plane = check_array("relevance", relevance, grid.shape, dtype=np.float64, low=0, fix=fix)
     total = check_int("total", total, fix="pass a number of tokens, 512 say", error=BudgetError)
     low, high = check_pair("budgets", budgets, fix="(64, 400), the fewest and the most tokens, is the default")
