@@ -15,6 +15,7 @@ from foveate.answers.types import find_types
 from foveate.core.errors import OptionError, QueryError
 from foveate.core.grid import Grid
 from foveate.language.spelling import alike, forms, split_words
+from foveate.language.writing import find_part
 from foveate.reading.words import Word, Words
 from foveate.relevance.value import say
 from foveate.relevance.written import UNREAD, find_words, page_of
@@ -311,8 +312,6 @@ def test_writing_on_a_thing_is_that_which_lies_on_it_or_the_thing_itself(street:
     assert (both.words[0].text, both.looked_for) == ("3105", {})
     nowhere = foveate.score(street.with_words(Words.of([on], "by hand")), "what is written on the trophy?")
     assert nowhere.looked_for == {"writing on the trophy": "all writing"}
-    corner = foveate.score(street.with_words(Words.of([on], "by hand")), "what is written in the corner?")
-    assert not corner.looked_for  # a place, and no thing
     assert nowhere.unknown == ("trophy",)
     sign = [Word("STOP", (220, 300, 240, 350), 1.0, 1), Word("ANGELES", (190, 380, 212, 470), 1.0, 0)]
     read = foveate.score(street.with_words(Words.of([*sign, Word("LOS", (192, 330, 211, 370), 1.0, 0)], "x")), question)
@@ -326,6 +325,40 @@ def test_all_writing_is_what_is_asked_for(street: Texture, question: str) -> Non
     assert {word.text for word in found.words} == {"Take", "3105"}
     assert {word.because for word in found.words} == {"is written"}
     assert found.detected
+
+
+@pytest.mark.parametrize(
+    ("question", "written"),
+    [
+        ("what is written on the left?", {"3105", "LEFT"}),
+        ("the writing on the right-hand side", {"Take"}),
+        ("what does it say at the bottom?", {"3105"}),
+        ("what is written in the lower third of the picture?", {"3105"}),
+        ("read the top half", {"LEFT", "Take"}),
+        ("the words in the corner", {"LEFT"}),
+        ("what is written in the top right corner?", {"Take"}),
+    ],
+)
+def test_writing_in_a_part_of_the_picture(street: Texture, question: str, written: set[str]) -> None:
+    words = [Word("LEFT", (20, 30, 60, 120)), Word("Take", (160, 400, 200, 520)), Word("3105", (380, 270, 410, 310))]
+    found = foveate.score(street.with_words(Words.of(words, "by hand")), question)
+    assert {word.text for word in found.words if word.score > 0.5} == written
+    assert not found.looked_for
+    plane = next(plane for name, plane in found.reasons.items() if name.startswith("part of the picture"))
+    unread = foveate.score(street, question)
+    assert unread.map.max() > 0
+    assert not unread.map[plane == 0].any()
+    there = [word for word in words if word.text not in written]
+    elsewhere = foveate.score(street.with_words(Words.of(there, "by hand")), question)
+    assert elsewhere.looked_for == {question.rstrip("?"): "the writing elsewhere"}
+    assert not elsewhere.detected
+
+
+@pytest.mark.parametrize(
+    "question", ["what is on the left?", "the dog on the left", "what is written left of the bus?"]
+)
+def test_other_places_are_no_parts_of_the_picture(question: str) -> None:
+    assert read_question(question).part == find_part(question)[1] == ""
 
 
 @pytest.mark.parametrize("question", ["what is advertised?", "the words about the weather"])

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
 from foveate.language.lists import read_lists, read_rows, read_set
 from foveate.language.spelling import fold, split_words
-from foveate.language.writing import ARTICLE, find_writing
+from foveate.language.writing import ARTICLE, find_part, find_writing
 
 REMEMBERED = 1024  # questions, by hand
 NAME, OTHER_NAME, ASKED, ABBREVIATED = 1.0, 0.9, 0.8, 0.95  # what phrases count as evidence for a term
@@ -134,12 +134,16 @@ class ReadingQuestion:
     writing: bool = False  # whether it asks for writing
     heading: bool = False  # whether the answer may be a heading, as the name of a company
     form: str = "plain"  # a noun; or "label" (with "?"), "what" (also who, when, how), "where", "is" (yes or no)
+    part: str = ""  # of the picture, where the answer stands: "top right" (language/writing.py)
 
 
 @lru_cache(maxsize=REMEMBERED)
 def read_question(text: str) -> ReadingQuestion:
     """Any text is a question; an empty one, or one that asks for nothing written, has no terms that a page holds."""
-    asked = " ".join(text.split())
+    whole, part = find_part(" ".join(text.split()))
+    if part:
+        return replace(read_question(whole), text=text, part=part)
+    asked = whole
     bare = asked.rstrip(" ?!.")
     writing = bool(_ASKS_FOR_WRITING.search(asked))
     exact = tuple(a or b for a, b in _QUOTES.findall(asked) if (a or b).strip())

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from foveate.language.lists import read_lists, read_rows, read_set
+from foveate.language.writing import find_part
 
 RAISE, FAVOUR, MOVES = 0.5, 0.3, 0.3  # weights, measured (docs/log.md)
 COLOUR_OF = "colour:"  # begins the name of a plane of one colour
+PART_OF = "part of the picture: "  # begins the name of a plane that is 1 there
 Rule = Literal["raise", "favour"]
 
 
@@ -57,6 +59,8 @@ def find_cues(text: str, phrases: tuple[str, ...]) -> tuple[Cue, ...]:
     for phrase in phrases:
         before = (SPELLED.get(word, word) for word in phrase.lower().split()[:-1])
         out += [Cue(COLOUR_OF + colour, "favour", FAVOUR) for colour in before if colour in COLOURS]
+    if part := find_part(text)[1]:
+        out.append(Cue(PART_OF + part, "favour", 1.0))
     return tuple(dict.fromkeys(out))
 
 

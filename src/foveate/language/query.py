@@ -28,7 +28,7 @@ from foveate.language.choice import chosen, find_choices
 from foveate.language.cues import COLOUR_OF, COLOURS, CUES, SPELLED, WORDS, Cue, find_cues, is_measured
 from foveate.language.lists import read_rows, read_set
 from foveate.language.phrase import DESCRIBING, Phrase, Pick, Span, is_state, structure, words_of
-from foveate.language.writing import WrittenOn, find_writing
+from foveate.language.writing import WrittenOn, find_part, find_writing
 
 MAX_CHARACTERS = 1000  # of a question, and phrases in it: by hand
 SHOWN = 60  # characters of a text in the repr of what was made of it
@@ -235,7 +235,8 @@ def parse(text: str) -> Wording:
     >>> parse("a dog and a cat or a bird, but not a hat")[:3]
     (('dog', 'cat', 'bird'), (('dog', 'cat'), ('bird',)), ('hat',))
     """
-    asked = unicodedata.normalize("NFC", text.replace(_QUOTE, " "))
+    plain, _ = find_part(text)
+    asked = unicodedata.normalize("NFC", plain.replace(_QUOTE, " "))
     writing = _find_writing(asked)
     asked, choices = _find_choices(writing.on if writing is not None and writing.alone else asked)
     words, spans = find_phrases(asked)
@@ -251,7 +252,7 @@ def parse(text: str) -> Wording:
             fix='ask for the thing: "where is the dog?"; quotes around words keep them as they are',
         )
     if not found:
-        whole = " ".join(text.split())
+        whole = " ".join(plain.split())
         return Wording((whole,), ((whole,),), (), (Phrase(whole, whole),))
     groups: list[list[str]] = []
     for i, joined in enumerate(_find_joined(words, spans)):

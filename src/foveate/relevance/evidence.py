@@ -12,9 +12,11 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.grid import Grid
 from foveate.core.layout import Layout
-from foveate.language.cues import COLOUR_OF, COLOURS, MATERIALS, PATTERNS, SPELLED, Cue
+from foveate.language.cues import COLOUR_OF, COLOURS, MATERIALS, PART_OF, PATTERNS, SPELLED, Cue
 from foveate.language.lists import read_rows
+from foveate.language.writing import boxes_of_part
 from foveate.texture.texture import Texture
 
 Floats = NDArray[np.float32]
@@ -40,9 +42,18 @@ def plane_of(texture: Texture, channel: str) -> Floats | None:
     """The plane of a cue on the cell grid, float32 [h, w] in [0, 1]; None if this texture does not hold it."""
     if channel.startswith(COLOUR_OF):
         return colour_plane(texture, channel.removeprefix(COLOUR_OF))
+    if channel.startswith(PART_OF):
+        return part_plane(texture.grid, channel.removeprefix(PART_OF))
     if channel == "own_motion":
         return own_motion(texture)
     return _cells(texture, channel) if texture.has(channel) else None
+
+
+def part_plane(grid: Grid, part: str) -> Floats:
+    """How much of each cell lies in a part of the picture: float32 [h, w] in [0, 1]."""
+    size = (grid.height, grid.width) * 2
+    boxes = [[share * side for share, side in zip(box, size, strict=True)] for box in boxes_of_part(part)]
+    return np.max([grid.coverage(box) for box in boxes], axis=0)
 
 
 class Shown(NamedTuple):

@@ -14,16 +14,17 @@ from typing import cast
 import cv2
 import numpy as np
 
-from foveate.answers.match import WordScores, place_words, score_near, score_words
+from foveate.answers.match import GUESSED, WordScores, place_words, score_near, score_words
 from foveate.answers.page import ReadWords, prepare_words
 from foveate.answers.question import ReadingQuestion, read_question
 from foveate.core.errors import QueryError
-from foveate.core.grid import Floats, resize_map
+from foveate.core.grid import Floats, Grid, resize_map
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import load_encoder
 from foveate.encoders.nano import WIDTH, NanoEncoder
 from foveate.encoders.protocol import Encoder
 from foveate.language.query import Query, prepare, without_things
+from foveate.language.writing import boxes_of_part
 from foveate.reading.words import Words
 from foveate.relevance.confidence import DETECTED, peak
 from foveate.relevance.value import Found
@@ -103,6 +104,8 @@ def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: flo
     found = score_words(texture.derive("read", lambda: prepare_words(words)), question)
     if found.instead:
         found = score_near(_alike(texture, words, question)) or found
+    if question.part:
+        found = _within(found, words, texture.grid, question.part)
     scores, weight, placed = found.scores, weigh(found.confidence), True
     if question.on is not None and (plane := _map_of(question.on, parts)) is not None:
         thing, on = peak(plane.ravel()), _on_thing(words, plane, texture)
@@ -129,6 +132,21 @@ def find_words(page: ReadWords, question: ReadingQuestion) -> tuple[tuple[Found,
     """`Relevance.words` and the confidence of a question about a page alone."""
     found = score_words(page, question)
     return _name(page.words, found.scores * np.float32(weigh(found.confidence)), found), found.confidence
+
+
+def _within(found: WordScores, words: Words, grid: Grid, part: str) -> WordScores:
+    """The words that lie in a part of the picture; where none does, all, and that is said."""
+    y, x = ((words.boxes[:, :2] + words.boxes[:, 2:]) / 2 / (grid.height, grid.width)).T
+    inside = np.zeros(len(words), bool)
+    for y0, x0, y1, x1 in boxes_of_part(part):
+        inside |= (y0 <= y) & (y <= y1) & (x0 <= x) & (x <= x1)
+    if not inside.any():
+        return found._replace(confidence=min(found.confidence, GUESSED), instead="the writing elsewhere")
+    scores = np.where(inside, found.scores, 0).astype(np.float32)
+    share = float(scores.max()) / max(float(found.scores.max()), 1e-6)
+    return found._replace(
+        scores=scores, confidence=found.confidence * share, answer=tuple(i for i in found.answer if inside[i])
+    )
 
 
 def _name(words: Words, scores: Floats, found: WordScores) -> tuple[Found, ...]:
