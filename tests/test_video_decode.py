@@ -204,6 +204,56 @@ def test_odd_sizes(folder: Path, clip: Path) -> None:
 # --- damage -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("name", "codec", "pix_fmt", "options"),
+    [
+        ("b.mp4", "libx264", "yuv420p", {"bf": "3", "g": "8"}),
+        ("open.mkv", "libx264", "yuv420p", {"bf": "2", "g": "8", "x264-params": "open-gop=1"}),
+        ("m.avi", "mpeg4", "yuv420p", {"g": "8"}),
+        ("m.ts", "mpeg2video", "yuv420p", {"g": "8", "bf": "2"}),
+        ("j.mkv", "mjpeg", "yuvj420p", {}),
+        ("one.mp4", "libx264", "yuv420p", {"g": "400"}),
+        ("a.gif", "gif", "pal8", {}),
+        ("folder", "", "", {}),
+        ("cut.mp4", "libx264", "yuv420p", {"bf": "0", "g": "8"}),
+    ],
+)
+def test_a_clip_goes_on_from_a_mark_with_the_same_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, codec: str, pix_fmt: str, options: dict[str, str]
+) -> None:
+    monkeypatch.setattr("foveate.video.decode.APART", 4)
+    path, frames = tmp_path / name, pan(40, (64, 96), (1, 2))
+    if codec == "gif":
+        Image.fromarray(frames[0]).save(path, save_all=True, append_images=[Image.fromarray(f) for f in frames[1:]])
+    elif codec:
+        encode(path, frames, codec, pix_fmt, options=options)
+    else:
+        path.mkdir()
+        for number, rgb in enumerate(frames):
+            Image.fromarray(rgb).save(path / f"{number}.png")
+    if name == "cut.mp4":  # fewer pictures than packets
+        path = damaged(path, tmp_path / "bad.mp4", 10, how="header")
+    with open_clip(path) as opened:
+        whole, marks = list(opened), opened.marks
+    assert len(marks) == {"one.mp4": 0, "b.mp4": 4, "folder": 9, "j.mkv": 9}.get(name, len(marks))
+    found_again = list[bool]()
+    for number in (len(whole) - 1, 17, 16, 15, 3, 0, 30):
+        opened = open_clip(path)
+        opened.marks = dict(marks)
+        found_again.append(opened.jump(number))
+        if found_again[-1]:
+            start = opened.upcoming
+            assert start == max((each for each in marks if each <= number), default=0)
+            assert opened.jump(number)  # it is there
+            assert opened.upcoming == start
+            for old, new in zip(whole[start:], opened, strict=True):
+                assert (old.index, old.time) == (new.index, new.time)
+                np.testing.assert_array_equal(old.rgb, new.rgb)
+        assert opened.closed == (not found_again[-1])
+        opened.close()
+    assert all(found_again) or name in ("a.gif", "m.ts"), found_again
+
+
 @pytest.mark.parametrize("packet", [0, 20, 46, 47])
 def test_a_corrupt_packet_is_skipped_and_counted_and_nothing_else_is_lost(
     clip: Path, tmp_path: Path, packet: int

@@ -1,8 +1,9 @@
 """Moving pictures -> upright RGB uint8 [H, W, 3], one at a time, each with its time: files (PyAV), folders, arrays.
 
 What cannot be decoded is left out and counted in `skipped`. Where a stream does not name its colour matrix, large
-pictures are BT.709 and others BT.601. Turns by 90 degrees and mirrors are applied. Not covered: tone mapping of HDR,
-pixels that are not square, seeking, interlaced pictures.
+pictures are BT.709 and others BT.601. Turns by 90 degrees and mirrors are applied. A picture's number is its place
+among those that can be decoded, so `VideoClip.jump` goes only where a clip was read before. Not covered: tone mapping
+of HDR, pixels that are not square, interlaced pictures.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import re
 import weakref
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import dataclass
+from itertools import chain, dropwhile, islice
 from pathlib import Path
 from threading import RLock
 from typing import Any, TypeAlias
@@ -30,6 +33,7 @@ ClipSource: TypeAlias = "str | os.PathLike[str] | Iterable[object]"
 
 RATE = 24.0  # pictures a second where nothing says it
 MOST = 1024  # pictures of a clip in a prompt: more do not fit, and are most often a wrong fps
+APART = 24  # pictures from one mark to the next, at least; by hand
 PATIENCE = 30  # failures in a row after which a file counts as ended; by hand
 SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif"))
 CONTAINERS = (  # FFmpeg would draw a text file as a terminal, and follow the addresses in a playlist
@@ -72,6 +76,14 @@ class Clock:
         return time
 
 
+@dataclass(frozen=True)
+class Mark:
+    """A picture from which a source can be read again: its place there, and the clock before it."""
+
+    place: int
+    clock: Clock
+
+
 class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
     """The pictures of a clip, once, in order. Made by `open_clip`; closed at the end, by `close` or by `with`.
 
@@ -80,6 +92,7 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
         size: (H, W) of the first picture; None where it is not known before it is read.
         frames, rate: how many pictures the file promises, and how many a second; or None.
         live: whether pictures are read only when they are asked for.
+        marks: places for `jump`, by the number of the picture; found while reading. Clips of one file may share them.
     """
 
     def __init__(self, source: ClipReader) -> None:
@@ -91,6 +104,7 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
         self._clock = Clock(1 / (source.rate or RATE))
         self._count, self._read = 0, 0
         self.closed, self.live = False, not source.ahead
+        self.marks: dict[int, Mark] = {}
         self.name, self.frames, self.rate = source.name, source.frames, source.rate
         self._first: TimedPicture | None = None
         if source.ahead:
@@ -118,6 +132,27 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
         self._read = picture.index + 1
         return picture
 
+    @property
+    def upcoming(self) -> int:
+        """The number of the picture that comes next."""
+        return self._count if self._first is None else self._first.index
+
+    def jump(self, index: int) -> bool:
+        """Go on from the last mark before a picture, or at it, if there is one that is not here already.
+
+        False, and the clip is closed, where the source does not find the place again: it has to be read in order.
+        """
+        with self._reading:
+            start = max((each for each in tuple(self.marks) if each <= index), default=0)
+            if start <= self.upcoming <= index:
+                return True
+            rows = self._source.jump(self.marks[start].place) if start in self.marks else None
+            if rows is None:
+                self.close()
+                return False
+            self._rows, self._clock, self._count, self._first = rows, copy(self.marks[start].clock), start, None
+            return True
+
     def skip_to(self, time: float) -> None:
         """Leave out the pictures before `time` (seconds), which are decoded all the same."""
         for picture in self:
@@ -137,6 +172,9 @@ class VideoClip(AbstractContextManager["VideoClip"], Iterator[TimedPicture]):
                     fix="play a file in another program; an iterator that was read has none left",
                 ) from None
             raise
+        place = self._source.place
+        if place is not None and self._count >= max(self.marks, default=0) + APART:
+            self.marks[self._count] = Mark(place, copy(self._clock))
         picture = TimedPicture(self._count, self._clock(raw), rgb)
         self._count += 1
         return picture
@@ -237,10 +275,15 @@ class ClipReader:
     frames: int | None = None
     rate: float | None = None
     skipped = 0
+    place: int | None = None  # of the picture that was read last, if it can be found again
 
     def read(self) -> Iterator[Row]:
         """(seconds or None, rgb uint8 [H, W, 3]) of each picture that can be decoded."""
         raise NotImplementedError
+
+    def jump(self, place: int) -> Iterator[Row] | None:
+        """As `read`, from a place on; None where that is not found."""
+        return None
 
     def close(self) -> None:
         """Let go of what is held."""
@@ -274,8 +317,12 @@ class ImageReader(ClipReader):
         self.rate: float = float(rate or RATE)
         self._source, self._long_side = source, long_side
 
-    def read(self) -> Iterator[Row]:
-        for number, item in enumerate(self._source):
+    def jump(self, place: int) -> Iterator[Row]:
+        return self.read(place)
+
+    def read(self, first: int = 0) -> Iterator[Row]:
+        for number, item in enumerate(islice(self._source, first, None), first):
+            self.place = number if self.ahead else None
             at, frame = number / self.rate, item
             if isinstance(item, tuple | list) and len(item) == 2:
                 at, frame = item
@@ -351,7 +398,18 @@ class FileReader(ClipReader):
         best = self._container.streams.best("video")
         return best if best in streams else streams[0]
 
+    def jump(self, place: int) -> Iterator[Row] | None:
+        start = float(place * self._stream.time_base)
+        try:
+            self._container.seek(place, stream=self._stream)
+        except (self._errors, OSError):
+            return None
+        rows = dropwhile(lambda row: row[0] is None or row[0] < start, self.read())
+        first = next(rows, None)
+        return None if first is None or first[0] != start else chain([first], rows)
+
     def read(self) -> Iterator[Row]:
+        last, ordered = -math.inf, True  # where timestamps go back, one may be there twice
         for packet in self._packets():
             try:
                 frames = packet.decode()
@@ -360,6 +418,9 @@ class FileReader(ClipReader):
                 continue
             for frame in frames:
                 stamp = frame.pts if frame.pts is not None else frame.dts
+                ordered = ordered and stamp is not None and stamp > last
+                last = last if stamp is None else stamp
+                self.place = stamp if frame.key_frame and ordered else None
                 try:
                     rgb = None if frame.is_corrupt else self._convert(frame)
                 except self._errors:  # a pixel format or a matrix without a way to RGB

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.allocation.allocation import BEST, Allocation, Budget, Keep, resolve_budget
+from foveate.allocation.worth import asked_share, mix_of
 from foveate.channels.attention import make_gaze_plane
 from foveate.channels.visual import CHANGED, measure_change
 from foveate.core.grid import Grid, reduce_plane, resize_map
@@ -102,7 +103,9 @@ def allocate_steadily(
     number = resolve_budget(relevance, budget, keep.window, keep.protected)  # "auto" is about the map as it is
     favoured = relevance.map + np.float32(hysteresis) * before * max(float(relevance.map.max()), 1e-6)
     kept = allocate(replace(relevance, map=favoured), number, **vars(keep))
-    return replace(kept, scores=relevance.map.ravel()[kept.indices])
+    scores, saliency = (plane.ravel()[kept.indices] for plane in (relevance.map, relevance.saliency))
+    asked = asked_share(scores, saliency, mix_of(relevance))  # what was kept before is no reason of the question
+    return replace(kept, scores=scores, reasons=ReadOnly({**kept.reasons, "asked": asked}))
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from pydantic import Field
 from starlette.responses import Response
 
-from foveate.allocation.allocation import Keep, auto_budget
+from foveate.allocation.allocation import ASKED_FOR, Keep, auto_budget
 from foveate.allocation.policies import PolicyName
+from foveate.allocation.worth import asked_share, mix_of
 from foveate.core.errors import ImageNotFoundError, QueryError
 from foveate.core.image import Picture
 from foveate.encoders.load import resolve_encoder
 from foveate.language.query import prepare
-from foveate.video.decode import VideoClip, open_clip
+from foveate.video.decode import Mark, VideoClip, open_clip
 from foveate.video.state import Frame
 from foveate.video.streams import Stream, stream
 from foveate.view.questions import QUESTIONS, describe_answer
@@ -39,6 +40,7 @@ RUNS = 4  # streams that can go on
 AROUND = 24  # pictures before the one asked for that are kept on the way, for steps back
 JPEGS = 128 * 2**20  # bytes of pictures kept
 ANSWERS = 256 * 2**20  # bytes of answers kept
+SENT, NEW, ASKED, EVEN = 1, 2, 4, 8  # bits of a cell: sent before, new; asked for; of the even spread
 LAST = 99_999_999  # the highest number of a frame
 Number = Annotated[int, Field(ge=0, le=LAST), *WHOLE]  # of a frame
 POLICIES: Mapping[str, PolicyName | None] = {  # "worth" is the default choice
@@ -55,8 +57,8 @@ def is_clip(path: Path) -> bool:
 
 
 class ClipPictures:
-    """Pictures of a clip by number, decoded in order; for an earlier one decoding begins again. `count`: None until the
-    end was reached.
+    """Pictures of a clip by number, decoded in order; for an earlier one decoding begins again, at the last mark before
+    it. `count`: None until the end was reached.
     """
 
     def __init__(self, path: Path) -> None:
@@ -65,10 +67,18 @@ class ClipPictures:
         self._path = path
         self._lock = threading.Lock()
         self._clip: VideoClip | None = None
-        self._next = 0
+        self._marks: dict[int, Mark] | None = {}  # None: places are not found again
         self._jpegs: LRUCache[int, bytes] = LRUCache(JPEGS, len)
 
-    def open(self) -> VideoClip:
+    def open(self, number: int = 0) -> VideoClip:
+        """The clip, at a picture before a number, or at it: the nearest from which it can be decoded."""
+        clip = open_clip(self._path, long_side=LONG_SIDE)
+        if self._marks is None:
+            return clip
+        clip.marks = self._marks
+        if clip.jump(number):
+            return clip
+        self._marks = None
         return open_clip(self._path, long_side=LONG_SIDE)
 
     def describe(self) -> dict[str, Any]:
@@ -97,15 +107,14 @@ class ClipPictures:
         return ImageEntry(id, name, lambda: Picture(self.rgb(int(number)), None, name))
 
     def _read(self, number: int) -> NDArray[np.uint8]:
-        if self._clip is None or number < self._next:
-            self._clip, self._next = self.open(), 0
+        if self._clip is None or number < self._clip.upcoming:
+            self._clip = self.open(number)
         for picture in self._clip:
-            self._next = picture.index + 1
             if picture.index >= number - AROUND and picture.index not in self._jpegs:
                 self._jpegs[picture.index] = to_jpeg(picture.rgb)
             if picture.index == number:
                 return picture.rgb
-        self.count, self._clip = self._next, None
+        self.count, self._clip = self._clip.upcoming, None
         raise ImageNotFoundError(
             f"frame {number} of a clip of {self.count}",
             expected=f"a number from 0 to {self.count - 1}",
@@ -144,7 +153,7 @@ class ClipRun:
 
     def __init__(self, clip: VideoClip, asked: ClipQuestions, encoding: SessionEncoding = USUAL) -> None:
         self.lock = threading.Lock()
-        self.next, self.ended = 0, False
+        self.next, self.ended = clip.upcoming, False
         self._clip, self._first = clip, asked.start
         self._stream: Stream = stream(
             clip,
@@ -232,7 +241,7 @@ class ClipRuns:
     def _run(self, asked: ClipQuestions) -> ClipRun:
         with self._lock:
             if asked not in self._runs:
-                self._runs[asked] = ClipRun(self._pictures.open(), asked, self._encoding)
+                self._runs[asked] = ClipRun(self._pictures.open(asked.start), asked, self._encoding)
             return self._runs[asked]
 
     def _forget(self, asked: ClipQuestions) -> None:
@@ -251,17 +260,20 @@ class ClipRuns:
 def describe_frame(frame: Frame) -> Message:
     """A frame for the page: a header, and arrays [h, w] whose names begin with its number.
 
-    N:map:I is the map of question I, float16; N:kept:I 0 for a cell that is not kept, 1 for one that was sent before,
-    2 for a new one; N:belief is the confidence of the features in levels of 1/255.
+    N:map:I is the map of question I, float16; N:kept:I the bits SENT or NEW of a cell that is kept, EVEN of one that
+    is for the even spread, ASKED of any that would be kept as asked for; N:belief is the confidence of the features in
+    levels of 1/255.
     """
     answers: list[dict[str, Any]] = []
     arrays: dict[str, NDArray[Any]] = {}
     for i, (relevance, kept, new) in enumerate(frame.answers):
         level = np.zeros(frame.grid.count, np.uint8)
-        level[kept.indices] = 1
-        level[new] = 2
+        level[kept.indices] = SENT
+        level[new] = NEW
+        level[kept.indices[kept.reasons.get("floor", np.zeros(len(kept))) > 0]] |= EVEN
+        asked = asked_share(relevance.map, relevance.saliency, mix_of(relevance)) >= ASKED_FOR
         arrays[f"{frame.index}:map:{i}"] = relevance.map.astype(np.float16)
-        arrays[f"{frame.index}:kept:{i}"] = level.reshape(frame.grid.shape)
+        arrays[f"{frame.index}:kept:{i}"] = level.reshape(frame.grid.shape) | (ASKED * asked).astype(np.uint8)
         said = describe_answer(relevance, {"cells": auto_budget(relevance)})
         answers.append({**said, "kept": len(kept), "new": len(new)})
     arrays[f"{frame.index}:belief"] = np.round(255 * frame.confidence).astype(np.uint8)

@@ -24,8 +24,8 @@ export function allocate(scores, budget, { floor = 0, policy = "worth" } = {}) {
   return { kept, even, kinds: asked ? kindsOf(kept, asked, even, h, w) : Array(budget).fill("given") };
 }
 
-// "given": of the even spread; "asked" for; "beside" a cell that is asked for; "context".
-function kindsOf(kept, asked, even, h, w) {
+// "given": of the even spread; "asked" for; "beside" a cell that is asked for; "context". even: as above, or undefined.
+export function kindsOf(kept, asked, even, h, w) {
   const near = new Uint8Array(h * w), isAsked = (i) => !even?.[i] && asked[i] >= ASKED_FOR;
   for (const i of kept) if (isAsked(i)) {
     const y = Math.floor(i / w), x = i % w;

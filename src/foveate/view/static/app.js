@@ -207,7 +207,8 @@ export class App {
     this.askAll();
   }
 
-  // An image and answers from a panel instead of the server's; answers: text -> {header, maps, kept}. moving: others
+  // An image and answers from a panel instead of the server's; answers: text -> {header, maps, asked, allocated
+  // (grid -> what `allocation` says, where it is not to be made here), sent}. moving: others
   // follow at once, so nobody but who paints needs to know of it.
   supply(image, answers, moving = false) {
     this.image = image;
@@ -331,7 +332,7 @@ export class App {
   allocation(i = this.state.active) {
     const answer = this.shown(i), grid = this.grid, { floor, grid: name } = this.state;
     if (!answer || !grid) return undefined;
-    if (answer.kept?.[name]) return { kept: answer.kept[name] };
+    if (answer.allocated?.[name]) return answer.allocated[name];
     if (this.state.policy === "coverage" && this.asking && !grid.points) return undefined; // on its way
     // A clip has no points and no worth: its cells come with the stream.
     const policy = this.asking || this.state.policy === "proportional" ? this.state.policy : "topk";

@@ -1,6 +1,7 @@
 // A clip: scrub, play, keyframes, confidence, cells that are new. It supplies the page's image and answers.
+import { kindsOf } from "./allocate.js";
 import { newest, postPacked } from "./api.js";
-import { iconButton, make, typing } from "./dom.js";
+import { iconButton, inNumber, make, typing } from "./dom.js";
 import { Frames } from "./frames.js";
 import { inDigits } from "./stage.js";
 
@@ -32,7 +33,7 @@ function startClip(app, root) {
     const image = frames.id(shown), key = `${shown} ${query}`;
     try {
       const { header, arrays } = await postPacked("/api/score", { image, query });
-      alone.set(key, { header, maps: { cells: arrays["map:cells"] } });
+      alone.set(key, { header, maps: { cells: arrays["map:cells"] }, asked: { cells: arrays["asked:cells"] } });
     } catch (problem) {
       alone.set(key, { problem });
     }
@@ -49,7 +50,7 @@ function startClip(app, root) {
     panel.still(!inClip(), frames.holds(app.state.image));
     if (!inClip()) { pause(); return; }
     if (before.image !== null) shown = null; // back from a frame that was opened as an image
-    if (before.frame !== app.state.frame && app.state.frame !== wanted) seek(app.state.frame);
+    if (before.frame !== app.state.frame && app.state.frame !== wanted) { seek(app.state.frame); settle(); }
     if (ask() && shown !== null) show(shown);
     arrived();
   });
@@ -64,7 +65,10 @@ function startClip(app, root) {
   panel.slider.addEventListener("change", settle);
   panel.open.addEventListener("click", () => app.set({ image: frames.id(shown ?? wanted), pin: null }));
   panel.leave.addEventListener("click", () => app.set({ image: null, pin: null }));
-  watchStrip(panel.canvas, (share) => { pause(); seek(Math.floor(share * frames.total)); }, settle);
+  watchStrip(panel.canvas, (share) => { pause(); seek(Math.floor(share * frames.total)); }, () => {
+    settle();
+    panel.slider.focus({ preventScroll: true }); // arrows go on from there
+  });
   panel.still(!inClip(), frames.holds(app.state.image));
   frames.describe().then(
     ({ header }) => { about = header; ask(); arrived(); }, (problem) => app.tell("problem", problem));
@@ -186,9 +190,8 @@ function startClip(app, root) {
     for (const text of texts(app.state)) {
       const header = row?.header.answers.find((answer) => answer.query === text);
       if (header) {
-        const levels = frames.fresh(number) ? row.levels[text] : undefined;
-        const kept = levels && { cells: cellsOf(levels, 1, 2) }, sent = levels && { cells: cellsOf(levels, 1) };
-        answers[text] = { header, maps: { cells: row.maps[text] }, kept, sent };
+        const levels = row.levels[text], chosen = frames.fresh(number) ? keptOf(levels) : {};
+        answers[text] = { header, maps: { cells: row.maps[text] }, asked: { cells: bitsOf(levels, ASKED) }, ...chosen };
       } else if (alone.has(`${number} ${text}`)) answers[text] = alone.get(`${number} ${text}`);
     }
     return answers;
@@ -205,8 +208,12 @@ function startClip(app, root) {
 
   function onKey(event) {
     if (!inClip() || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-    if (typing(event) || (event.key === " " && event.target.closest?.("button, a, input, summary"))) return;
-    const act = { " ": () => (playing ? pause() : play()), ",": () => step(-1), ".": () => step(1) }[event.key];
+    const own = USED[event.key], strip = event.target === panel.slider;
+    if (typing(event) || (own && !strip && event.target.closest?.(own))) return;
+    const act = {
+      " ": () => (playing ? pause() : play()), ",": () => step(-1), ".": () => step(1),
+      Home: () => step(-Infinity), End: () => step(Infinity),
+    }[event.key];
     if (!act) return;
     event.preventDefault();
     act();
@@ -221,12 +228,20 @@ function asked(state, cells) {
   return questions.length ? { questions, budget, policy, floor } : null;
 }
 
-// Indices of the cells of some levels: 1 was sent before, 2 is new.
-function cellsOf(levels, ...wanted) {
-  const found = [];
-  levels.forEach((level, i) => { if (wanted.includes(level)) found.push(i); });
-  return Int32Array.from(found);
+// Bits of a cell, as in clips.py.
+const SENT = 1, NEW = 2, ASKED = 4, EVEN = 8;
+const bitsOf = (levels, bits) => Uint8Array.from(levels, (level) => (level & bits ? 1 : 0));
+const cellsOf = (levels, bits) => Int32Array.from([...levels.keys()].filter((i) => levels[i] & bits));
+
+// What the stream keeps, and which of it was sent before.
+function keptOf(levels) {
+  const [h, w] = levels.shape, kept = cellsOf(levels, SENT | NEW), spread = bitsOf(levels, EVEN);
+  const even = spread.includes(1) ? spread : undefined;
+  const kinds = kindsOf(kept, bitsOf(levels, ASKED), even, h, w);
+  return { allocated: { cells: { kept, even, kinds } }, sent: { cells: cellsOf(levels, SENT) } };
 }
+
+const USED = { " ": "button, a, input, summary", Home: "input", End: "input" }; // what has keys of its own
 
 function watchStrip(canvas, at, end) {
   const share = (event) => {
@@ -281,7 +296,7 @@ function buildPanel(root) {
       head.style.setProperty("--at", total ? (wanted + 0.5) / total : 0);
       say(rate, describeRate(frames, wanted, playing, measured));
       const { problem } = frames, wrong = problem && [problem.received, problem.fix].filter(Boolean).join(". ");
-      say(facts, wrong ?? describeFrame(header, active));
+      say(facts, wrong ?? (shown === wanted ? describeFrame(header, active) : onItsWay(wanted, shown)));
       facts.classList.toggle("trouble", Boolean(problem));
       showLegend(legend, active, colours, header);
       root.dataset.shown = shown ?? ""; // for tests: the frame on the page, and how many have maps
@@ -305,6 +320,9 @@ function describeRate(frames, wanted, playing, measured) {
   if (!playing && clip.rate) said.push(`recorded at ${+clip.rate.toFixed(2)} a second`);
   return said.join(" · ");
 }
+
+const onItsWay = (wanted, shown) => `Frame ${inNumber(wanted + 1)} is being decoded, with those before it that were not yet. `
+  + (shown === null ? "" : `The picture is still frame ${inNumber(shown + 1)}.`);
 
 function describeFrame(header, active) {
   if (!active.length) return "Type a question: its map moves with the clip, and its confidence is drawn over time.";

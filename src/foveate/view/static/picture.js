@@ -6,7 +6,7 @@ import {
 } from "./layers.js";
 import { difference } from "./scales.js";
 
-const SENT = 0.35; // darkness of cells that were sent before; of dropped ones, too, or those would be as bright
+const SENT = 0.22; // darkness of cells that were sent before; of dropped ones, too, or those would be as bright
 
 const smoothed = new WeakMap(), outlines = new WeakMap(); // of a map
 const scratches = new WeakMap(), heated = new WeakMap(); // of a photograph, of a canvas

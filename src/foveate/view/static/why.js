@@ -75,7 +75,7 @@ export const KEPT_AS = { asked: "asked for", beside: "beside what is asked for",
 
 function reasonOf(app, allocation, cell, rank, place) {
   const { valid } = app.grid, kept = place >= 0, kind = KEPT_AS[allocation.kinds?.[place]];
-  if (!app.asking) return kept ? " in this frame" : " of this frame";
+  if (!app.asking) return kept ? `${kind ? ` as ${kind}` : ""} in this frame` : " of this frame";
   if (valid && !valid[cell]) return kept ? ": no opaque cell is left" : ": it is transparent";
   if (kept && allocation.even?.[cell]) return ": it belongs to the even spread";
   const spread = allocation.even?.reduce((sum, each) => sum + each, 0) ?? 0;
