@@ -1,60 +1,101 @@
-"""Ways to compress features, beside each other at several ranks; and what maps of open questions lose.
+"""What is lost where a cell keeps fewer numbers, in a basis of each image and in one that all share, by kind of image.
 
-    python -m benchmarks compression --data FOLDER      # with annotations.json (COCO) or queries.json (questions.py)
+    python -m benchmarks compression --data DATA/dev/coco128 --data DATA/dev/open --data DATA/dev/docs \
+        --data DATA/dev/names --basis basis.safetensors
 
-Of names of things: Spearman's correlation of scores, and the overlap of their best 6.7 % of the cells. A basis is
-fitted to each image or shared by all (even fitted to the images under test), for questions or for features (PCA).
-The seed documents' way is the shared PCA with the text centred by the mean, and cosine in the compressed space.
+Of things that are there, by the measures of `Lost` in foveate/store/basis_check.py, a table each. A folder's questions:
+
+things, drawings   annotations.json (COCO): names of things in photographs, and in pencil drawings of these by OpenCV
+open, faces        queries.json with masks (questions.py); faces are its questions about parts of heads
+pages              queries.json with boxes (reading.py): the answers on pages that nobody read
+rare names         queries.json with "names": mosaics of four photographs, each of one of ImageNet's 1,000 classes
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
+import cv2
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.common import EncoderName, each_of
-from benchmarks.questions import read_questions
-from foveate.cli.evaluate.coco import read_folder
-from foveate.cli.evaluate.compression import COLUMNS, RANKS, Found, compare_maps
-from foveate.core.errors import QueryError
+from benchmarks import questions, reading
+from benchmarks.common import EncoderName
+from foveate.cli.evaluate.coco import RASTER, open_images, read_folder
+from foveate.cli.evaluate.compression import TITLES
+from foveate.cli.evaluate.relevance import question
+from foveate.cli.terminal import counting
+from foveate.core.errors import OptionError, QueryError
+from foveate.core.image import Picture
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import Encoder
 from foveate.language.negatives import query_metric_of
 from foveate.language.query import prepare
-from foveate.pipeline import encode
-from foveate.store.basis_check import likeness
-from foveate.texture.basis import Metric, Moments, compress, principal
+from foveate.store.basis_check import (
+    Lost,
+    Mask,
+    compare_maps,
+    encoder_for,
+    in_full,
+    in_shared,
+    means_of,
+    textures_of,
+    truncated,
+)
+from foveate.store.shared_basis import FittedBasis
+from foveate.texture.basis import inward
 
-WAYS = (
-    "per image, query-aware", "per image, PCA", "shared, query-aware", "shared, PCA", "shared, centred PCA + cosine",
-)  # fmt: skip
-Floats = NDArray[np.float32]
+RANKS = (16, 24, 32, 64)
+SHARED = (*RANKS, 128)
+HEADS = frozenset("face hair eye eyes ear ears nose mouth beard".split())
+
+
+class Asked(NamedTuple):
+    """Pixels [H, W, 3] of one kind, and the masks of what is asked there, on any raster."""
+
+    kind: str
+    rgb: NDArray[np.uint8]
+    masks: dict[str, Mask]
 
 
 def measure(
-    data: Annotated[Path, typer.Option(help="Folder with annotations.json or queries.json.")],
+    data: Annotated[list[Path], typer.Option(help="Folder with annotations.json or queries.json; again for more.")],
+    basis: Annotated[Path | None, typer.Option(help="From 'foveate basis fit'; without it own bases alone.")] = None,
     encoder: EncoderName = None,
-    limit: Annotated[int, typer.Option(help="Images at most; their features are kept in memory.")] = 128,
+    limit: Annotated[int, typer.Option(help="Images of each folder at most, evenly from all.")] = 60,
 ) -> dict[str, Any]:
-    """Ways to compress features; of a folder with queries.json, what maps of open questions lose."""
-    network = load_encoder(encoder or "nano")
-    way = measure_questions if (data / "queries.json").is_file() else measure_ways
-    return way(data, network, limit) | {"encoder": network.name}
-
-
-def measure_questions(data: Path, network: Encoder, limit: int) -> dict[str, Any]:
-    """-> report with a row a rank: Spearman, overlap and largest difference of the maps of what is there."""
-    found, metric = Found(), query_metric_of(network)
-    for _, photograph, rgb in read_questions(data).read(limit):
-        texture = encode(rgb, encoder=network, rank="full")
-        there = [asked.text for asked in photograph.questions if asked.mask is not None]
-        compare_maps(texture, network, [text for text in there if _reads(network, text)], metric, found)
-    rows = [{"cells": [str(rank), *(f"{v:.3f}" for v in np.mean(some, 0))]} for rank, some in found.items()]
-    return {"title": f"maps of {len(found[RANKS[0]])} open questions", "columns": COLUMNS, "rows": rows}
+    """What is lost with fewer numbers a cell, in an own basis and a shared one, by kind of image."""
+    fitted = None if basis is None else FittedBasis.load(basis)
+    network = load_encoder(encoder or "nano") if fitted is None else encoder_for(fitted, encoder)
+    bases = {r: fitted.basis(r) for r in SHARED if fitted is not None and r <= len(fitted.directions)}
+    shared = {rank: (each, inward(each, query_metric_of(network))) for rank, each in bases.items()}
+    own, found = [rank for rank in RANKS if rank <= network.width], dict[tuple[str, tuple[str, int]], list[Lost]]()
+    for folder in data:
+        with counting(folder.name, limit) as progress:
+            for done, asked in enumerate(_asked(folder, limit), 1):
+                texture, dense = textures_of(Picture(asked.rgb, None, asked.kind), network, max(own))
+                textures = {("own", rank): truncated(texture, rank) for rank in own}
+                textures |= {("shared", rank): in_shared(texture, dense, *each) for rank, each in shared.items()}
+                known = {text: mask for text, mask in asked.masks.items() if _reads(network, text)}
+                for way, lost in compare_maps(in_full(texture, dense), textures, known, network):
+                    found.setdefault((asked.kind, way), []).append(lost)
+                progress(min(done, limit))
+    kinds, ways = (list(dict.fromkeys(each)) for each in zip(*found, strict=True))
+    means = {key: means_of(lost) for key, lost in found.items()}
+    numbers = {kind: len(found[kind, ways[0]]) for kind in kinds}
+    tables = []
+    for name, title in TITLES.items():
+        rows = [{"cells": [*map(str, way), *(f"{means[kind, way][name]:.3f}" for kind in kinds)]} for way in ways]
+        columns = ("basis", "rank", *(f"{kind} ({numbers[kind]})" for kind in kinds))
+        tables.append({"title": f"{title}, by number of questions", "columns": columns, "rows": rows})
+    first = tables[0]
+    every = [{"kind": kind, "basis": way[0], "rank": way[1], **known} for (kind, way), known in means.items()]
+    return {**first, "after": tables[1:], "means": every, "encoder": network.name}
 
 
 def _reads(network: Encoder, text: str) -> bool:
@@ -64,50 +105,63 @@ def _reads(network: Encoder, text: str) -> bool:
         return False
 
 
-def measure_ways(data: Path, network: Encoder, limit: int) -> dict[str, Any]:
-    """-> report with a row a rank: Spearman and overlap of the scores of all names, for each of WAYS."""
-    folder, metric = read_folder(data), query_metric_of(network)
-    text = network.encode_text([network.templates[0].format(name) for name in folder.names])
-    images, moments = list[NDArray[np.float16]](), Moments.nothing(network.width)
-    for _, item in each_of(folder, limit):
-        texture = encode(item.rgb, encoder=network, rank="full")
-        images.append(texture.embedding.reshape(-1, network.width).astype(np.float16))
-        moments = moments.with_features(images[-1])
-    mean = moments.mean.astype(np.float32)
-    aware, plain = (principal(moments.covariance, each) for each in (metric, None))
-    rows = []
-    for rank in (rank for rank in RANKS if rank <= network.width):
-        totals: list[list[tuple[float, float]]] = [[] for _ in WAYS]
-        for half in images:
-            x = half.astype(np.float32)
-            scores = (
-                _own(x, text, rank, metric),
-                _own(x, text, rank, None),
-                *(_shared(x, text, mean, some.inward(rank), some.outward(rank)) for some in (aware, plain)),
-                _seed_scores(x, text, mean, plain.inward(rank)),
+def _asked(data: Path, limit: int) -> Iterator[Asked]:
+    """What is asked about the images of a folder, of at most `limit` of them."""
+    if (data / "annotations.json").is_file():
+        folder = read_folder(data)
+        for item in replace(folder, images=_some(folder.images, limit)).labelled():
+            masks = {question(name): mask for name, mask in item.masks.items()}
+            yield Asked("things", item.rgb, masks)
+            yield Asked("drawings", draw(item.rgb), masks)
+        return
+    try:
+        first = json.loads((data / "queries.json").read_text("utf-8"))[0]
+        way: Callable[[Path, int], Iterator[Asked]] = (
+            _open if "set" in first else _mosaics if "names" in first else _pages
+        )
+    except (OSError, ValueError, LookupError, TypeError) as cause:
+        expected = "a folder with annotations.json or queries.json"
+        raise OptionError(f"--data {data}: {cause}", expected=expected, fix="docs/evaluate.md describes both") from None
+    yield from way(data, limit)
+
+
+def _some(all_of_them: Sequence[Any], limit: int) -> tuple[Any, ...]:
+    return tuple(all_of_them[:: -(-len(all_of_them) // limit)])
+
+
+def draw(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A pencil drawing of a photograph, in its colours."""
+    return np.asarray(cv2.pencilSketch(rgb, sigma_s=60, sigma_r=0.07, shade_factor=0.05)[1], np.uint8)
+
+
+def _open(data: Path, limit: int) -> Iterator[Asked]:
+    asked = questions.read_questions(data)
+    for _, photograph, rgb in replace(asked, photographs=_some(asked.photographs, limit)).read():
+        there = {each.text: each.mask for each in photograph.questions if each.mask is not None}
+        heads = {text: mask for text, mask in there.items() if HEADS & set(text.lower().replace("'s", "").split())}
+        yield Asked("open", rgb, {text: mask for text, mask in there.items() if text not in heads})
+        yield Asked("faces", rgb, heads)
+
+
+def _pages(data: Path, limit: int) -> Iterator[Asked]:
+    asked = [each for each in reading.read_questions(data) if each.kind != "scene"]
+    with open_images(data) as read:
+        for file in _some(sorted({each.file for each in asked}), limit):
+            rgb = read(file)
+            size = rgb.shape[0], rgb.shape[1]
+            masks = {
+                each.text: reading.lay_boxes(each.places[0], size[0] // RASTER, size[1] // RASTER, size) > 0
+                for each in asked
+                if each.file == file
+            }
+            yield Asked("pages", rgb, masks)
+
+
+def _mosaics(data: Path, limit: int) -> Iterator[Asked]:
+    mosaics = json.loads((data / "queries.json").read_text("utf-8"))
+    quarters = [np.kron(np.arange(4).reshape(2, 2) == place, np.ones((32, 32), bool)) for place in range(4)]
+    with open_images(data) as read:
+        for each in _some(mosaics, limit):
+            yield Asked(
+                "rare names", read(each["file"]), dict(zip(map(question, each["names"]), quarters, strict=True))
             )
-            for way, mine in zip(totals, scores, strict=True):
-                way.append(likeness(text @ x.T, mine))
-        means = [np.mean(way, 0) for way in totals]
-        cells = [str(rank), *(f"{spearman:.3f} / {overlap:.3f}" for spearman, overlap in means)]
-        rows.append({"cells": cells, "rank": rank, "ways": [list(map(float, each)) for each in means]})
-    title = f"scores of {len(folder.names)} names: Spearman / overlap, {len(images)} images"
-    return {"title": title, "columns": ("rank", *WAYS), "rows": rows}
-
-
-def _own(x: Floats, text: Floats, rank: int, metric: Metric | None) -> Floats:
-    small = compress(x, rank=rank, metric=metric)
-    offset, weights = small.basis.project(text)
-    return np.asarray(weights @ small.z.T.astype(np.float32) + offset[:, None], np.float32)
-
-
-def _shared(x: Floats, text: Floats, mean: Floats, inward: Any, outward: Any) -> Floats:
-    return np.asarray(text @ outward.T @ ((x - mean) @ inward).T + (text @ mean)[:, None], np.float32)
-
-
-def _seed_scores(x: Floats, text: Floats, mean: Floats, directions: Any) -> Floats:
-    def unit(vectors: Floats) -> Floats:
-        z = (vectors - mean) @ directions
-        return np.asarray(z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-9), np.float32)
-
-    return unit(text) @ unit(x).T

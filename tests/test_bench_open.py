@@ -135,7 +135,7 @@ def test_near_is_within_sixteen_pixels() -> None:
 def test_the_commands(folder: Path, command: str) -> None:
     result = CliRunner().invoke(app, [command, "--data", str(folder)], catch_exceptions=False)
     report = json.loads(result.stdout.splitlines()[-1])
-    words = {"failures": "| the child's hair |", "compression": "maps of"}.get(command, "absent premises")
+    words = {"failures": "| the child's hair |", "compression": "own cells kept"}.get(command, "absent premises")
     assert words in result.stdout
     assert report["failures" if command == "failures" else "rows"]
 

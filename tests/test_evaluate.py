@@ -355,6 +355,8 @@ def test_compression_keeps_more_with_more_numbers(folder: Path) -> None:
     assert rows[0]["spearman"] < rows[-1]["spearman"]
     assert rows[-1]["overlap"] > 0.97
     assert rows[-1]["difference"] < 0.05 < rows[0]["difference"]
+    assert rows[-1]["own"] == pytest.approx(1, abs=0.05)
+    assert rows[-1]["found"] == 1
 
 
 # --- search -----------------------------------------------------------------------------------------------------------

@@ -23,10 +23,25 @@ from foveate.core.image import load_image
 from foveate.encoders.load import load_encoder
 from foveate.encoders.protocol import DenseFeatures, Encoder
 from foveate.language.negatives import negatives_of, query_metric_of
+from foveate.pipeline import score
 from foveate.store import Store
-from foveate.store.basis_check import Checked, check, overlap_nearest
+from foveate.store.basis_check import (
+    ASKED,
+    NUMBERS,
+    Checked,
+    Lost,
+    _left_out,
+    check,
+    compare_maps,
+    in_full,
+    in_shared,
+    means_of,
+    overlap_nearest,
+    textures_of,
+    truncated,
+)
 from foveate.store.shared_basis import FittedBasis, Gathered, fit, gather, images_in
-from foveate.texture.basis import Moments, compress, inward
+from foveate.texture.basis import Basis, Moments, compress, inward
 from foveate.texture.texture import EncoderStamp
 from tests.conftest import PHOTOS
 
@@ -172,20 +187,55 @@ def test_a_file_that_was_changed_is_refused(basis: FittedBasis, tmp_path: Path, 
 
 @pytest.fixture(scope="module")
 def checked(basis: FittedBasis) -> Checked:
-    return check(basis, sorted(PHOTOS.glob("*.jpg")), NANO, negatives_of(NANO).vectors[::40])
+    return check(basis, sorted(PHOTOS.glob("*.jpg")), NANO, [*NANO.names[:100], "why?", "\u72ac"])
 
 
 def test_what_a_basis_keeps_grows_with_its_rank(checked: Checked) -> None:
-    assert list(checked.rows) == [4, 8, 16, 32, 64, 128]
-    for name in ("variance", "overlap"):  # not spearman: where nano hears nothing, the order of cells is noise
+    assert list(checked.rows) == [4, 8, 16, 24, 32, 64, 128]
+    for row in checked.rows.values():
+        assert tuple(row) == NUMBERS
+    for name in ("variance", "found"):  # not spearman: where nano hears nothing, the order of cells is noise
         values = [row[name] for row in checked.rows.values()]
         assert values == sorted(values), name
     assert checked.rows[128]["variance"] > 0.99
-    assert all(0 < row["observed"] < row["allowed"] for row in checked.rows.values())
+    assert checked.rows[4]["difference"] > 5 * checked.rows[128]["difference"]
     assert checked.images == 3
+    assert 3 <= checked.questions <= 3 * ASKED
+    assert checked.worst == tuple(sorted(checked.worst, key=lambda each: each[1]))
     assert replace(checked, limits={"neighbours": 1.1}).failed(16) == ["neighbours"]
+    assert replace(checked, limits={"error": 0, "difference": 1}).failed(16) == ["error"]
     strict = replace(checked, limits={"variance": checked.rows[64]["variance"], "error": 1})
     assert (strict.failed(16), strict.failed(64), strict.enough) == (["variance"], [], 64)
+
+
+def test_what_is_left_out_without_making_the_features_again(basis: FittedBasis) -> None:
+    texture, dense = textures_of(load_image(PHOTOS / "yellow_bus.jpg"), NANO)
+    given = basis.basis(16)
+    full, small = in_full(texture, dense), in_shared(texture, dense, given, inward(given, query_metric_of(NANO)))
+    x = dense.full(NANO.width).reshape(dense.grid.count, -1)
+    assert np.abs(full.basis.restore(full.coordinates()) - x).max() < 1e-3
+    lost = ((x - given.restore(small.coordinates())) ** 2).sum()
+    expected = 1 - lost / ((x - given.mean) ** 2).sum(), np.sqrt(lost / (x**2).sum())
+    assert _left_out(full, small) == pytest.approx(expected, abs=2e-3)
+
+
+def test_the_things_own_cells_and_what_is_still_found(basis: FittedBasis) -> None:
+    texture, dense = textures_of(load_image(PHOTOS / "yellow_bus.jpg"), NANO, 24)
+    full = in_full(texture, dense)
+    mask = score(full, "a bus", encoder=NANO).map > 0.5
+    nothing = Basis(np.zeros_like(texture.basis.mean), np.zeros((1, NANO.width), np.float16))
+    blind = texture.in_basis(np.zeros((*texture.grid.shape, 1), np.float16), nothing, texture.encoder)
+    ways = {"all": full, "own": truncated(texture, 24), "nothing": blind}
+    found = dict(compare_maps(full, ways, {"a bus": mask}, NANO))
+    assert found["all"] == Lost(True, True, 1.0, 1.0, 1.0, 0.0, pytest.approx(1.0))
+    assert (found["own"].found, found["nothing"].found) == (True, False)
+    assert found["own"].kept > 0.9 > found["nothing"].kept
+    means = means_of([found["own"], found["nothing"]])
+    assert means["own"] == pytest.approx((found["own"].kept + found["nothing"].kept) / 2)
+    assert means["found"] == 0.5
+    unknown = dict(compare_maps(full, ways, {"a bus": None}, NANO))
+    assert np.isnan(unknown["own"].kept)
+    assert unknown["own"].overlap == found["own"].overlap
 
 
 def test_the_nearest_are_those_of_the_whole_vectors() -> None:
@@ -228,9 +278,12 @@ def test_scores_of_a_store_with_this_basis_are_off_by_no_more_than_it_says(basis
 def test_a_basis_of_another_encoder_is_refused(basis: FittedBasis) -> None:
     other = replace(basis, encoder=EncoderStamp("nano", "0", NANO.width))
     with pytest.raises(OptionError, match="revision 0"):
-        check(other, [PHOTOS / "yellow_bus.jpg"], NANO, negatives_of(NANO).vectors[:3])
+        check(other, [PHOTOS / "yellow_bus.jpg"], NANO, ["bus"])
     with pytest.raises(OptionError, match="none of them readable"):
-        check(basis, [PHOTOS / "nowhere.jpg"], NANO, negatives_of(NANO).vectors[:3])
+        check(basis, [PHOTOS / "nowhere.jpg"], NANO, ["bus"])
+    for nothing in (["zebra"], ["\u72ac"], []):
+        with pytest.raises(OptionError, match="nothing is seen"):
+            check(basis, [PHOTOS / "yellow_bus.jpg"], NANO, nothing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,7 +313,7 @@ def test_a_broken_encoder_is_no_bad_image(basis: FittedBasis, photos: Path, faul
     with pytest.raises(EncoderOutputError, match=said):
         gather(images_in([photos]), odd(fault), 100)
     with pytest.raises(EncoderOutputError, match=said):
-        check(basis, [PHOTOS / "yellow_bus.jpg"], odd(fault), negatives_of(NANO).vectors[:3])
+        check(basis, [PHOTOS / "yellow_bus.jpg"], odd(fault), ["bus"])
 
 
 def test_an_encoder_of_one_size_has_no_second_look(photos: Path) -> None:
@@ -312,11 +365,14 @@ def test_the_commands(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not said["passed"]
     assert said["bad"] == 1
     report = json.loads((tmp_path / "basis-check" / "report.json").read_text())
-    assert report["questions"] == 3
-    assert {"observed", "allowed", "neighbours"} < set(report["rows"][0])
+    assert {"found", "overlap", "neighbours"} < set(report["rows"][0])
     assert Path(report["bad"][0]["image"]).name == "broken.jpg"
-    assert len(report["worst"]) == 3
-    loose = [f"--limit={name}" for name in ("spearman=0", "overlap=0", "variance=0", "error=1", "neighbours=0")]
+    assert report["worst"]
+    with Image.open(tmp_path / "basis-check" / "variance.png") as chart:
+        assert min(chart.size) > 400
+    for wrong in ("bound=1", "found=much", "overlap"):
+        assert "--limit" in run("basis", "check", "b.safetensors", photos, "--limit", wrong)[2]
+    loose = ["--limit=overlap=0", "--limit=found=0"]
     one = photos / "holiday" / "00.png"
     code, said, _ = run("basis", "check", "b.safetensors", one, "--queries", "q.txt", *loose)
     assert code == 0

@@ -11,13 +11,10 @@ from foveate.cli import terminal
 from foveate.core.options import ENCODE
 
 app = terminal.Program(help="A basis that all images of a collection share: fit it, check it.")
-ASKED = 200  # questions of `check` at most, evenly from the bank
 Rank = Annotated[int, typer.Option(help=ENCODE["rank"].about)]
 Queries = Annotated[
     Path | None,
-    typer.Option(
-        help="Your own questions, a line each [default: what the encoder was taught, else nouns; at most 200 in check]."
-    ),
+    typer.Option(help="Your own questions, a line each [default: what the encoder was taught, else nouns]."),
 ]
 Out = Annotated[Path, typer.Option("-o", "--out", help="File to write (.safetensors).")]
 
@@ -58,7 +55,7 @@ def fit(
     stamp = EncoderStamp(resolved.name, resolved.revision, resolved.width)
     basis = fit_basis(found.moments, metric, rank, stamp, made)
     basis.save(out)
-    told = dict(basis.made)
+    told = {name: value for name, value in basis.made.items() if name != "shares"}
     typer.echo(f"rank {rank} keeps {told['kept']:.3f} of the squared scores; the first direction {told['largest']:.3f}")
     terminal.print_json(basis=str(out), rank=rank, encoder=resolved.name, **told)
 
@@ -74,9 +71,9 @@ def check(
     folders: Annotated[list[Path], typer.Argument(help="Images to check it on: best, others than it was fitted to.")],
     queries: Queries = None,
     encoder: terminal.EncoderName = None,
-    out: Annotated[Path, typer.Option(help="Folder for report.json.")] = Path("basis-check"),
+    out: Annotated[Path, typer.Option(help="Folder for report.json and variance.png.")] = Path("basis-check"),
     limit: Annotated[
-        list[str] | None, typer.Option(help="What is good enough, as spearman=0.95; again for more.")
+        list[str] | None, typer.Option(help="What is good enough, as overlap=0.9; again for more.")
     ] = None,
     most: Annotated[int, typer.Option(help="Images to look at, evenly from all.", min=1)] = 200,
 ) -> None:
@@ -84,26 +81,31 @@ def check(
     import json
 
     from foveate.core.files import make_folder, write_whole
+    from foveate.language.negatives import nouns
     from foveate.store.basis_check import check as checked_on
     from foveate.store.basis_check import encoder_for
     from foveate.store.shared_basis import FittedBasis, images_in
+    from foveate.viz.charts import explained
 
     fitted = FittedBasis.load(basis)
     resolved = encoder_for(fitted, encoder)
     images = [Path(image.path) for image in _some(images_in(folders), most)]
-    limits, texts = _limits(limit or []), _texts(queries, resolved)
-    texts = texts if queries else texts[:: -(-len(texts) // ASKED)]
+    names = getattr(resolved, "names", ()) or nouns()
+    questions = [f'"{name}"' for name in names] if queries is None else list(terminal.read_lines(queries))
+    limits = _limits(limit or [])
     make_folder(out)
     with terminal.counting("images", len(images)) as progress:
-        result = checked_on(fitted, images, resolved, texts, limits, progress)
+        result = checked_on(fitted, images, resolved, questions, limits, progress)
     _list(result.bad)
     write_whole(out / "report.json", json.dumps(result.report(), indent=1).encode())
+    if shares := fitted.made.get("shares"):  # of a file that an earlier release wrote they are not known
+        terminal.write_picture(out / "variance.png", explained(shares))
     names, own = list(result.rows[result.rank]), result.failed(result.rank)
     rows = [
         (str(rank), *(f"{row[name]:.3f}" + (" !" if name in result.failed(rank) else "") for name in names))
         for rank, row in result.rows.items()
     ]
-    title = f"{result.images} images, {result.questions} questions; ! misses its limit"
+    title = f"{result.images} images, {result.questions} things seen in them; ! misses its limit"
     least = [f"{limits[name]:g}" if name in limits else "" for name in names]
     terminal.print_table(title, ("rank", *names), [*rows, ("limit", *least)])
     if own:
@@ -114,13 +116,10 @@ def check(
     raise typer.Exit(1 if own else 0)
 
 
-def _texts(queries: Path | None, encoder: Any) -> Any:
+def _texts(queries: Path, encoder: Any) -> Any:
     from foveate.encoders.protocol import encode_texts
-    from foveate.language.negatives import bank_of
     from foveate.language.query import prepare
 
-    if queries is None:
-        return bank_of(encoder)
     asked = [prepare(encoder, line).phrases for line in terminal.read_lines(queries)]
     phrases = dict.fromkeys(phrase for phrases in asked for phrase in phrases)
     return encode_texts(encoder, [encoder.templates[0].format(phrase) for phrase in phrases])
@@ -129,16 +128,16 @@ def _texts(queries: Path | None, encoder: Any) -> Any:
 def _limits(texts: list[str]) -> Any:
     from foveate.core.errors import OptionError
     from foveate.core.gone import LIMITS as GONE
-    from foveate.store.basis_check import LIMITS
+    from foveate.store.basis_check import LIMITS, NUMBERS
 
     limits = dict(LIMITS)
     for text in texts:
         name, _, value = text.partition("=")
         try:
-            limits[name] = float(value) + 0 * LIMITS[name]
-        except (KeyError, ValueError):
-            names = f"NAME=NUMBER; names: {', '.join(LIMITS)}"
-            raise OptionError(f"--limit {text}", expected=names, fix=GONE.get(name, "spearman=0.95")) from None
+            limits[NUMBERS[NUMBERS.index(name)]] = float(value)
+        except ValueError:
+            names = f"NAME=NUMBER; names: {', '.join(NUMBERS)}"
+            raise OptionError(f"--limit {text}", expected=names, fix=GONE.get(name, "overlap=0.9")) from None
     return limits
 
 

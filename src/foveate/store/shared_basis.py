@@ -56,8 +56,8 @@ class FittedBasis(Frozen):
     Attributes:
         mean: float32 [D]. directions: outward, float16 [n, D], most important first. rank: of the basis, 1 to n.
         encoder: whose features it is for.
-        made: how it was made: images, samples, which queries, ...; `kept` and `largest`: what of the squared scores its
-            directions keep, and the first alone.
+        made: how it was made: images, samples, which queries, ...; `shares`: what of the squared scores each of the
+            directions explains; `kept`: those of the basis together, `largest`: the first alone.
     """
 
     mean: Floats
@@ -131,9 +131,10 @@ def fit(
         )
     found = principal(moments.covariance, metric)
     shares = found.values / max(float(found.values.sum()), 1e-30)
+    count = max(rank, min(KEPT, moments.width))
     told = {"kept": round(float(shares[:rank].sum()), 4), "largest": round(float(shares[0]), 4)}
-    facts = ReadOnly({**made, **told, "samples": moments.count})
-    directions = found.outward(max(rank, min(KEPT, moments.width)))
+    facts = ReadOnly({**made, **told, "shares": shares[:count].round(5).tolist(), "samples": moments.count})
+    directions = found.outward(count)
     return FittedBasis(moments.mean.astype(np.float32), directions, rank, encoder, facts)
 
 

@@ -1,4 +1,4 @@
-"""Curves: how much of a thing is kept, beside baselines."""
+"""Curves: how much of a thing is kept, beside baselines; and what the directions of a basis explain."""
 
 from __future__ import annotations
 
@@ -64,8 +64,31 @@ def curve(report: Report) -> Image.Image:
     return paper.paint(paper.above([paper.text(title, chart.width, TEXT, QUIET), chart], 2 * GAP))
 
 
-def draw_chart(series: Sequence[Series], y_name: str, x_name: str, *, ends: tuple[float, float]) -> Block:
-    """Curves over a logarithmic axis, with ticks at the points of the first; their names to the right, best first."""
+def explained(shares: Sequence[float]) -> Image.Image:
+    """Explained variance of a basis: a bar for each direction, [n] shares in [0, 1], and a line of their sums.
+
+    Raises OptionError for other numbers.
+    """
+    numbers, sums = range(1, len(shares) + 1), np.cumsum(shares).tolist()
+    series = [
+        Series("the first so many together", numbers, sums, bold=True),
+        Series("each direction", numbers, shares, dashed=True),
+    ]
+    try:
+        chart = draw_chart(series, "share of the squared scores", "directions", ends=(0.0, 1.0), bars="each direction")
+    except (ValueError, TypeError) as cause:
+        fix = "pass made['shares'] of a FittedBasis"
+        raise OptionError(f"shares {shares!r}"[:300], expected="numbers in [0, 1]", fix=fix) from cause
+    return paper.paint(chart)
+
+
+def draw_chart(
+    series: Sequence[Series], y_name: str, x_name: str, *, ends: tuple[float, float], bars: str = ""
+) -> Block:
+    """Curves over a logarithmic axis, with ticks at the points of the first; their names to the right, best first.
+
+    The series named `bars` has a bar to each of its points, which are 1 apart, in the place of a curve.
+    """
     low, high = ends
     xs = [x for one in series for x in one.x]
     if not xs or not np.isfinite([value for one in series for value in (*one.x, *one.y)]).all() or min(xs) <= 0:
@@ -83,7 +106,7 @@ def draw_chart(series: Sequence[Series], y_name: str, x_name: str, *, ends: tupl
     colours = _colours(series)
     step = 0.2 if 5 * (high - low) % 1 < 1e-6 else 0.25
     ticks = np.arange(round((high - low) / step) + 1) * step + low
-    area = _draw_area(series, colours, place, ticks)
+    area = _draw_area(series, colours, place, ticks, bars)
     marks, labels = series[0].x, []
     for x in marks:
         block = paper.text(f"{x:g}", WIDE, SMALL, QUIET)
@@ -120,7 +143,7 @@ def _colours(series: Sequence[Series]) -> dict[str, Colour]:
 
 
 def _draw_area(
-    series: Sequence[Series], colours: Mapping[str, Colour], place: Any, ticks: NDArray[np.floating]
+    series: Sequence[Series], colours: Mapping[str, Colour], place: Any, ticks: NDArray[np.floating], bars: str
 ) -> Bytes:
     area = np.full((TALL * FINER, WIDE * FINER, 3), PAPER, np.uint8)
     for tick in ticks:
@@ -134,6 +157,12 @@ def _draw_area(
             area = np.asarray(cv2.addWeighted(area, 0.85, shade, 0.15, 0), np.uint8)
     for one in sorted(series, key=lambda one: one.bold):
         points = place(one.x, one.y) * FINER
+        if one.name == bars:
+            edges = place(np.add([*one.x, one.x[-1] + 1], -0.5), np.zeros(len(one.x) + 1)) * FINER
+            for point, left, right in zip(points, edges, edges[1:], strict=False):
+                low, high = (max(int(left[0]), 0), int(point[1])), (max(int(right[0] * 0.99), 0), area.shape[0] - 1)
+                cv2.rectangle(area, low, high, colours[one.name], -1)
+            continue
         thick = (5 if one.bold else 3) * FINER
         for a, b in itertools.pairwise(points):
             parts = max(1, int(np.hypot(*(b - a)) / (14 * FINER))) if one.dashed else 1

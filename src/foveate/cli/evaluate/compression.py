@@ -1,32 +1,27 @@
 """What does a map lose when a cell keeps fewer numbers? Compressed maps beside those of all features, at several ranks.
 
-Two maps are compared by Spearman's correlation, the overlap of their best 6.7 % of the cells (273 of 4,096), and their
-largest difference. Scores below 0.00001 have an order, too, which compression loses and no map shows.
+Of things that are there: their own cells kept, beside what all features keep of them; and two maps beside each other
+(`Lost` of store/basis_check.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from foveate.cli.evaluate.agreement import circumstances
 from foveate.cli.evaluate.coco import Folder
 from foveate.cli.evaluate.relevance import question
+from foveate.core.image import Picture
 from foveate.encoders.load import load_encoder
-from foveate.encoders.protocol import Encoder
-from foveate.language.negatives import query_metric_of
-from foveate.pipeline import encode, score
-from foveate.store.basis_check import likeness
-from foveate.texture.basis import Metric, compress
-from foveate.texture.texture import Texture
+from foveate.store.basis_check import Lost, compare_maps, in_full, means_of, textures_of, truncated
 
 RANKS = (4, 8, 16, 24, 32, 48, 64)  # around the default of 24
-COLUMNS = ("rank", "Spearman", "overlap of the best 6.7 %", "largest difference")
-Found = dict[int, list[tuple[float, float, float]]]
+TITLES = {
+    "own": "own cells kept", "found": "still detected", "overlap": "overlap of the best 6.7 %",
+    "difference": "largest difference", "spearman": "Spearman",
+}  # fmt: skip
+COLUMNS = ("rank", *TITLES.values())
 
 
 def measure(
@@ -38,38 +33,23 @@ def measure(
 ) -> dict[str, Any]:
     """-> report with one row a rank: means over all pairs of an image and a thing in it."""
     network = load_encoder(encoder)
-    metric, found, images = query_metric_of(network), Found(), 0
+    ranks, found, images = [rank for rank in RANKS if rank <= network.width], dict[int, list[Lost]](), 0
     for item in folder.labelled(limit):
-        texture = encode(item.rgb, encoder=network, rank="full", long_side=long_side)
-        compare_maps(texture, network, [question(name) for name in item.masks], metric, found)
+        texture, dense = textures_of(Picture(item.rgb, None, item.name), network, max(ranks), long_side)
+        asked = {question(name): mask for name, mask in item.masks.items()}
+        ways = {rank: truncated(texture, rank) for rank in ranks}
+        for rank, lost in compare_maps(in_full(texture, dense), ways, asked, network):
+            found.setdefault(rank, []).append(lost)
         images += 1
         progress(images)
     rows = []
-    for rank, numbers in found.items():
-        means = [float(value) for value in np.mean(numbers, 0)]
-        known = dict(zip(("spearman", "overlap", "difference"), means, strict=True))
-        rows.append({"cells": [str(rank), *(f"{value:.3f}" for value in means)], "rank": rank, **known})
-    asked = len(next(iter(found.values())))
+    for rank, every in found.items():
+        known = means_of(every)
+        rows.append({"cells": [str(rank), *(f"{known[name]:.3f}" for name in TITLES)], "rank": rank, **known})
     return {
-        "title": f"maps of compressed features beside those of all: {images} images, {asked} questions",
+        "title": f"maps of compressed features beside those of all: {images} images, {len(found[ranks[0]])} questions",
         "rows": rows,
         "data": str(folder.path),
         "encoder": encoder,
         **circumstances(),
     }
-
-
-def compare_maps(texture: Texture, network: Encoder, questions: list[str], metric: Metric | None, found: Found) -> None:
-    """Add the numbers of each question's map to `found`, by rank. `texture` has all features, uncompressed."""
-
-    def ask(some: Texture, text: str) -> NDArray[np.float32]:
-        return score(some, text, encoder=network).map.reshape(1, -1)
-
-    full = {text: ask(texture, text) for text in questions}
-    for rank in (rank for rank in RANKS if rank <= network.width):
-        small = compress(texture.coordinates(), rank=rank, metric=metric)
-        other = replace(texture, embedding=small.z.reshape(*texture.grid.shape, rank), basis=small.basis)
-        for text, plane in full.items():
-            mine = ask(other, text)
-            numbers = (*likeness(plane, mine), float(np.abs(plane - mine).max()))
-            found.setdefault(rank, []).append(numbers)
