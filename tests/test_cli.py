@@ -473,7 +473,9 @@ def test_zoom_finds_and_draws(run: Run) -> None:
     (again,) = last(run(*asked, "a bus", "--json"))["queries"]
     assert (again["encoded"], again["detected"]) == (0, True)
     assert bus["encoded"] > 0
-    assert "not found so far" in run(*asked, "a giraffe", "--share", 0.01).stdout
+    assert 0 < bus["seen"] <= giraffe["seen"] < 1
+    said = run(*asked, "a giraffe", "--share", 0.01).stdout
+    assert re.search(r"not found so far, .*\d %.*looked", said, re.S)
     assert "everything was looked at" in run(*asked, "a giraffe", "--share", 1).stdout
     Image.fromarray(wide[::-1]).save("other.png")
     fails(run("zoom", "other.png", *asked[2:], "a bus"), "other pixels")

@@ -17,7 +17,13 @@ from PIL import Image
 
 import foveate
 from foveate import tiles
-from foveate.core.errors import ImageDecodeError, ImageFormatError, ImageNotFoundError, ImageTooLargeError
+from foveate.core.errors import (
+    ImageDecodeError,
+    ImageFormatError,
+    ImageNotFoundError,
+    ImageTooLargeError,
+    OptionError,
+)
 from foveate.tiles import search
 from foveate.tiles.raster import TiledTiff, open_raster
 from foveate.tiles.scene import tile_box, tile_counts
@@ -117,6 +123,25 @@ def test_a_question_goes_on_where_it_stopped(picture: np.ndarray) -> None:
     assert "not found" in repr(last)
     assert tiles.look(last.scene, "a giraffe", share=None).boxes == ()
     assert first.scene.tiles.keys() < last.scene.tiles.keys()  # a scene is a value
+
+
+@pytest.mark.slow
+def test_a_question_goes_on_by_itself_until_all_was_seen_or_its_budget_is_spent(picture: np.ndarray) -> None:
+    scene = tiles.survey(picture[:300, :2300], tile=256)
+    count, told = len(scene.places), list[tuple[int, int]]()
+    found = tiles.look_through(scene, "a giraffe", most=0.9, progress=lambda *done: told.append(done))
+    assert (found.detected, found.exhausted, found.scene.seen) == (False, False, 1)
+    assert len(set(found.boxes)) == found.encoded < int(0.9 * count)
+    assert told == [(n, int(0.9 * count)) for n in range(1, found.encoded + 1)]
+    few = tiles.look_through(scene, "a giraffe", most=0.2)
+    assert few.boxes == found.boxes[: int(0.2 * count)]
+    assert few.scene.seen < 1
+    rest = tiles.look_through(few.scene, "a giraffe", most=0.9)
+    assert rest.scene.seen == 1
+    assert not set(rest.boxes) & set(few.boxes)
+    assert tiles.look_through(scene, "a giraffe", most=0).boxes == ()
+    with pytest.raises(OptionError, match="most=2"):
+        tiles.look_through(scene, "a giraffe", most=2)
 
 
 @pytest.mark.slow

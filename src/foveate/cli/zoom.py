@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,8 +19,11 @@ def zoom(
     query: terminal.Questions,
     share: Annotated[
         float,
-        typer.Option(help="Parts that a question may encode, as a share of the tiles, 0 to 1; 1: until it is found."),
-    ] = 0.3,
+        typer.Option(
+            help="Parts that a question may encode, as a share of the tiles, 0 to 1. It ends before, when it is found "
+            "or all was seen at half size; 1: until it is found, or all was looked at."
+        ),
+    ] = 0.5,
     sure: Annotated[float, typer.Option(help="Confidence from which it counts as found, 0.01 to 1.")] = 0.5,
     encoder: terminal.EncoderName = None,
     words: terminal.WordsFile = None,
@@ -92,11 +96,14 @@ def _answer(record: dict[str, Any]) -> str:
     from foveate.relevance.confidence import in_digits
 
     confidence = in_digits(record["confidence"], at=record["sure"])
+    looked = f"{math.floor(100 * record['seen'])} % of the image looked at, at half size or more"
     if record["detected"]:
-        return f"found, {confidence}"
+        return f"found, {confidence}; {looked}"
     if record["exhausted"]:
         return f"not found, {confidence}; {AT_ONCE if not record['encoded'] else 'everything was looked at'}"
-    return f"not found so far, {confidence}; {record['seen']:.0%} looked at, at half size or more"
+    if record["seen"] == 1:
+        return f"not found at half size, {confidence}; --share 1 looks at everything"
+    return f"not found so far, {confidence}; {looked}"
 
 
 def _encoded(record: dict[str, Any]) -> str:
@@ -105,12 +112,15 @@ def _encoded(record: dict[str, Any]) -> str:
 
 
 def _look_closer(scene: Any, query: str, share: float, sure: float, out: Path, image: Path) -> tuple[Any, Any]:
-    from foveate.tiles.search import look
+    from foveate.tiles.search import look, look_through
     from foveate.viz import look_page
 
     tiles = scene.counts[0] * scene.counts[1]
     with terminal.counting(f"looking for {query}", max(1, int(tiles * share))) as progress:
-        found = look(scene, query, share=None if share == 1 else share, sure=sure, progress=lambda n, _: progress(n))
+        if share == 1:
+            found = look(scene, query, share=None, sure=sure, progress=lambda n, _: progress(n))
+        else:
+            found = look_through(scene, query, most=share, sure=sure, progress=lambda n, _: progress(n))
     scene = found.scene
     record = {
         "query": query,

@@ -4,6 +4,7 @@
 
     scene = tiles.survey("city.tif")                       # overview and coarse windows are encoded once
     found = tiles.look(scene, "a boat")                    # encodes the parts that the question makes promising
+    found = tiles.look_through(scene, "a boat")            # goes on by itself, until all was seen at half its size
     tiles.save(found.scene, "city")                        # tomorrow: tiles.load("city", "city.tif")
     texture = tiles.refine(texture, "a boat")              # an image of usual size: a part again, finer
 
@@ -18,4 +19,5 @@ from foveate.tiles.re_encode import refine as refine
 from foveate.tiles.scene import Look as Look
 from foveate.tiles.scene import Scene as Scene
 from foveate.tiles.search import look as look
+from foveate.tiles.search import look_through as look_through
 from foveate.tiles.search import survey as survey

@@ -46,6 +46,7 @@ from foveate.tiles.scene import (
 
 # Chosen on half A of benchmarks/large_scenes.py, and by hand.
 SHARE = 0.3
+MOST, STEP = 0.5, 0.1  # of the tiles: what `look_through` may encode, and after how many it looks how much was seen
 TILE = 512  # pixels: what nano sees
 SCALE_STEP = 2  # between scales: a window at 1/2 of the resolution has twice the side of a tile, a second look half
 LEAST_SURE = 0.01  # that may be asked for
@@ -200,6 +201,37 @@ def look(
         boxes=tuple(looked),
         seconds=time.perf_counter() - start,
     )
+
+
+def look_through(
+    scene: Scene,
+    query: str,
+    *,
+    most: float = MOST,
+    sure: float = DETECTED,
+    progress: Callable[[int, int], None] = lambda done, most: None,
+) -> Look:
+    """`look`, which goes on by itself: until it is found, every place was seen at half its size or more, or `most` is
+    spent, of as many parts as there are tiles, 0 to 1.
+
+    `boxes` and `seconds` of what it returns are of all its looks. Raises as `look` does.
+    """
+    check_type("scene", scene, Scene, fix="scene = tiles.survey(image), or tiles.load(folder, image), comes first")
+    tiles = len(scene.places)
+    budget = max(1, int(most * tiles)) if check_number("most", most) else 0
+    boxes: tuple[Box, ...] = ()
+    seconds = 0.0
+    while True:
+        step = min(budget - len(boxes), max(1, int(STEP * tiles)))
+        done = len(boxes)
+        found = look(
+            scene, query, sure=sure,
+            share=min(1.0, (step + 0.5) / tiles) if step > 0 else 0,
+            progress=lambda n, _, done=done: progress(done + n, budget),  # type: ignore[misc]
+        )  # fmt: skip
+        scene, boxes, seconds = found.scene, boxes + found.boxes, seconds + found.seconds
+        if found.detected or not found.boxes or len(boxes) >= budget or scene.seen == 1:
+            return replace(found, boxes=boxes, seconds=seconds)
 
 
 def view_part(texture: Texture, relevance: Relevance, box: Box, size: tuple[int, int], side: int) -> PartView:
