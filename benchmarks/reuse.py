@@ -419,6 +419,7 @@ def _parts_of(
     z = texture.coordinates().reshape(*dense.grid.shape, -1)
     flat, metric = dense.features.reshape(dense.grid.count, -1), query_metric_of(encoder)
     columns, width = dense.columns, encoder.width
+    vectors = dense.full(width).reshape(-1, width)[:KEPT]  # crops' have all numbers
     parts: dict[Any, Callable[[], Any]] = {
         "load": partial(load_image, content),
         "visual": partial(build_planes, (*VISUAL, "saliency"), photograph, z),
@@ -426,7 +427,7 @@ def _parts_of(
         "compress": partial(compress, flat, texture.rank, metric, columns, width),
         "query": lambda: prepare(encoder, next(fresh)),
         "score": partial(score, texture, "a dog", encoder=encoder),
-        "product": partial(np.matmul, flat[:KEPT], prepare(encoder, "a dog").vectors.T),
+        "product": partial(np.matmul, vectors, prepare(encoder, "a dog").vectors.T),
         "choose": partial(allocate, score(texture, "a dog", encoder=encoder), KEPT),
     }
     t = {part: float(np.median(some)) for part, some in time_each(parts, repeats).items()}

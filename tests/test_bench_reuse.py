@@ -124,14 +124,24 @@ def test_a_random_clip_goes_through_our_own_encoder(monkeypatch: pytest.MonkeyPa
 
 def test_the_command_on_something_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(reuse.ENCODERS, "nano", reuse.Kind(512, (64,), 4, 4))
-    arguments = ["--encoders", "nano", "--repeats", "1", "--sides", "512", "--tables", "questions,patches,bytes"]
+    arguments = [
+        "--encoders",
+        "nano",
+        "--repeats",
+        "1",
+        "--sides",
+        "512",
+        "--tables",
+        "questions,patches,bytes,components",
+    ]
     result = CliRunner().invoke(app, ["reuse", *arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout.splitlines()[-1])
-    assert [table["name"] for table in report["tables"]] == ["questions", "patches", "bytes"]
+    assert [table["name"] for table in report["tables"]] == ["questions", "patches", "components", "bytes"]
     costs = report["seconds"]["nano"]
     assert min(costs["first"], costs["dense"]) > costs["alone"]["64"] > 0
-    documents, _, *ours = report["tables"][2]["rows"]
+    assert {row["cells"][0] for row in report["tables"][2]["rows"]} == {title for _, title, *_ in reuse.COMPONENTS}
+    documents, _, *ours = report["tables"][3]["rows"]
     texture = ours[-1]
     assert documents["cells"][0] == "documents, crops"
     assert texture["later"] == encode(crop_square(PHOTO, 1024)).query_nbytes + 4 * 64 * 64

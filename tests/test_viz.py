@@ -18,7 +18,7 @@ from foveate.allocation.allocation import allocate_map
 from foveate.core.errors import OptionError
 from foveate.core.layout import FULL40, channel_named
 from foveate.viz import paper
-from foveate.viz.charts import Series, draw_chart
+from foveate.viz.charts import BOUND, OURS, Series, draw_chart, explained
 from foveate.viz.colours import HEAT, KINDS, QUESTIONS, lightness
 from foveate.viz.layers import FINER, PLAIN, colour_heat, enlarge, lay_heat, lay_kept, number_kinds, outline, veil
 from foveate.viz.pages import cover
@@ -292,6 +292,17 @@ def test_every_channel_has_its_family_and_your_own_are_drawn_too(texture: Textur
 
 
 # --- curves -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_bar_for_each_direction_and_a_line_of_their_sums() -> None:
+    few, many = (np.asarray(explained(shares)) for shares in ([0.3, 0.05, 0.01], [0.9, 0.05, 0.01]))
+    assert few.shape == many.shape
+    dark = [int((page == BOUND).all(-1).sum()) for page in (few, many)]
+    assert dark[1] > 2 * dark[0]  # the first bar is three times as high
+    assert (few == OURS).all(-1).any()
+    for wrong in ([], [float("nan")], ["a"], [0.5, float("inf")]):
+        with pytest.raises(OptionError, match="shares"):
+            explained(wrong)
 
 
 def test_the_curve_of_a_report_with_its_baselines(tmp_path: Path) -> None:

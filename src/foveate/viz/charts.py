@@ -69,12 +69,10 @@ def explained(shares: Sequence[float]) -> Image.Image:
 
     Raises OptionError for other numbers.
     """
-    numbers, sums = range(1, len(shares) + 1), np.cumsum(shares).tolist()
-    series = [
-        Series("the first so many together", numbers, sums, bold=True),
-        Series("each direction", numbers, shares, dashed=True),
-    ]
     try:
+        numbers, sums = range(1, len(shares) + 1), np.cumsum(shares).tolist()
+        together = Series("the first so many together", numbers, sums, bold=True)
+        series = [together, Series("each direction", numbers, shares, dashed=True)]
         chart = draw_chart(series, "share of the squared scores", "directions", ends=(0.0, 1.0), bars="each direction")
     except (ValueError, TypeError) as cause:
         fix = "pass made['shares'] of a FittedBasis"
