@@ -100,6 +100,14 @@ def test_a_taught_word_goes_before_the_encoders_own(textures: dict[str, Texture]
     assert not foveate.score(textures[CHILD], "a dog").detected
 
 
+def test_a_box_does_not_take_away_what_the_encoder_saw_unless_it_was_wrong(textures: dict[str, Texture]) -> None:
+    bus, corner = textures[BUS], (0, 0, 60, 60)  # a box that shows none
+    before = foveate.score(bus, "the bus").confidence
+    assert foveate.score(bus, "the bus", words=foveate.teach("bus", [(bus, corner)])).confidence > before - 0.002
+    other = foveate.teach("bus", [(textures[CHILD], BROCCOLI)], without=[bus])
+    assert not foveate.score(bus, "the bus", words=other).detected
+
+
 def test_boxes_of_the_same_name_join_and_other_names_stand_beside(
     textures: dict[str, Texture], words: TaughtWords
 ) -> None:

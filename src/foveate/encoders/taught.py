@@ -305,7 +305,11 @@ class TaughtEncoder:
         return None if self.find(text) is not None else self.base.understood_as(text)
 
     def kinds_of(self, text: str) -> tuple[tuple[Floats, float], ...]:
-        kinds = () if self.find(text) is not None else self.base.kinds_of(text)
+        """Of a taught word that the encoder knew before: what it saw as that, unless pictures without it were given."""
+        kinds, number = self.base.kinds_of(text), self.find(text)
+        if number is not None:
+            own = self.base.knows(text) and not self.taught.words[number].lowest
+            kinds = ((self.base.encode_text([text]), self.base.surer(text)), *kinds) if own else ()
         return tuple((np.pad(kind, ((0, 0), (0, len(self.taught)))), odds) for kind, odds in kinds)
 
 
