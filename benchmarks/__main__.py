@@ -55,6 +55,7 @@ BENCHMARKS = (
     "redundancy",
     # Writing in images
     "text",
+    "written",
     "readers",
     "reading",
     "values",
@@ -75,6 +76,7 @@ FUNCTIONS = {  # file.function, where it is not a file's `measure`
     "fusion": "maps.measure_fusion",
     "refine": "maps.measure_refine",
     "weights": "maps.measure_weights",
+    "written": "text.measure_kept",
 }
 
 app = typer.Typer(

@@ -6,6 +6,11 @@ A folder with annotations.json, {"images": [{"file", "instances": [{"polygon": [
 its images. A cell (64 along the long side) is text, or found, from a quarter of its area on; cells that only touch
 polygons marked "ignore" count nowhere. An entry's "source" gives rows of its own. Edge density and random cells take as
 many cells as really are text, which no detector knows.
+
+    python -m benchmarks written --data FOLDER
+
+Of the same folder: how much of the writing lies in the cells that are kept for a question, before and after it is read?
+Images without a polygon that counts are left out.
 """
 
 from __future__ import annotations
@@ -28,7 +33,10 @@ from foveate.cli.evaluate.coco import open_images
 from foveate.core.grid import resize_map
 from foveate.core.image import load_image
 from foveate.core.threads import once
+from foveate.pipeline import allocate, encode, score
 
+QUESTIONS = ("what is written here?", "the writing")
+KEPT = (6, 12, 25)  # percent of the cells
 CELLS = 64
 SHARE = 0.25
 ALL = ""
@@ -78,6 +86,37 @@ def measure(data: TextData) -> dict[str, Any]:
         "missing": [name for name in DETECTORS if name not in detectors],
         "data": str(data),
         "after": [{"title": f"\n{name}", "columns": COLUMNS, "rows": rows} for name, rows in sources.items()],
+    }
+
+
+def measure_kept(data: TextData) -> dict[str, Any]:
+    """Is the writing of photographs among the cells that are kept, before and after it is read?"""
+    shares = list[NDArray[np.float64]]()  # of each image [questions, before and after, budgets]
+    for rgb, wanted, _, _ in read_annotated(data):
+        unread = encode(rgb, read=False)
+        written = resize_map(wanted, unread.grid.shape)
+        if not written.any():
+            continue
+        counts = [max(1, round(unread.grid.count * percent / 100)) for percent in KEPT]
+        maps = [[score(texture, query) for texture in (unread, unread.read())] for query in QUESTIONS]
+        masks = [[[allocate(found, count).mask for count in counts] for found in pair] for pair in maps]
+        shares.append((np.array(masks) * written).sum((-2, -1)) / written.sum())
+    every = np.array(shares)
+    rows = [
+        {
+            "cells": [query, when, *(f"{share:.2f}" for share in every[:, k, read].mean(0))],
+            "kept": every[:, k, read].tolist(),
+        }
+        for k, query in enumerate(QUESTIONS)
+        for read, when in enumerate(("not read", "read"))
+    ]  # fmt: skip
+    fewer = (every[:, :, 1] < every[:, :, 0] - 1e-6).sum((0, 1)).tolist()
+    rows.append({"cells": ["fewer when it is read", f"of {len(every) * len(QUESTIONS)}", *map(str, fewer)]})
+    return {
+        "title": f"{len(every)} images: share of their writing in so many of the cells",
+        "columns": ("question", "", *(f"{percent} %" for percent in KEPT)),
+        "rows": rows,
+        "data": str(data),
     }
 
 

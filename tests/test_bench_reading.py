@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from benchmarks import readers as bench
 from benchmarks import values
 from benchmarks.reading import lay_boxes, measure
 from benchmarks.selection_pages import pages
+from benchmarks.text import measure_kept
 from foveate.cli.evaluate.policies import RULES, SIDE
 from tests.reading_pages import draw
 
@@ -41,6 +42,25 @@ def test_reading_is_measured_beside_baselines(tmp_path: Path) -> None:
     assert rows["reading"][-1] == 1.0  # points at both answers
     assert rows["reading"][2] > 0.95 > rows["random"][2]
     assert {"form", "date", "all words"} <= set(rows)
+
+
+def test_the_writing_that_is_kept_is_measured_before_and_after_it_is_read(tmp_path: Path) -> None:
+    pytest.importorskip("rapidocr")
+    words, (height, width) = draw(PAGE)
+    page = Image.new("RGB", (width, height), "white")
+    for word in words:
+        y0, x0, y1, _ = word.box
+        ImageDraw.Draw(page).text((x0, y0), word.text, "black", ImageFont.load_default(y1 - y0))
+    page.save(tmp_path / "a.png")
+    boxes = [[float(box[k]) for k in (1, 0, 3, 0, 3, 2, 1, 2)] for box in words.boxes]
+    entry = {"file": "a.png", "instances": [{"polygon": box, "ignore": False} for box in boxes]}
+    (tmp_path / "annotations.json").write_text(json.dumps({"images": [entry, entry]}), "utf-8")
+    *rows, fewer = measure_kept(tmp_path)["rows"]
+    assert [row["cells"][:2] for row in rows] == [
+        [query, when] for query in ("what is written here?", "the writing") for when in ("not read", "read")
+    ]
+    assert min(row["kept"][0][-1] for row in rows if row["cells"][1] == "read") > 0.8
+    assert fewer["cells"][1] == "of 4"
 
 
 def test_a_case_of_a_page_needs_every_token_of_its_answer(tmp_path: Path) -> None:

@@ -327,6 +327,15 @@ def test_all_writing_is_what_is_asked_for(street: Texture, question: str) -> Non
     assert found.detected
 
 
+@pytest.mark.parametrize("question", ["what is written here?", "the writing"])
+def test_what_nobody_could_read_is_kept_beside_what_was(street: Texture, question: str) -> None:
+    unread = foveate.score(street, question)
+    read = foveate.score(street.with_words(Words.of([Word("3105", (240, 270, 255, 300))], "by hand")), question)
+    assert (unread.unknown, dict(unread.looked_for)) == ((), {})
+    assert unread.map.max() > 0.2
+    assert (read.map >= unread.map - 1e-6).all()
+
+
 @pytest.mark.parametrize(
     ("question", "written"),
     [

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from foveate.language.lists import read_lists, read_rows, read_set
 from foveate.language.spelling import fold, split_words
-from foveate.language.writing import ARTICLE, find_part, find_writing
+from foveate.language.writing import ALL_WRITING, ARTICLE, find_part, find_writing
 
 REMEMBERED = 1024  # questions, by hand
 NAME, OTHER_NAME, ASKED, ABBREVIATED = 1.0, 0.9, 0.8, 0.95  # what phrases count as evidence for a term
@@ -78,11 +78,6 @@ _SAYS = re.compile(
 )
 _ON_THINGS = re.compile(r"\b(?:numbers?|names?|dates?|prices?|time|amount)\b", re.IGNORECASE)
 _TRAILING = re.compile(rf"\s+on\s+(?:{ARTICLE})?(?P<on>[^,]+)$", re.IGNORECASE)
-_ALL_WRITING = re.compile(
-    r"what(?:'s|\s+is|\s+was)\s+(?:written|printed)(?:\s+(?:here|there|down))*"
-    r"|(?:(?:the|all|any)\s+)*(?:writing|text|words|letters)",
-    re.IGNORECASE,
-)
 _ASKS_FOR_WRITING = re.compile(
     r"\b(?:say|says|read|reads|written|printed|writing|words?|text|letters|spell|spelled|spelt|advertis(?:ed|es|ing))\b",
     re.IGNORECASE,
@@ -176,7 +171,7 @@ def read_question(text: str) -> ReadingQuestion:
 
 
 def _find_on(bare: str) -> tuple[str | None, str]:
-    if _ALL_WRITING.fullmatch(bare):
+    if ALL_WRITING.fullmatch(bare):
         return None, ""
     if (written := find_writing(bare)) is not None:
         words, about = split_words(written.on), _ON_THINGS.search(written.rest)

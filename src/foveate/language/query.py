@@ -28,7 +28,7 @@ from foveate.language.choice import chosen, find_choices
 from foveate.language.cues import COLOUR_OF, COLOURS, CUES, SPELLED, WORDS, Cue, find_cues, is_measured
 from foveate.language.lists import read_rows, read_set
 from foveate.language.phrase import DESCRIBING, Phrase, Pick, Span, is_state, structure, words_of
-from foveate.language.writing import WrittenOn, find_part, find_writing
+from foveate.language.writing import ALL_WRITING, WrittenOn, find_part, find_writing
 
 MAX_CHARACTERS = 1000  # of a question, and phrases in it: by hand
 SHOWN = 60  # characters of a text in the repr of what was made of it
@@ -236,6 +236,8 @@ def parse(text: str) -> Wording:
     (('dog', 'cat', 'bird'), (('dog', 'cat'), ('bird',)), ('hat',))
     """
     plain, _ = find_part(text)
+    if ALL_WRITING.fullmatch(plain.strip(" ?!.")):
+        plain = "writing"  # "what is written here?" names no thing, but has a look
     asked = unicodedata.normalize("NFC", plain.replace(_QUOTE, " "))
     writing = _find_writing(asked)
     asked, choices = _find_choices(writing.on if writing is not None and writing.alone else asked)

@@ -11,6 +11,11 @@ from foveate.language.lists import read_set
 
 ARTICLE = r"(?:the|a|an|this|that|his|her|its|their|my|your)\s+"
 _WRITING = r"(?:words?|writing|text|letters|lettering|inscription|caption|message|print|numbers?|name|logo)"
+ALL_WRITING = re.compile(
+    r"what(?:'s|\s+is|\s+was)\s+(?:written|printed)(?:\s+(?:here|there|down))*"
+    r"|(?:(?:the|all|any)\s+)*(?:writing|text|words|letters)",
+    re.IGNORECASE,
+)
 _PATTERNS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (

@@ -115,7 +115,8 @@ def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: flo
         scores = scores * (1 - min(1.0, thing / DETECTED) * (1 - on / max(float(on.max()), 1e-6)))
     named = _name(words, scores * np.float32(weight), found)
     scores = np.maximum(scores, WRITTEN)
-    silence = 0.0 if seen >= DETECTED and not alone else weight
+    everything = alone and not (question.exact or question.on or question.types)  # then also what nobody could read
+    silence = 0.0 if everything or (seen >= DETECTED and not alone) else weight
     return Reading(
         texture.derive("placed words", lambda: place_words(words, texture.grid)).paint(scores),
         found.confidence,
