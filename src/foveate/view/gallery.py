@@ -129,7 +129,7 @@ def open_folder(path: Path) -> Target:
         raise ImageNotFoundError(
             f"no images in the folder '{path}'",
             expected="files named " + ", ".join(sorted(LISTED)) + ", in it or in folders below",
-            fix="check the folder; or start foveate view without one, and drop images on the page",
+            fix="check the folder; a clip is named by its file; or start foveate view without a path, and drop images",
         )
     name = shown_name(path.resolve().name)
     images = any(file.page is None for file in listing.files.values())

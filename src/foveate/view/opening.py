@@ -27,7 +27,7 @@ def open_target(
     paged = path is not None and not clip and is_pdf(path)
     if page is not None and not paged:
         shown = "no file" if path is None else f"'{path.name}'"
-        raise OptionError(f"{keyword('page', page)} for {shown}", expected="a PDF", fix="leave it out")
+        raise OptionError(f"{keyword('page', page)} for {shown}", expected="a PDF", fix="name the PDF, or leave it out")
     target = open_pdf(path, page) if paged and path is not None else _open(path, clip, encoding)
     return replace(target, encoding=encoding)
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from foveate.answers.question import read_question
 from foveate.core.errors import FoveateError, OptionError, StoreKeyError
 from foveate.core.image import Picture
 from foveate.encoders.load import match_encoder
@@ -133,8 +134,8 @@ def describe_hits(query: str, hits: list[Hit], unread: bool) -> Message:
         unknown |= dict.fromkeys(hit.unknown)
         others |= hit.looked_for
     note = ""
-    if read_quotes(query).quoted and unread:
-        note = "nobody read the images of this store, so words in quotes are looked for in the pictures: add --read"
+    if unread and (read_quotes(query).quoted or read_question(query).writing):
+        note = "nobody read the images of this store, so what is written is looked for in the pictures: add --read"
     return {"query": query, "hits": listed, "looked_for": others, "unknown": list(unknown), "note": note}, maps
 
 
