@@ -34,6 +34,7 @@ BENCHMARKS = (
     "serving",
     "store",
     "index",
+    "overlap",
     "quality",
     "gpu",
     "hardware_texture",

@@ -4,7 +4,8 @@
     python -m benchmarks gpu --device cpu --quick          # without a GPU: to see that it runs
 
 The question on tensors (`foveate.score` and `foveate.allocate` of `texture.to(device)`), the kernel that scores, keeps
-the best K cells and gathers their rows, and its twin in plain torch. Each is compared with NumPy before it is timed.
+the best K cells and gathers their rows, its twin in plain torch, and planes of pixels in a batch. Each is compared with
+NumPy before it is timed.
 Times begin with the call and end when the device is idle.
 """
 
@@ -19,6 +20,7 @@ import typer
 
 from benchmarks.common import KEPT, PHOTO, crop_square, make_row, ratio_row, time_each, time_row
 from foveate.allocation.policies import top_cells
+from foveate.channels.visual import compute_saliency, compute_visual_planes
 from foveate.core.checks import check_choice
 from foveate.core.errors import DeviceError
 from foveate.pipeline import allocate, encode, score
@@ -50,7 +52,7 @@ def measure(
         )
     name = torch.cuda.get_device_name() if device == "cuda" else "no GPU"
     repeats = 3 if quick else 200
-    rows = asking(device, repeats)
+    rows = [*asking(device, repeats), *making_planes(device, 2 if quick else 16, repeats)]
     for images, cells in SIZES[:1] if quick else SIZES:
         rows += keeping(device, images, 512 if quick else cells, repeats)
     return {"title": f"benchmarks gpu: {name}", "rows": rows}
@@ -79,6 +81,35 @@ def asking(device: str, repeats: int) -> list[dict[str, Any]]:
     }
     times = time_each(ways, repeats, partial(wait, device))
     return [time_row(f"score and allocate, {way}", each, "µs") for way, each in times.items()]
+
+
+def making_planes(device: str, images: int, repeats: int) -> list[dict[str, Any]]:
+    """The planes of channels="fast": by NumPy one by one, on the device in one batch, and with the way there, back."""
+    import torch
+
+    from foveate.channels.torch import planes_of_batch
+
+    rgb, shape = crop_square(PHOTO, 512), (64, 64)
+    batch = torch.from_numpy(np.stack([np.roll(rgb, 8 * i, 1) for i in range(images)]))
+    sent = batch.to(device)
+    expected, found = compute_visual_planes(rgb), planes_of_batch(sent, shape)
+    apart = {name: np.abs(found[name][0].cpu().numpy() - plane) > 1e-5 for name, plane in expected.items()}
+    if max(float(each.mean()) for each in apart.values()) > 1e-3:  # rounding decides where a pixel is as its surround
+        raise AssertionError(
+            f"planes of a batch are not NumPy's: { {name: each.mean() for name, each in apart.items()} }"
+        )
+    ways = {
+        "NumPy": lambda: [(compute_visual_planes(each), compute_saliency(each, shape)) for each in batch.numpy()],
+        f"{device}": lambda: planes_of_batch(sent, shape),
+        f"{device}, there and back": lambda: {
+            name: plane.cpu() for name, plane in planes_of_batch(batch.to(device), shape).items()
+        },
+    }
+    with torch.inference_mode():
+        times = time_each(ways, max(3, repeats // 20), partial(wait, device))
+    rows = [time_row(f"planes of {images} images of 512 x 512, {way}", each, "ms") for way, each in times.items()]
+    back = times[f"{device}, there and back"]
+    return [*rows, ratio_row("NumPy / there and back", times["NumPy"], back, "> 1")]
 
 
 def keeping(device: str, images: int, cells: int, repeats: int) -> list[dict[str, Any]]:

@@ -277,6 +277,7 @@ def test_help_leads_a_newcomer_and_version_is_one_line(run: Run) -> None:
     assert commands[:4] == ["demo", "look", "view", "doctor"]
     assert set(commands[4:]) == {
         "read", "zoom", "ask", "teach", "video", "index", "search", "store", "basis", "evaluate", "encode", "channels",
+        "profile",
     }  # fmt: skip
     assert "..." not in listed  # a line each, whole
     assert "Examples:\n  foveate look photo.jpg" in re.sub(r"^  ", "", run("look", "--help").stdout, flags=re.M)

@@ -25,19 +25,21 @@ from tests.conftest import PHOTOS
 
 RGB = [load_image(file).rgb for file in sorted(PHOTOS.glob("*.jpg"))]
 CELLS = (48, 64)
+PLACES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
 SMOOTH = [name for name in VISUAL if name != "edge_distance"]
 
 
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("rgb", [*RGB, RGB[0][:96, :512], RGB[1][200:277, 200:265]], ids=lambda rgb: str(rgb.shape))
-def test_planes_of_bytes_are_numpys(rgb: np.ndarray) -> None:
+def test_planes_of_bytes_are_numpys(rgb: np.ndarray, place: str) -> None:
     expected = compute_visual_planes(rgb) | {"saliency": compute_saliency(rgb, CELLS)}
-    found = planes_of_batch(torch.from_numpy(rgb.copy())[None], CELLS)
+    found = planes_of_batch(torch.from_numpy(rgb.copy())[None].to(place), CELLS)
     assert {*found} == {*expected}
     for name, plane in expected.items():
         assert plane.std() > 1e-3  # there is something to be equal to
         assert found[name].dtype == torch.float32
         # Saliency is of 64 x 64 pixels: where one lies halfway between two levels, the other rounding moves the plane.
-        np.testing.assert_allclose(found[name][0].numpy(), plane, atol=1e-2 if name == "saliency" else 1e-6)
+        np.testing.assert_allclose(found[name][0].cpu().numpy(), plane, atol=1e-2 if name == "saliency" else 1e-6)
 
 
 def test_a_batch_is_what_each_image_is_alone() -> None:
@@ -61,8 +63,9 @@ def test_an_image_of_one_colour_has_planes_of_nothing_and_gradients_that_are_num
 @given(st.integers(16, 40), st.integers(16, 40), st.floats(0, 1), st.integers(0, 2**31))
 def test_the_distance_is_exact(h: int, w: int, share: float, seed: int) -> None:
     edges = np.random.default_rng(seed).random((2, h, w)) < share**3
-    found = _distance(torch.from_numpy(edges)).numpy()
-    np.testing.assert_allclose(found, np.stack([edge_distance(each) for each in edges]), atol=1e-6)
+    for place in ("cpu", "cuda")[: 1 + torch.cuda.is_available()]:
+        found = _distance(torch.from_numpy(edges).to(place)).cpu().numpy()
+        np.testing.assert_allclose(found, np.stack([edge_distance(each) for each in edges]), atol=1e-6)
 
 
 @pytest.mark.parametrize(("old", "new"), [((30, 41), (8, 9)), ((8, 8), (20, 8)), ((9, 16), (9, 4))])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, overload
 
@@ -30,7 +30,7 @@ from foveate.core.image import ImageSource, Picture, is_one_colour
 from foveate.core.threads import attempt, complete, is_several, map_in_order, products_in_one_thread, usual_threads
 from foveate.encoders.load import join_specialists, match_encoder, resolve_encoder
 from foveate.encoders.names import read_name
-from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images
+from foveate.encoders.protocol import DenseFeatures, Encoder, check_features, encode_images, gpu_of
 from foveate.encoders.specialists import Specialist
 from foveate.encoders.taught import TaughtWords, learn, looks_revision
 from foveate.encoders.windows import RANK, encode_native, hint_at_resolution
@@ -60,6 +60,7 @@ Opened: TypeAlias = tuple[Picture, PdfPage | None]
 Looked: TypeAlias = tuple[Opened, DenseFeatures, int | None]  # and the long side
 Encoded: TypeAlias = tuple[Texture, str]  # and why it has no words
 BATCH = 16  # images that go through an encoder together, if it takes several
+AT_A_TIME = 2  # such batches, on a GPU
 
 
 class Encoding(TypedDict, total=False):
@@ -180,10 +181,15 @@ def encode(
 
 
 def _look_together(encoder: Any, opened: Iterator[Opened | ImageError], long_side: int | None) -> Iterator[Any]:
-    while batch := list(islice(opened, BATCH)):
+    def look(batch: list[Opened | ImageError]) -> list[Any]:
         good = [each for each in batch if not isinstance(each, ImageError)]
         dense = iter(encode_images(encoder, [picture.rgb for picture, _ in good], long_side))
-        yield from (each if isinstance(each, ImageError) else (each, next(dense), long_side) for each in batch)
+        return [each if isinstance(each, ImageError) else (each, next(dense), long_side) for each in batch]
+
+    batches = iter(lambda: list(islice(opened, BATCH)), [])
+    # A GPU gets the next batch while it has one: that one is resized and sent meanwhile.
+    looked = map(look, batches) if gpu_of(encoder) is None else map_in_order(look, batches, AT_A_TIME)
+    return chain.from_iterable(looked)
 
 
 def build_texture(

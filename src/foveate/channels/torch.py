@@ -1,7 +1,8 @@
 """The planes of channels="fast" by torch, of many images at once, with gradients: visual.py's twin (extra `[torch]`).
 
-* uint8 pixels give NumPy's planes but for rounding: luma is OpenCV's, in whole numbers. Floating pixels are not rounded
-  to levels, so that planes are smooth functions of them; edge_distance alone has no gradient.
+* uint8 pixels give NumPy's planes but for rounding: luma is OpenCV's, in whole numbers. Where a pixel is as bright as
+  its surround, rounding decides between edge_on and edge_off.
+* Floating pixels are not rounded to levels, so that planes have slopes; edge_distance alone has no gradient.
 * Sums are made in float64: the user may have allowed TF32. Planes are float32, of float64 pixels float64.
 * The distance to edges is exact, not jump flooding: scans along the columns, then for each row the lowest parabola.
 """

@@ -55,7 +55,7 @@ def encode(
     sign = terminal.waiting(f"{'encoding and reading' if reads(by, preset) else 'encoding'} {image}", encoder)
     with hints_aside() as hints, sign:
         texture, seconds = _encode_timed(
-            image, page, encoder, preset=wanted, rank=rank, long_side=long_side, channels=_split(channels), read=by
+            image, page, encoder, preset=wanted, rank=rank, long_side=long_side, channels=split_names(channels), read=by
         )
         if twice:
             start = time.perf_counter()
@@ -219,7 +219,7 @@ def load_or_encode(
         return texture, time.perf_counter() - start
     with terminal.waiting(f"{'encoding and reading' if reads(read, preset) else 'encoding'} {path}", encoder):
         return _encode_timed(
-            path, page, encoder, preset=preset, long_side=long_side, channels=_split(channels), read=read
+            path, page, encoder, preset=preset, long_side=long_side, channels=split_names(channels), read=read
         )
 
 
@@ -286,7 +286,7 @@ def describe_words(words: Words) -> str:
     return f"{count(len(words), 'word')} in {count(len(words.lines), 'line')}, {words.reader}{turned}"
 
 
-def _split(channels: str | None) -> Any:
+def split_names(channels: str | None) -> Any:
     """--channels: a set as it is, names as a list; None where nothing was named."""
     from foveate.channels.build import CHANNEL_SETS
 

@@ -21,6 +21,7 @@ from foveate.cli.encode import channels, encode, read
 from foveate.cli.evaluate.command import evaluate
 from foveate.cli.index import index
 from foveate.cli.look import demo, look
+from foveate.cli.profile import profile
 from foveate.cli.search import search
 from foveate.cli.store import store
 from foveate.cli.teach import teach
@@ -77,6 +78,8 @@ COMMANDS: tuple[tuple[str, Callable[..., None], str, tuple[str, ...]], ...] = (
     (MANY, index, "Make a folder of images ready for search.", ("index photos -o photos.fov",)),
     (MANY, search, "Find images by what is in them, or written there.",
      ('search photos.fov "a dog on a beach" -k 12',)),
+    (MEASURING, profile, "Where the time of an image and a question goes.",
+     ('profile photo.jpg "the red car"', "profile photo.jpg --encoder clip --device cuda --trace trace.json")),
 )  # fmt: skip
 for heading, command, line, examples in COMMANDS:
     title = "Example" if len(examples) == 1 else "Examples"
