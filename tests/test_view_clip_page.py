@@ -190,6 +190,13 @@ def test_keys_the_strip_and_the_address_lead_to_a_frame(page: Page, address: str
     assert page.locator("#clip img, #head img[src=x]").count() == 0
 
 
+def test_a_frame_beyond_the_end_is_the_last_and_said(browser: Browser, address: str) -> None:
+    with opened(browser, address, "/#q=a+cup&frame=99") as page:
+        wait(page, shown=COUNT - 1)
+        page.wait_for_function("document.querySelector('#status')?.textContent.includes('frame=99, expected 0 to 5')")
+        page.wait_for_function(f"location.hash.includes('frame={COUNT - 1}')")
+
+
 def test_a_frame_shows_the_same_wherever_somebody_began(browser: Browser, address: str, folder: Path) -> None:
     with opened(browser, address, "/#q=a+cup&k=30&frame=5") as page:
         wait(page, shown=5, mapped=COUNT)

@@ -129,7 +129,12 @@ function startClip(app, root) {
   // Something came: show the frame that is wanted, as far as it is there.
   function arrived() {
     if (!inClip()) return;
-    if (frames.count !== null && wanted >= frames.count) seek(frames.count - 1);
+    if (frames.count !== null && wanted >= frames.count) {
+      const asked = app.state.frame, last = frames.count - 1;
+      if (asked > last) app.leave([`frame=${asked}, expected 0 to ${inNumber(last)}`]); // of an address
+      seek(last);
+      settle();
+    }
     const changed = shown !== wanted || row !== frames.rows.get(wanted);
     if (!playing && changed && frames.pictures.has(wanted)) {
       show(wanted, shown !== null);
