@@ -29,6 +29,7 @@ TINY: dict[str, dict[str, Any]] = {  # experiment -> constants of its module, sm
     "scorer": {"STEPS": 2, "PUBLISHED_STEPS": 2, "BATCH": 2, "PIXELS": 128},
     "channel_weights": {"STEPS": 2, "BATCH": 2},
     "channel_budget": {"RANKS": (2, 4), "UNITS": {"colours": ("red", "green", "blue"), "cluster_id": ("cluster_id",)}},
+    "channel_answers": {"LEARNED": 2, "EACH": 3},
     "learned_channels": {"BATCH": 2, "WAYS": {"by hand": (11, False, False), "learned, 8": (8, True, False)}},
     "compressed": {"PLANE_STEPS": 2, "FEATURE_STEPS": 2, "COUNTS": (2,), "SHARED": (4,), "OWN": (4,), "EVERY": 1},
     "vocabulary": {"ENTRIES": (8, 16), "EACH": 16},
@@ -37,7 +38,11 @@ TINY: dict[str, dict[str, Any]] = {  # experiment -> constants of its module, sm
     "balance": {"STEPS": {"masks": 2, "scenes' masks": 2, "answers": 2}, "SCENES": {"train": 2, "held": 2}},
     "texture_attention": {"STEPS": 2, "SEEDS": (1,), "SIDES": (2, 4), "SCENES": 2, "HELD": 2},
 }
-OPTIONS = {"saliency": ["--epochs", "1"], "learned_channels": ["--epochs", "1"]}
+OPTIONS = {
+    "channel_answers": ["--scenes", "2", "--steps", "1"],
+    "saliency": ["--epochs", "1"],
+    "learned_channels": ["--epochs", "1"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +99,11 @@ def test_an_experiment_runs_resumes_and_ends_with_json(
             module, "draw", lambda scene, pool, ground: (None, made(4).shown[made(4).scenes.index(scene)])
         )
         monkeypatch.setattr(module, "scene_planes", lambda picture, texts: planes[: len(texts)])
+    if name == "channel_answers":
+        if not Path("/usr/share/fonts/truetype/dejavu/DejaVuSans-Bold.ttf").is_file():
+            pytest.skip("its pages need fonts-dejavu-core")
+        noise = [np.random.default_rng(n).integers(0, 255, (128, 128, 3), np.uint8) for n in range(2)]
+        monkeypatch.setattr(module, "drawn", lambda data, side, count: (made(count), noise))
     folders = ["--data", str(cache / "data"), "--cache", str(cache), "--out", str(cache / f"{name}-out")]
     monkeypatch.setattr("sys.argv", ["here", *folders, *OPTIONS.get(name, [])])
     ends = []

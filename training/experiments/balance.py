@@ -300,7 +300,7 @@ def main() -> None:
     collage = args.cache / "collage"
     for side in SCENES:
         load(collage, side)  # so that nothing is learned in vain
-    reader = learned_reader(collage, args.out / "reader.pt")
+    reader = learned_reader(load(collage, "train"), args.out / "reader.pt")
     train, held = (asked(args.data, collage, args.out, s, scenes=n, count=24) for s, n in SCENES.items())
     unseen = lambda: [e for e in harness.learning(args.data, args.cache) if e.held_out]  # noqa: E731
     kept = {n: torch.from_numpy(x) for n, x in once(args.out / "held_out.npz", lambda: small(unseen())).items()}

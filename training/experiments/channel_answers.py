@@ -1,6 +1,6 @@
 """Which channels do answers need? Each left out in turn, and what small models answer from the tokens that are kept.
 
-    python -m training.experiments.channel_answers --data DATA --cache CACHE [--scenes 60]
+    python -m training.experiments.channel_answers --data DATA --cache CACHE [--scenes 60] [--steps 1800]
 
 What: a question is scored on a texture without some channels, `allocate` keeps an eighth of the tokens, and a model
 that was trained here answers from these alone: of collages the reader of `scene_reader`, which is told what each cell
@@ -215,9 +215,9 @@ def table(sets: Mapping[str, Judged]) -> str:
 
 def main() -> None:
     """Both models, every question, one table."""
-    args = harness.start("channel_answers", __doc__, options={"scenes": SCENES})
+    args = harness.start("channel_answers", __doc__, options={"scenes": SCENES, "steps": alone.STEPS})
     torch.set_num_threads(1)
-    trainee, vlm = alone.learned(args.cache / "alone")
+    trainee, vlm = alone.learned(args.cache / "alone", args.steps)
     with torch.no_grad():
         sets = judged(of_pictures(trainee, vlm, args.scenes))
     made, _ = drawn(args.data, "train", LEARNED)

@@ -1,6 +1,6 @@
 """A reader of scenes of judges/collage that stands in for a language model where hundreds of steps must cost minutes.
 
-    reader = learned_reader(CACHE/collage, FILE)
+    reader = learned_reader(load(CACHE/collage, "train"), FILE)
     reader(tokens, ids)               logits [s, c, vocabulary] of c questions about each of s scenes
     reader(..., bias=log weights)     what a cell counts, with gradients; a bias of -inf drops it
 
@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from training.harness import falling, fit
-from training.judges.collage.features import Made, load
+from training.judges.collage.features import Made
 from training.judges.collage.model import VOCABULARY
 from training.judges.collage.scenes import pick, questions_of
 from training.judges.collage.tower import PLANES, shown_of
@@ -140,11 +140,11 @@ def batch(made: Made, step: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     )
 
 
-def learned_reader(collage: Path, state: Path, steps: int | None = None, width: int = 128) -> Reader:
+def learned_reader(made: Made, state: Path, steps: int | None = None, width: int = 128) -> Reader:
     """The trained reader. Two extra losses tell the first head of the first look which thing is named, of the second
     which is the answer."""
     torch.manual_seed(SEED)
-    reader, made = Reader(NUMBERS, width), load(collage, "train")
+    reader = Reader(NUMBERS, width)
 
     def loss(step: int) -> Tensor:
         tokens, ids, answers, masks = batch(made, step)

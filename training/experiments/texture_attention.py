@@ -241,7 +241,7 @@ def right(model: nn.Module, batches: Sequence[Batch]) -> NDArray[np.float64]:
 def answers(cache: Path, out: Path, seeds: Sequence[int], steps: int) -> tuple[Judged, dict[str, str]]:
     """Right answers and losses of held-out scenes by arm, means over seeds; parameters of each block."""
     made, held = load(cache / "collage", "train"), load(cache / "collage", "held")
-    reader = learned_reader(cache / "collage", cache / "balance" / "reader.pt")
+    reader = learned_reader(load(cache / "collage", "train"), cache / "balance" / "reader.pt")
     scenes = [n for n, scene in enumerate(held.scenes) if questions_of(scene)]
     parts = [scenes[first : first + 4] for first in range(0, len(scenes), 4)]
     batches = [batch_of(held, some, np.random.default_rng([8, some[0]]), HELD) for some in parts]

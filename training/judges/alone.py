@@ -50,6 +50,7 @@ WORDS = ("what", "is", "the", "where", "beside", *KEYS, *demo.THINGS, *demo.BAND
 KIND = Kind(WORDS, decoders.Sequence([decoders.Replace("##", ""), decoders.Fuse()]), SIDE, 0.6, 0.3)
 PLANES = {"left": 11, "right": 11, "shows": 1 + len(KEYS) + len(demo.THINGS), "place": 4}
 BUDGETS = (16, 8, 4)
+STEPS = 1800
 HELD_OUT = 10**9
 
 
@@ -248,27 +249,32 @@ def _digits(trainee: Trainee, asked: Asked, prepared: Any) -> float:
     return float((found == wanted)[wanted > 0].mean()) if wanted.any() else float("nan")
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=1800)
-    parser.add_argument("--pictures", type=int, default=60, help="held out, of each kind")
-    args = parser.parse_args()
+def learned(out: Path, steps: int = STEPS) -> tuple[Trainee, Any]:
+    """The trained model, and foveate with it attached; goes on from what is in the folder `out`."""
     torch.manual_seed(1)
     torch.set_num_threads(1)
     trainee, size = Trainee(), 24
 
     def batches(done: int) -> Iterator[Batch]:
-        return llava.ahead(batch_of, [n * size for n in range(done, args.steps)])
+        return llava.ahead(batch_of, [n * size for n in range(done, steps)])
 
     llava.train(
-        trainee, trainee.loss, batches, [llava.rate_at(n, args.steps, 1e-3, level=0.6) for n in range(args.steps)],
-        args.out / "state.pt", partial(KIND.save, trainee.model, args.out / "model"), lambda: "",
+        trainee, trainee.loss, batches, [llava.rate_at(n, steps, 1e-3, level=0.6) for n in range(steps)],
+        out / "state.pt", partial(KIND.save, trainee.model, out / "model"), lambda: "",
     )  # fmt: skip
     processor: Any = KIND.processor()
     processor.patch_size = CELL  # of 64 tokens, not of 256
-    vlm = foveate.vlm.attach(trainee.eval().model, processor)
+    return trainee, foveate.vlm.attach(trainee.eval().model, processor)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--pictures", type=int, default=60, help="held out, of each kind")
+    args = parser.parse_args()
+    trainee, vlm = learned(args.out, args.steps)
     with torch.no_grad():
         print(judge(trainee, vlm, args.pictures))
 
