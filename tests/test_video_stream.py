@@ -261,7 +261,7 @@ def test_steps_are_pure_and_a_state_can_be_gone_back_to(pan: list[NDArray[np.uin
         ({"query": ["a dog", "a dog"]}, QueryError, "twice"),
         ({"query": "犬"}, QueryError, "English"),
         ({"source": [np.zeros((4, 4), np.float32)]}, VideoError, "float32"),
-        ({"channels": "everything"}, FoveateError, "everything"),
+        ({"channels": "everythin"}, FoveateError, "everythin"),
         ({"flow": lambda current, earlier: 3}, OptionError, "flow model"),
     ],
 )

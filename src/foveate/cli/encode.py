@@ -164,7 +164,7 @@ def channels(
         image=str(image),
         png=str(path),
         built=list(texture.built),
-        columns=columns and list(columns),
+        columns=None if layout is None else list(columns),
         encode_seconds=round(seconds, 4),
     )
 
