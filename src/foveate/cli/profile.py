@@ -61,6 +61,8 @@ def profile(
             f"the texture '{image}'", expected="an image: a texture is encoded already", fix="name its image"
         )
     open_source(image, page)  # what is bad is refused before anything is loaded, or downloaded
+    if trace is not None:
+        write_whole(trace, json.dumps(chrome_trace([])).encode())
     place, settle = None, _nothing
     if device is not None:
         place = find_device(device, "leave --device out for NumPy on the CPU")
