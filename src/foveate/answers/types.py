@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 
 from foveate.language.lists import read_lists
 
@@ -57,7 +58,6 @@ _PATTERNS: tuple[tuple[str, str, float], ...] = (
     ("url", r"\b(?:https?:|www\s?\.)\S+", 1.0),
     ("url", r"(?<![@\w.])[a-z0-9\-]{2,}\.(?:com?|org|net|info|edu|[a-z]{2}(?=/|\s|$))(?:\.[a-z]{2})?(?:/\S*)?", 0.8),
 )  # fmt: skip
-_COMPILED = tuple((kind, re.compile(pattern, re.IGNORECASE), weight) for kind, pattern, weight in _PATTERNS)
 _PHONE = re.compile(r"(?<![\w.,/:])(?:\+\s?)?[(\[]?\d(?:[\s()\[\]./\-–]{0,3}\d){5,15}(?![\w/:])")
 _IDENTIFIER = re.compile(r"(?=\S*\d)[\w#][\w\-/.#]*", re.IGNORECASE)
 _NAME = re.compile(r"(?:[^\W\d_][\w'’.\-]*\.?[,]?\s?){1,5}")
@@ -81,8 +81,8 @@ def find_types(text: str) -> Mapping[str, Spans]:
     out: dict[str, Spans] = {}
     text = text[:LONGEST]
     if any(c.isdigit() for c in text) or "@" in text or "." in text or "day" in text.lower():
-        for kind, pattern, weight in _COMPILED:
-            for found in pattern.finditer(text):
+        for kind, pattern, weight in _PATTERNS:
+            for found in _compiled(pattern).finditer(text):
                 sure = weight if kind != "date" or _is_date(found[0]) else 0.3 * weight
                 out.setdefault(kind, []).append((found.start(), found.end(), sure))
         others = [span for kind in ("date", "amount") for span in out.get(kind, ()) if span[2] > 0.8]
@@ -95,6 +95,11 @@ def find_types(text: str) -> Mapping[str, Spans]:
     if people := _find_people(text):
         out["person"] = people
     return out
+
+
+@cache  # when something is read: compiling all takes 30 ms
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
 
 
 def _is_date(text: str) -> bool:

@@ -240,6 +240,9 @@ def _encode_timed(path: Path, page: int | None, encoder: str | None, **how: Any)
     """A texture, and the seconds of opening and encoding, without those in which the encoder was loaded."""
     import numpy as np
 
+    from foveate.core.threads import Behind
+    from foveate.encoders.load import resolve_encoder
+    from foveate.language.negatives import query_metric_of
     from foveate.pipeline import encode as encode_image
     from foveate.reading.pdf import open_source
 
@@ -247,6 +250,10 @@ def _encode_timed(path: Path, page: int | None, encoder: str | None, **how: Any)
     picture, layer = open_source(path, page)  # a bad image is refused before anything is loaded, or downloaded
     opened = time.perf_counter() - start
     tiny = np.arange(192, dtype=np.uint8).reshape(8, 8, 3)  # networks and libraries are loaded when they first work
+    network = resolve_encoder(encoder)
+    with Behind(1) as behind:  # the network is loaded while the other core prepares what a basis is fitted to
+        behind.call(network.encode_image, tiny, long_side=64)
+        query_metric_of(network)
     encode_image(tiny, encoder=encoder, channels=how["channels"], long_side=64, read=False)
     start = time.perf_counter()
     if layer is not None:  # a page is opened again, since its words come with it
