@@ -286,3 +286,18 @@ def test_agreement_says_what_differs() -> None:
     assert found.lost == pytest.approx(1 - exact[4, 5, 0] / 0.8, abs=1e-6)
     assert found.kept == 0
     assert found.bad()
+
+
+def test_weights_get_a_zero_of_0_and_lose_only_what_is_beyond_a_byte() -> None:
+    codes = torch.tensor(np.random.default_rng(0).integers(-100, 100, (3, 4, 3, 3)), dtype=torch.int16)
+    codes[1, 0, 0, 0], codes[2] = 128, 2 * codes[2]  # one weight beyond a byte; a channel of which many are
+    scale, bias = torch.tensor([0.5, 0.5, 0.5]), torch.tensor([7, 8, 9], dtype=torch.int32)
+    weight, steps, zeros, added = integers.symmetric(codes, scale, bias)
+    assert weight.dtype == zeros.dtype == torch.int8
+    assert not zeros.any()
+    assert torch.equal(weight[0].short(), codes[0])
+    assert (weight[1].short() - codes[1]).abs().sum() == 1  # cut off: nearer than coarser steps for all
+    assert torch.equal(steps[:2], scale[:2])
+    assert steps[2] > scale[2]
+    assert (weight[2] * steps[2] - codes[2] * scale[2]).abs().max() <= steps[2] / 2 + 1e-6
+    assert torch.allclose(added * steps, bias * scale, atol=float(steps.max()) / 2)

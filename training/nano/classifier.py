@@ -2,11 +2,12 @@
 
     python -m training.nano.classifier --data DATA      # into encoders/assets/nano_image.onnx, as export.py does
 
-    rgb -> MobileNetEdgeTPU, in integers (integers.py) -> means of 3 x 3 cells of its last features -> its classifier at
-    each cell -> softmax -> "classes" [n, H/32, W/32, 1000], without the background
+    rgb -> MobileNetEdgeTPU, in integers (integers.py) -> its classifier at each cell -> means of 3 x 3 cells -> softmax
+    -> "classes" [n, H/32, W/32, 1000], without the background
 
 A classifier was trained on whole photographs: its last mean is taken over a neighbourhood in the place of the picture
-(docs/log.md has the sizes that were tried). Its names are in nano_classes.tsv (classes.py).
+(docs/log.md has the sizes that were tried). The mean of what the classifier says is what it says of the mean, so it
+multiplies the features' bytes. Its names are in nano_classes.tsv (classes.py).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.nano.features import fitted
-from training.nano.integers import Integers
+from training.nano.integers import Integers, Product
 from training.nano.lite import read, stored
 from training.nano.trunks import middles
 
@@ -50,17 +51,18 @@ class Classifier(nn.Module):
         kernel, bias = (last.tensors[i] for i in last.steps[-1].operation.inputs[1:3])
         q = kernel.quantization
         codes = torch.from_numpy(stored(last.model, kernel).copy())  # [1001, 1, 1, 1280]
-        self.register_buffer("weight", codes.flatten(1))
-        self.scale, self.zero = float(q.scale[0]), float(q.zeroPoint[0])
+        self.register_buffer("weight", (codes.flatten(1).T.short() - 128).to(torch.int8).contiguous())
+        self.register_buffer("zero", torch.tensor(int(q.zeroPoint[0]) - 128, dtype=torch.int8))
+        self.scale = float(q.scale[0])
         self.register_buffer("bias", torch.from_numpy(stored(last.model, bias) * bias.quantization.scale[0]).float())
 
     def forward(self, rgb: Tensor) -> Tensor:
-        (features,) = self.trunk(rgb.permute(0, 3, 1, 2))
-        x = middles(features)
+        ((features, coded),) = self.trunk.codes(rgb.permute(0, 3, 1, 2))
+        said = Product.apply(features.permute(0, 2, 3, 1), self.weight, coded.zero, self.zero)
+        x = middles((said * (coded.scale * self.scale)).permute(0, 3, 1, 2))
         around = F.pad(x, (CELLS // 2,) * 4, mode="replicate")
         x = F.avg_pool2d(around, CELLS, 1).permute(0, 2, 3, 1)
-        weight = (self.weight.float() - self.zero) * self.scale  # bytes in the file, numbers once it is loaded
-        return (x @ weight.T + self.bias).softmax(-1)[..., 1:]
+        return (x + self.bias).softmax(-1)[..., 1:]
 
 
 def join(model: onnx.ModelProto, more: onnx.ModelProto) -> onnx.ModelProto:

@@ -3,8 +3,8 @@
     value = scale x (code - zero)        codes are bytes, weights int8 with a scale for each channel, sums int32
 
 What is notable
-* Nothing is calibrated and nothing is lost: codes, scales and zeros are those of the file. A ReLU6 is the range of its
-  codes.
+* Nothing is calibrated: codes, scales and zeros are those of the file, but for weights whose zero is not 0
+  (`symmetric`). A ReLU6 is the range of its codes.
 * torch has no such convolution, so `Convolution` computes it in doubles, which is exact, and tells ONNX the operator's
   name: QLinearConv. onnxruntime brings it to the processor's integer instructions.
 * TFLite rounds halves away from zero, ONNX to even ones: codes may differ by one.
@@ -76,6 +76,19 @@ class Convolution(torch.autograd.Function):
         return shaped(y, torch.uint8, sizes=[None, channels, None, None])
 
 
+class Product(torch.autograd.Function):
+    """ONNX's MatMulInteger: codes [..., d] by codes of weights [d, c], each less its zero -> sums, as floats."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, x_zero: Tensor, zero: Tensor) -> Tensor:
+        return ((x.double() - x_zero.double()) @ (weight.double() - zero.double())).float()
+
+    @staticmethod
+    def symbolic(g: Any, x: Any, weight: Any, x_zero: Any, zero: Any) -> Any:
+        sums = shaped(g.op("MatMulInteger", x, weight, x_zero, zero), torch.int32, sizes=[None] * 4)
+        return g.op("Cast", sums, to_i=1)
+
+
 def codes(x: Tensor, zero: Tensor) -> Tensor:
     return (x.round() + zero.float()).clamp(0, 255).to(torch.uint8)
 
@@ -141,6 +154,10 @@ class Integers(nn.Module):
                 self.layers.append(_layer(file, operation, kind))
 
     def forward(self, rgb: Tensor) -> list[Tensor]:
+        return [coded.read(x) for x, coded in self.codes(rgb)]
+
+    def codes(self, rgb: Tensor) -> list[tuple[Tensor, Coded]]:
+        """The outputs as bytes, with what they mean."""
         rgb = torch.cat([rgb, rgb[:, :, -1:]], 2)
         values = {self.input: torch.cat([rgb, rgb[..., -1:]], 3)}
         for kind, inputs, output, layer in self.steps:
@@ -160,7 +177,7 @@ class Integers(nn.Module):
             else:
                 y = x[0]  # resizing follows where sizes meet, so that any input size works
             values[output] = y
-        return [self.coded[str(i)].read(values[i]) for i in self.outputs]
+        return [(values[i], self.coded[str(i)]) for i in self.outputs]
 
 
 def _coded(tensor: Any) -> Coded:
@@ -173,10 +190,29 @@ def _coded(tensor: Any) -> Coded:
 
 def _layer(file: File, op: Any, kind: str) -> Layer:
     kernel, bias = (file.tensors[i] for i in op.inputs[1:3])
-    codes, q = stored(file.model, kernel), kernel.quantization
-    less = 128 if codes.dtype == np.uint8 else 0  # older files have one scale for all channels, and unsigned codes
-    weight = outputs_first(torch.from_numpy((codes.astype(np.int16) - less).astype(np.int8)), kind)
-    channels = np.ones(len(weight), np.float32)
-    scale = torch.from_numpy(channels * np.array(q.scale, np.float32))
-    zeros = torch.from_numpy((channels * (np.array(q.zeroPoint) - less)).astype(np.int8))
-    return Layer(weight, scale, zeros, torch.from_numpy(stored(file.model, bias).copy()), geometry(weight, op, kind))
+    codes, q = stored(file.model, kernel).astype(np.int16), kernel.quantization
+    if len(q.zeroPoint) == 1:  # older files have one scale and one zero for all channels, and unsigned codes
+        codes -= q.zeroPoint[0]
+    elif np.any(q.zeroPoint):
+        raise ValueError(f"weights with a zero for each channel in {file.tensors[op.inputs[1]].name}")
+    weight = outputs_first(torch.from_numpy(codes), kind)
+    scale = np.ones(len(weight), np.float32) * np.array(q.scale, np.float32)
+    added = torch.from_numpy(stored(file.model, bias).copy())
+    return Layer(*symmetric(weight, torch.from_numpy(scale), added), geometry(weight, op, kind))
+
+
+def symmetric(weight: Tensor, scale: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Codes less their zero, [channels, ...] -> int8 with their scale, a zero of 0, and the bias.
+
+    onnxruntime multiplies weights whose zero is 0 in three quarters of the time, as it need not copy the image for
+    each place of a kernel. Codes beyond int8 (one to six in a layer) are cut off, or their channel gets coarser steps:
+    whichever is nearer.
+    """
+    rows = weight.flatten(1).double()
+    step = (rows.abs().amax(1, keepdim=True) / 127).clamp(min=1)
+    cut, coarse = rows.clamp(-128, 127), (rows / step).round()
+    coarser = (rows - coarse * step).square().sum(1) < (rows - cut).square().sum(1)
+    step = torch.where(coarser, step[:, 0], 1.0)
+    kept = torch.where(coarser[:, None], coarse, cut).to(torch.int8).reshape(weight.shape)
+    bias = (bias / step).round().to(torch.int32)
+    return kept, (scale * step).float(), torch.zeros(len(kept), dtype=torch.int8), bias
