@@ -3,6 +3,7 @@
     python -m benchmarks serving --url http://localhost:8000 --images photos --budgets none,0.25,0.067 --concurrency 8
     python -m benchmarks serving --textures 0,1,2,4      # in vLLM's environment: no server, no GPU
     python -m benchmarks serving --engine new --budgets none,0.067,0.067+kept --requests 9          # no server
+    python -m benchmarks serving --engine new --stock    # no server: a vLLM with foveate, and one without
     python -m benchmarks serving --arithmetic            # no server, no GPU
 
 The load: so many clients, each sends its next request when its last one is answered; budgets take turns within a
@@ -57,6 +58,9 @@ def measure(
     engine: Annotated[
         Path | None, typer.Option(help="A checkpoint, or new: vLLM in this process, CPU seconds to a first token.")
     ] = None,
+    stock: Annotated[
+        bool, typer.Option("--stock", help="With --engine: no budget, in an engine with foveate and in one without.")
+    ] = False,
     arithmetic: Annotated[bool, typer.Option("--arithmetic", help="Only what needs no server.")] = False,
     tokens: Annotated[str, typer.Option(help="Arithmetic: visual tokens of an image.")] = "1024,2691",
     device: Annotated[
@@ -80,6 +84,9 @@ def measure(
     if engine is not None:
         from benchmarks import serving_engine
 
+        if stock:
+            asked = check_int("--requests", requests), check_int("--rounds", rounds), max_tokens
+            return serving_engine.beside_stock(engine, images, *asked)
         return serving_engine.measure(engine, images, parse_budgets(budgets), requests)
     if find_spec("httpx") is None:
         raise MissingExtraError("a load needs httpx, which is not installed", expected="httpx", fix="pip install httpx")

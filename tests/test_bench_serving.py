@@ -6,6 +6,7 @@ import base64
 import io
 import itertools
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import foveate
+from benchmarks import serving_engine
 from benchmarks.__main__ import app
 from benchmarks.serving import SHARES, TEXT, TOWER, Asked, cost_of, parse_budgets, parse_device
 from foveate.core.errors import OptionError
@@ -282,3 +284,25 @@ def test_a_model_is_written_as_a_checkpoint(tmp_path: Path, monkeypatch: pytest.
     vlm = load(str(random_vlm.write_small(tmp_path)), device="cpu", dtype="float32")
     assert vlm.see(photo(), read=False).tokens == (35,)
     assert vlm.processor.chat_template
+
+
+# --- an engine with foveate, and one without --------------------------------------------------------------------------
+
+
+def stand_in(pipe: Any, folder: Path, images: Path | None, requests: int, max_tokens: int) -> None:
+    """Of `serving_engine._answer`: half as much again with foveate. The folder's name says what is wrong."""
+    ours = os.environ["VLLM_PLUGINS"]
+    pipe.send("foveate.serving.families" if ours and folder.name != "unserved" else "vllm.models")
+    while (start := pipe.recv()) is not None:
+        pipe.send(((3.0 if ours else 2.0, 1.0), [(start, n, ours * (folder.name == "other")) for n in range(requests)]))
+
+
+def test_an_engine_with_foveate_is_measured_beside_one_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving_engine, "_answer", stand_in)
+    report = serving_engine.beside_stock(Path("same"), None, requests=2, rounds=3, max_tokens=1)
+    assert "8 answers are the same" in report["title"]
+    assert [row["ratio"] for row in report["rows"]] == [1.5, 1.0]
+    assert report["rows"][0]["cells"][1:3] == ["1.000", "1.500"]
+    for folder, wrong in (("unserved", "vllm.models and vllm.models"), ("other", "answers that differ")):
+        with pytest.raises(OptionError, match=wrong):
+            serving_engine.beside_stock(Path(folder), None, requests=2, rounds=1, max_tokens=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,7 +31,9 @@ OWN: dict[str, dict[str, Any]] = {
     "mistral3": {},
     "qwen3_vl_moe": {"text_config": {"norm_topk_prob": True}},
 }
-BEHIND = ("fast_vlm", "glm46v", "lighton_ocr")  # of those of transformers
+BEHIND = ("fast_vlm", "glm46v", "hyperclovax_vision_v2", "lighton_ocr")  # of those of transformers
+ASKED = {"foveate_question": DOG}
+GARBLED = ("hyperclovax_vision_v2",)  # its tokenizer is read as GPT-2's: prompts of the tests lose their spaces by it
 
 
 @pytest.mark.parametrize("name", [*OWN, *BEHIND])
@@ -38,5 +41,7 @@ def test_answers_are_those_of_the_library(start: Callable[..., Engine], name: st
     engine = start(name, hf_overrides=OWN.get(name, {}))
     kept = (Ask(DOG, images, {"foveate_budget": 9, "foveate_encode": "kept"}) for images in ([photo()], TWO))
     asks = (*ASKS, *kept) if find_encoder(engine.llm.model_config) else ASKS
+    if name in GARBLED:
+        asks = tuple(replace(ask, keywords={**ask.keywords, **ASKED}) if ask.keywords else ask for ask in asks)
     for said, ask in zip(engine.ask(*asks), asks, strict=True):
         assert_same(said, engine.expect(ask))

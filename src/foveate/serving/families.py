@@ -55,6 +55,7 @@ FAMILIES = (
 BEHIND = (
     "FastVlmForConditionalGeneration",
     "Glm46VForConditionalGeneration",
+    "HyperCLOVAXVisionV2ForConditionalGeneration",
     "LightOnOcrForConditionalGeneration",
 )
 # Of whose videos tokens are chosen, too
