@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from foveate.store.engine import Engine
 
-TYPED = "foveate.typed"  # the words of the command line, in a context's meta
+TYPED = "foveate: typed"  # the words of the command line, in a context's meta
 PHOTOS = Path(__file__).parent / "photos"
 
 F = TypeVar("F", bound=Callable[..., None])
