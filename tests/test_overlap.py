@@ -251,6 +251,7 @@ def test_the_command_on_a_device_and_with_models(checkpoints: Callable[[str], Pa
         ((BUS, BUS), "is a file"),
         ((BUS, ""), "query"),
         ((BUS, "--repeats", "0"), "--repeats"),
+        ((BUS, "--model", "./nowhere"), "nowhere"),
         ((BUS, "--device", "tpu"), "--device tpu"),
         ((BUS, "--budget", "0"), "budget"),
         ((BUS, "--channels", "nope"), "nope"),

@@ -142,7 +142,6 @@ def channels(
     from foveate.core.layout import FULL40, layout_named
     from foveate.viz import channel_sheet
 
-    columns = None
     if layout is not None:
         layout_named(layout)  # a wrong name is said before the work begins
     with hints_aside():  # planes of the pixels are as fine as they are

@@ -73,6 +73,7 @@ def profile(
         "encoder": network, "preset": preset, "long_side": long_side, "channels": split_names(channels),
         "read": who_reads(read, reader), "page": page,
     }  # fmt: skip
+    vlm = None if model is None else _load_model(model, device, network)
     with terminal.waiting(f"measuring {image}", encoder):
         first, texture = _timed(lambda: encode(image, **how), settle)  # loads what is loaded once
         runs = list[list[Call]]()
@@ -93,8 +94,8 @@ def profile(
         allocate(relevance, budget)
         for name, way in ways.items():
             seconds[name,] = median(_timed(way, settle)[0] for _ in range(QUICK * repeats))
-        if model is not None:
-            found = _measure_model(model, network, device, texture, question, budget, repeats, settle)
+        if vlm is not None:
+            found = _measure_model(vlm, texture, question, budget, repeats, settle)
             runs += found
             seconds |= _medians(found)
     if trace is not None:
@@ -180,24 +181,21 @@ def _medians(runs: Sequence[Sequence[Call]]) -> dict[Path_, float]:
     return {path: median(each.get(path, 0.0) for each in sums) for path in max(sums, key=len)}
 
 
+def _load_model(name: str, device: str | None, network: Any) -> Any:
+    from foveate.vlm import load
+
+    return load(name, device=device or "auto", encoder=network)
+
+
 def _measure_model(
-    name: str,
-    network: Any,
-    device: str | None,
-    texture: Any,
-    question: str,
-    budget: Any,
-    repeats: int,
-    settle: Callable[[], None],
+    vlm: Any, texture: Any, question: str, budget: Any, repeats: int, settle: Callable[[], None]
 ) -> list[list[Call]]:
     """Calls of seeing an image that is encoded already, of laying out a question, and of 16 tokens of an answer."""
-    from foveate.vlm import load
     from foveate.vlm.model import VLM
 
-    vlm = load(name, device=device or "auto", encoder=network)
     parts: Watched = {"model sees": [VLM.see], "model answers": [VLM.ask], "choose tokens": [VLM.prepare]}
     runs = list[list[Call]]()
-    for _ in range(repeats + 1):  # the first loads
+    for _ in range(repeats + 1):  # the first is not counted
         with watching(parts, settle) as spans:
             vlm.ask(vlm.see(texture, read=False), question, budget=budget, max_new_tokens=16)
         runs.append(spans)
