@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import foveate
+from foveate.answers import match
 from foveate.answers.match import WordScores, place_words, score_words
 from foveate.answers.page import prepare_words
 from foveate.answers.question import FIELDS, read_question
@@ -121,6 +122,27 @@ Total savings              4.10
 Total tax                  9.60
 TOTAL                     57.60
 Total cash                60.00"""
+NAMES_BELOW = """CITY MARKET            Reg 04
+ITEM          QTY   PRICE   AMOUNT
+                               7.00
+BLUE PEN
+                              12.00
+TEST PEN
+TOTAL                         19.00"""
+CODES_ABOVE = """CITY MARKET
+000123                         7.00
+BLUE PEN
+000124                        12.00
+TEST PEN
+TOTAL                         19.00"""
+NAMES_ABOVE = """CITY MARKET            28.02.2028
+BLUE PEN
+000123                         7.00
+TEST PEN
+000124                        12.00
+TOTAL                         19.00"""
+BEEPER = """SUPERVISOR: Jerome Curry
+PHONE NUMBER:(201) 923-9208 BEEPER NUMBER: (201) 698-1780"""
 NEITHER = """ACME SUPPLIES LTD      Invoice No: 40127
 Copper pipe 15 mm      48.00
 Please quote the PO number on all payments and letters to us.
@@ -133,6 +155,10 @@ Items may be returned to the cashier with this tape."""
         (ORDER, "what is the PO number?", "PO NUMBER -> PO-77812"),
         (TAPE, "who is the cashier?", "Cashier -> JANE DOE"),
         (TAPE, "how much is the test pen?", "TEST PEN -> 2.49"),
+        *((page, "how much is the test pen?", "TEST PEN -> 12.00") for page in (NAMES_BELOW, CODES_ABOVE, NAMES_ABOVE)),
+        *((page, "how much is the blue pen?", "BLUE PEN -> 7.00") for page in (NAMES_BELOW, CODES_ABOVE, NAMES_ABOVE)),
+        (NAMES_BELOW, "what is the total?", "TOTAL -> 19.00"),
+        (BEEPER, "beeper number?", "BEEPER NUMBER -> (201) 698-1780"),
         (TAPE, "what is the total?", "TOTAL -> 5.59"),  # not the cash below it
         (ORDER, "what is the total?", "Total incl. tax -> 57.60"),
         (TOTALS, "what is the total?", "TOTAL -> 57.60"),  # not the grams, and not what was handed over
@@ -153,6 +179,14 @@ def test_an_answer_is_one_value_of_the_type_that_is_asked_for(page: str, questio
     else:
         assert say(found) == answer
         assert confidence >= 0.5
+
+
+def test_a_long_value_is_less_sure(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = prepare_words(draw("Description: A sign that our representative will put up next week").words)
+    _, sure = find_words(page, read_question("what is the description?"))
+    monkeypatch.setattr(match, "LONGER", 1.0)
+    _, surer = find_words(page, read_question("what is the description?"))
+    assert sure == pytest.approx(0.6 * surer)
 
 
 @pytest.mark.parametrize("question", ["when must it be paid?", "when is it due?", "by when must it be paid?"])

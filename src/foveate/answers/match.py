@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from foveate.answers.candidates import CHECKED, MOST_LINES, choose_units, ties, weigh_candidates
-from foveate.answers.page import BELOW_OF, LEFT_OF, LONG, Floats, Ints, ReadWords
+from foveate.answers.page import ABOVE_OF, BELOW_OF, LEFT_OF, LONG, Floats, Ints, ReadWords
 from foveate.answers.question import ReadingQuestion, Term
 from foveate.core.grid import Grid
 from foveate.core.readonly import Frozen
@@ -55,6 +55,10 @@ HEADING = 0.8  # floor of a heading where the name of a house is asked for
 LOST, GUESSED = 0.25, 0.45  # a confidence below which none answers; that of other words in their place
 NEAR = 0.35  # a cosine of two words from which on they are near in meaning, by hand
 UNNAMED, TIED = 0.6, 0.3  # of a confidence, where no label has a word for the very thing; where two values are as good
+VALUE, LONGER = (
+    5,
+    0.6,
+)  # words of a value, above which it is less sure, but never below this share: of 9 a quarter is right
 TOWN = 0.4  # of what an address alone makes sure, where a town is asked for
 EXACTLY = 0.8  # of the best word's score, where the very text is asked for
 LARGE = 0.7  # share of the highest word's height
@@ -201,6 +205,7 @@ def _score_values(page: ReadWords, question: ReadingQuestion) -> WordScores:
         _be_sure(page, question, value * can, kinds)[units].max(initial=0)
         * named
         * (1 - TIED * ties(page, question, units, free))
+        * max(LONGER, min(1, VALUE / max(len(units), 1)))
     )
     return WordScores(
         _by_word(page, score), float(sure), because, answer=tuple(dict.fromkeys(page.word[units].tolist()))
@@ -345,7 +350,7 @@ def _why_value(page: ReadWords, labels: _Labels, own: Floats, near: Floats, i: i
         low, high = np.searchsorted(page.target, (p, p + 1))
         if high > low and float(near[low:high].max()) > max(float(own[i]), 0.1):
             edge = int(low + near[low:high].argmax())
-            way = {BELOW_OF: "below", LEFT_OF: "left of"}.get(int(page.way[edge]), "right of")
+            way = {BELOW_OF: "below", LEFT_OF: "left of", ABOVE_OF: "above"}.get(int(page.way[edge]), "right of")
             return f'{way} "{_text_of_label(page, labels, int(page.source[edge]))}"'
         if own[i] > 0:
             inside = np.flatnonzero((page.piece == p) & (labels.matched > MATCHED))

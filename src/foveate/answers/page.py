@@ -29,6 +29,7 @@ Ints = NDArray[np.int64]
 Truths = NDArray[np.bool_]
 
 WIDE_GAP = 1.6  # line heights between two words, from which on they are two pieces
+DIGITS = 5  # of a number that ends a value, behind which a label may begin
 LONG = 4  # words; a label with a colon after more words than these begins a piece of its own
 RIGHT = (0.95, 0.75, 0.6)  # along the row
 BELOW = (0.8, 0.6, 0.5, 0.45)  # down the column, and farther down:
@@ -40,12 +41,17 @@ MOST_ROWS = 40  # rows that the header of a column reaches
 MOST_BELOW = 160  # pieces under one: of boxes that lie over one another there is no end
 DIAGONAL = 0.5  # under and behind the label, where nothing stands behind it: filled in a little low
 LEFT = (0.6, 0.5)  # before the label, along the row: only for values of the type that is asked for
-RIGHT_OF, BELOW_OF, WRAPPED_OF, LEFT_OF = 0, 1, 2, 3
+RIGHT_OF, BELOW_OF, WRAPPED_OF, LEFT_OF, ABOVE_OF = 0, 1, 2, 3, 4
+NEARER, CONTRARY = (
+    0.6,
+    1.3,
+)  # a gap beside another, from which on it tells which rows belong together, or that they do not
+_AMOUNT = re.compile(r"(?<![\d.,/-])(?:\d+[.,])*\d+[.,]\d{2}(?![.,/-]?\d)")  # no date
 _LOST_SPACE = re.compile(
     r"(?<=[^\W\d_]{3})(?=\d{1,4}[/.,:\-]\d)"  # DATE11/4/93
     r"|(?<=[A-Z]{3})(?=[A-Z][a-z]{2,})"  # DATEMay
     r"|(?<=[a-z]{3})(?=(?:No|Date|Number|Time|Name)\b)"  # InvoiceNo
-    r"|(?<=[^\W\d_]{2}[:：])(?=\w)"
+    r"|(?<=[^\W\d_]{2}[:：])(?=[\w(])"
 )
 
 
@@ -127,7 +133,8 @@ def prepare_words(words: Words) -> ReadWords:
     vocabulary = tuple(dict.fromkeys(token for own in several for token in own))
     index = {token: k for k, token in enumerate(vocabulary)}
     label = np.array([_weigh_label(texts[a:b]) for a, b in spans], np.float32)
-    edges, follows = _find_neighbours(piece_boxes, label)
+    items = _pair_items([" ".join(texts[a:b]) for a, b in spans], piece_boxes, label)
+    edges, follows = _find_neighbours(piece_boxes, label, items)
     counts = np.array([len(own) for own in several], np.int64)
     return ReadWords(
         words=words, texts=texts, word=word, boxes=boxes,
@@ -171,16 +178,30 @@ def _cut(texts: tuple[str, ...], boxes: Floats, lines: NDArray[np.integer]) -> I
     height = boxes[:, 2] - boxes[:, 0]
     length = 0
     for i in range(n):
+        ends = _ends_label(texts[i]) and texts[i][0].isupper()
         if (
             i == 0
             or lines[i] != lines[i - 1]
             or boxes[i, 1] - boxes[i - 1, 3] > WIDE_GAP * min(height[i], height[i - 1])
             or _ends_label(texts[i - 1])
-            or (length >= LONG and _ends_label(texts[i]) and texts[i][0].isupper())
         ):
+            new[i], length = True, 0
+        elif ends and (at := _begin_of_label(texts, new, i)) is not None:
+            new[at], length = True, i - at
+        elif ends and length >= LONG:
             new[i], length = True, 0
         length += 1
     return np.cumsum(new).astype(np.int64) - 1
+
+
+def _begin_of_label(texts: tuple[str, ...], new: Truths, last: int) -> int | None:
+    """Where a label within a line begins, whose last word is known, if a long number tells: "923-9208 BEEPER NO:"."""
+    for i in range(last - 1, max(last - 1 - LONG, -1), -1):
+        if sum(c.isdigit() for c in texts[i]) >= DIGITS:
+            return i + 1
+        if new[i + 1] or not texts[i].isalpha():
+            break
+    return None
 
 
 def _tokens(texts: tuple[str, ...], piece: Ints) -> list[tuple[str, ...]]:
@@ -207,7 +228,52 @@ def _weigh_label(texts: tuple[str, ...]) -> float:
     return 0.8 * known if known >= 0.5 else 0.0
 
 
-def _find_neighbours(boxes: Floats, label: Floats) -> tuple[dict[str, NDArray[Any]], Ints]:
+def _pair_items(texts: list[str], boxes: Floats, label: Floats) -> dict[int, tuple[list[int], int]]:
+    """Of lists of items whose names stand in rows of their own: a name's piece -> the pieces of its price's row, and
+    where that is: ABOVE_OF the name, or BELOW_OF it.
+
+    Rows of a name alone and rows of an amount without one take turns. Which begins, which ends before a total, and what
+    stands nearer tell who belongs together.
+    """
+    rows: list[list[int]] = []
+    middle, height = (boxes[:, 0] + boxes[:, 2]) / 2, boxes[:, 2] - boxes[:, 0]
+    for p in np.argsort(middle, kind="stable").tolist():
+        if not rows or middle[p] - middle[rows[-1][0]] > 0.6 * height[rows[-1][0]]:
+            rows.append([])
+        rows[-1].append(p)
+    priced = [any(_AMOUNT.search(texts[p]) for p in row) for row in rows]
+    worded = [any(sum(c.isalpha() for c in texts[p]) > 2 and not _AMOUNT.search(texts[p]) for p in row) for row in rows]
+    kinds = [
+        "" if max(label[p] for p in row) >= 0.5 or one == name else "amount" if one else "name"
+        for row, one, name in zip(rows, priced, worded, strict=True)
+    ]
+    y0, y2 = ([choose(float(boxes[p, k]) for p in row) for row in rows] for choose, k in ((min, 0), (max, 2)))
+    gaps = [0.0, *(max(0.0, top - bottom) for top, bottom in zip(y0[1:], y2, strict=False))]
+    out, start = dict[int, tuple[list[int], int]](), 0
+    for end in range(1, len(rows) + 1):
+        if end < len(rows) and "" != kinds[end] != kinds[end - 1] != "":
+            continue
+        run, start = range(start, end), end
+        if len(run) < 4:  # two items
+            continue
+        before, after = (float(np.mean([gaps[k] for k in run[1:] if kinds[k] == kind])) for kind in ("name", "amount"))
+        begins, ends = kinds[run[0]] == "amount", kinds[run[-1]] == "name"
+        total = end < len(rows) and priced[end] and worded[end]
+        if before < NEARER * after or (ends and (begins or total) and before <= CONTRARY * after):
+            pairs, way = [(k, k - 1) for k in run[1:] if kinds[k] == "name"], ABOVE_OF
+        elif after < NEARER * before or (not ends and not begins and after <= CONTRARY * before):
+            pairs, way = [(k, k + 1) for k in run[:-1] if kinds[k] == "name"], BELOW_OF
+        else:
+            continue
+        for name, price in pairs:
+            values = sorted(rows[price], key=lambda q: float(boxes[q, 1]))
+            out |= dict.fromkeys(rows[name], (values, way))
+    return out
+
+
+def _find_neighbours(
+    boxes: Floats, label: Floats, items: Mapping[int, tuple[list[int], int]]
+) -> tuple[dict[str, NDArray[Any]], Ints]:
     count = len(boxes)
     edges: list[tuple[int, int, float, int]] = []
     follows = np.full(count, -1, np.int64)
@@ -219,6 +285,9 @@ def _find_neighbours(boxes: Floats, label: Floats) -> tuple[dict[str, NDArray[An
         typical = float(np.median(height))
         right = [_right_of(p, boxes, height, order, ordered, middle, typical) for p in range(count)]
         below = [_below(p, boxes, height, order, ordered, middle, typical) for p in range(count)]
+        for p, (values, way) in items.items():
+            below[p] = []
+            edges += [(p, q, weight, way) for q, weight in zip(values, RIGHT, strict=False)]
         for p in range(count):
             edges += _edges_of(p, right[p], below[p], below, boxes, label)
             if not right[p] or label[right[p][0]] >= 0.5:

@@ -22,7 +22,7 @@ from foveate.relevance.confidence import DETECTED, Detectable, in_digits
 from foveate.texture.texture import Texture
 
 MOST_WORDS = 8  # that are said of an answer
-_BESIDE = re.compile(r'(?:right of|left of|below|after) "(?P<label>.*?)"(?:, is |$)')
+_BESIDE = re.compile(r'(?:right of|left of|above|below|after) "(?P<label>.*?)"(?:, is |$)')
 Asks = Literal["thing", "beside", "everything", "writing"]
 
 
