@@ -33,7 +33,7 @@ from foveate.pipeline import build_texture, score
 from foveate.reading.words import WordReader, Words
 from foveate.relevance.presets import PresetName, fill, find_preset, remember_preset
 from foveate.relevance.value import Relevance, Relevances
-from foveate.texture.basis import Basis, Metric, extended, inward, rounded_up
+from foveate.texture.basis import Basis, Metric, extended, inward, rounded_up, widened
 from foveate.texture.texture import Texture
 from foveate.tiles.re_encode import RAMP, area_means, encode_part, fading, pixel_box, working_side
 from foveate.video import temporal
@@ -363,7 +363,9 @@ def _encode_part(given: StepInput, box: Box, before: State, side: float) -> tupl
     pixels = pixel_box(add_halo(box, grid.shape), grid)
     share = max(pixels[2] - pixels[0], pixels[3] - pixels[1]) / max(grid.height, grid.width)
     fine = area_means(encode_part(given.sight.rgb, pixels, encoder, side * share), pixels, grid, cells)
-    metric = query_metric_of(encoder)
+    used = np.flatnonzero(fine.any((0, 1)) | basis.rows.any(0) | (basis.mean != 0))  # the others are 0 before and after
+    fine, width, metric = fine[..., used], basis.width, query_metric_of(encoder).of(used)
+    basis = Basis(basis.mean[used], basis.rows[:, used])
     z_part, left = _compress(fine, basis, metric)
     usual = float(np.median(before.texture.residual))
     if float(np.median(np.linalg.norm(left, axis=-1))) > NEW * usual:
@@ -374,7 +376,7 @@ def _encode_part(given: StepInput, box: Box, before: State, side: float) -> tupl
     z[part], residual[part] = z_part, np.linalg.norm(left, axis=-1)
     cover = np.zeros((h, w), np.float32)
     cover[part] = fading(grid.shape, cells)
-    return make_layer(z, residual, given.sight.view, cover), basis
+    return make_layer(z, residual, given.sight.view, cover), widened(basis, used, width)
 
 
 def _compress(features: Floats, basis: Basis, metric: Metric) -> tuple[Floats, Floats]:
