@@ -21,6 +21,7 @@ from foveate.serving.hooks import (
     find_stock,
     with_processor,
 )
+from foveate.serving.kept import ENCODERS
 from foveate.serving.model import ChosenRows, FlatPositions
 from foveate.serving.processor import ChoosingProcessor
 from foveate.serving.request import (
@@ -35,20 +36,8 @@ from foveate.serving.request import (
 )
 
 FAMILIES = (
-    "Qwen2VLForConditionalGeneration",
-    "Qwen2_5_VLForConditionalGeneration",
-    "Qwen3VLForConditionalGeneration",
-    "Qwen3VLMoeForConditionalGeneration",
-    "LlavaForConditionalGeneration",
-    "LlavaNextForConditionalGeneration",
-    "LlavaOnevisionForConditionalGeneration",
-    "Idefics3ForConditionalGeneration",
-    "SmolVLMForConditionalGeneration",
-    "InternVLForConditionalGeneration",
-    "Glm4vForConditionalGeneration",
-    "Glm4vMoeForConditionalGeneration",
+    *ENCODERS,
     "Llama4ForConditionalGeneration",
-    "Mistral3ForConditionalGeneration",
     *(BACKEND := ("TransformersMultiModalForCausalLM", "TransformersMultiModalMoEForCausalLM")),
 )
 # Architectures that vLLM has no class of its own for, and runs by BACKEND. Whatever else runs by that is not served.

@@ -46,12 +46,13 @@ class KeptEncoder:
     """How a family's tower encodes kept tokens alone.
 
     encode: (model, the stock model's inputs of a batch, our fields, numbers of images in it) -> features of those
-    images, a row for each kept one. fits: (model) -> whether vLLM's tower has what that needs. cuts: whether the inputs
-    hold the pixels of kept patches alone. towers: kinds, by the model's configuration; none stands for all. packed:
-    whether tiles are joined to lines of tokens, which have ends (LLaVA-NeXT).
+    images, a row for each kept one. tower: its name in the model. fits: (tower) -> whether vLLM's has what that needs.
+    cuts: whether the inputs hold the pixels of kept patches alone. towers: kinds, by the model's configuration; none
+    stands for all. packed: whether tiles are joined to lines of tokens, which have ends (LLaVA-NeXT).
     """
 
     encode: Callable[[Any, Mapping[str, Any], Mapping[str, Any], Sequence[int]], Sequence[torch.Tensor]]
+    tower: str
     fits: Callable[[Any], bool]
     cuts: bool = False
     towers: tuple[str, ...] = ()
@@ -77,9 +78,11 @@ class KeptEncoder:
     def check(self, model: Any, architecture: str) -> None:
         """Tell the API's process whether vLLM's tower has what `encode` needs: another release may have another.
 
-        Where it has not, `is_unfit` says so, and "kept" is refused; nothing else is.
+        Where it has not, `is_unfit` says so, and "kept" is refused; nothing else is. One that this process does not
+        hold fits: vLLM's stand-in has its names, and another forward.
         """
-        fits = self.fits(model)
+        tower = getattr(model, self.tower)
+        fits = not any(True for _ in tower.parameters()) or self.fits(tower)
         if not fits:
             logger.warning('foveate: foveate_encode="kept" is refused: the tower of %s is another one', architecture)
         if FOLDER in os.environ:
@@ -134,11 +137,8 @@ def encode_grids(
     return torch.split(tower(joined, lines, encoder_metadata=metadata), counts)
 
 
-def grids_fit(model: Any) -> bool:
-    """Whether the tower takes positions from outside, and says them. One that this process does not hold fits."""
-    tower = model.visual
-    if not any(True for _ in tower.parameters()):  # vLLM's stand-in, which has names of the tower and another forward
-        return True
+def grids_fit(tower: Any) -> bool:
+    """Whether the tower takes positions from outside, and says them."""
     said = any(hasattr(tower, name) for name in (*POSITIONS, "get_rope_by_thw"))
     takes = "encoder_metadata" in inspect.signature(tower.forward).parameters
     return said and takes and hasattr(tower, "prepare_encoder_metadata")
@@ -195,9 +195,8 @@ def encode_lines(
         ids = position_ids_in_meshgrid([grid], max_width=config.image_size // patch)
         positions.append(ids[line_of(at, merge, rows[number]).flatten()])
         lines.append(line_of(pixels, patch * merge, rows[number]))
-    stock, path = model.vision_tower.patch_positional_embedding, "vision_tower.patch_positional_embedding"
-    told = torch.cat(positions)
-    alone = _with_part(model, path, lambda states, _: stock(states, told.to(states.device)))
+    stock, told = getattr(model.vision_tower, TOLD), torch.cat(positions)
+    alone = _with_part(model, f"vision_tower.{TOLD}", lambda states, _: stock(states, told.to(states.device)))
     found: Sequence[torch.Tensor] = alone._encode({"pixel_values": lines}, {}, range(len(lines)))
     return found
 
@@ -206,12 +205,6 @@ def line_of(picture: torch.Tensor, side: int, squares: torch.Tensor) -> torch.Te
     """Some of the side x side squares of a picture [..., H, W], one beside another: [..., side, side * n]."""
     each = picture.unfold(-2, side, side).unfold(-2, side, side).flatten(-4, -3)
     return each.index_select(-3, squares.to(picture.device)).transpose(-3, -2).flatten(-2)
-
-
-def lines_fit(model: Any) -> bool:
-    """Whether the tower asks a part of its own for positions."""
-    tower = model.vision_tower
-    return not any(True for _ in tower.parameters()) or hasattr(tower, "patch_positional_embedding")
 
 
 # --- towers for tiles -------------------------------------------------------------------------------------------------
@@ -249,11 +242,8 @@ def tiles_of(
             made.append(features[rows[number].to(features.device)])
         return made
 
-    def fits(model: Any) -> bool:
-        tower = getattr(model, layers.partition(".")[0])
-        return not any(True for _ in tower.parameters()) or _find(model, layers) is not None
-
-    return KeptEncoder(encode, fits, towers=towers, packed=packed)
+    tower, _, rest = layers.partition(".")
+    return KeptEncoder(encode, tower, lambda held: _find(held, rest) is not None, towers=towers, packed=packed)
 
 
 def _encode_some(encoder: Any, rows: torch.Tensor, side: int, *args: Any, **given: Any) -> Any:
@@ -309,8 +299,9 @@ def _with_part(module: Any, path: str, part: Any) -> Any:
 
 # --- by architecture --------------------------------------------------------------------------------------------------
 
-GRIDS = KeptEncoder(encode_grids, grids_fit, cuts=True)
-LINES = KeptEncoder(encode_lines, lines_fit, towers=("pixtral",))
+GRIDS = KeptEncoder(encode_grids, "visual", grids_fit, cuts=True)
+TOLD = "patch_positional_embedding"  # the part of Pixtral's tower that is asked for positions
+LINES = KeptEncoder(encode_lines, "vision_tower", lambda tower: hasattr(tower, TOLD), towers=("pixtral",))
 SIGLIP = ("clip_vision_model", "siglip_vision_model")
 LAYERS = "vision_tower.vision_model.encoder"
 IDEFICS = tiles_of("model.vision_model.encoder", lambda model: int(model.config.scale_factor))
