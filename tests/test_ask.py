@@ -198,7 +198,7 @@ def test_a_dialogue_over_a_texture(model_folder: Folders, wide: Texture, tmp_pat
     assert said["warnings"] == []
     for more in ([], ["--chat"]):
         notes = asked(given[0], "why?", "a zebra", *how, "-k", "500", *more)["warnings"]
-        assert ["not searched" in notes[0], "--budget 500" in notes[1], len(notes)] == [True, True, 2]
+        assert ["not searched" in notes[0], "-k 500" in notes[1], len(notes)] == [True, True, 2]
     with pytest.raises(FoveateError, match="--chat with --mode crop"):
         asked(*given, *how, "--chat", "--mode", "crop")
     vlm = foveate.vlm.attach(*pair("qwen2_5_vl"))
@@ -271,7 +271,7 @@ def test_budgets_by_word_and_too_large(model_folder: Folders) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = CliRunner().invoke(app, ["ask", *map(str, base), "-k", "500", "--json"])
-    assert "warning: --budget 500 is more than the 16 visual tokens" in result.stderr
+    assert "warning: -k 500 is more than the 16 visual tokens" in result.stderr
     assert json.loads(result.stdout)["warnings"]
 
 
@@ -305,7 +305,7 @@ def test_a_hand_written_prompt_and_a_model_without_a_chat_template(model_folder:
         ((CAKE, "a dog", "--method", "best"), OptionError, "best"),
         ((CAKE, "a dog", "--policy", "best"), OptionError, "policy 'best'|--policy best|policy='best'"),
         ((CAKE, "a dog", "--policy", "dpp", "--method", "dpp"), OptionError, "--policy with --method dpp"),
-        ((CAKE, "a dog", "-k", 0), BudgetError, "--budget 0"),
+        ((CAKE, "a dog", "-k", 0), BudgetError, "-k 0"),
         ((CAKE, "a dog", "--max-new-tokens", 0), OptionError, "--max-new-tokens 0"),
         ((CAKE, "a dog", "--encoder", "nan0"), EncoderNameError, "nan0"),
         ((CAKE, "a dog", "--model", "/no/such/folder"), ModelFilesError, "no folder"),
