@@ -37,6 +37,7 @@ OF_TABLES: dict[str, Callable[..., Any]] = {
 OTHERS = {  # options that are named like a keyword and mean another thing
     ("foveate search", "page"),
     ("foveate store list", "page"),
+    ("foveate profile", "device"),
     ("foveate store compact", "keep"),
 }
 ALIKE = {"budget": "auto", "floor": None}
