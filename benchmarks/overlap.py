@@ -25,7 +25,7 @@ from foveate.core.checks import check_int
 from foveate.core.files import make_folder, write_whole
 from foveate.core.image import load_image
 from foveate.core.trace import Call, Watched, chrome_trace, together, watching
-from foveate.encoders.load import BUILT_IN, resolve_encoder
+from foveate.encoders.load import resolve_encoder
 from foveate.pipeline import build_texture, encode
 from foveate.store import Store, dataset, sources, work
 from foveate.video import flow, stream
@@ -45,8 +45,7 @@ def measure(
     """Which stages of encode, index and stream run at the same time?"""
     check_int("--images", images, 4, 1000)
     check_int("--workers", workers, 1, 64)
-    name = encoder or "nano"
-    network = resolve_encoder(name, None if name in BUILT_IN else device)
+    network = resolve_encoder(encoder or "nano", device)
     if trace is not None:
         make_folder(trace)
     rows = []

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -253,10 +252,11 @@ def test_the_command_on_a_device_and_with_models(checkpoints: Callable[[str], Pa
         ((BUS, "--repeats", "0"), "--repeats"),
         ((BUS, "--model", "./nowhere"), "nowhere"),
         ((BUS, "--device", "tpu"), "--device tpu"),
-        ((BUS, "--budget", "0"), "budget"),
+        ((BUS, "--budget", "0", "--model", "./nowhere"), "budget"),  # before a model is loaded
         ((BUS, "--channels", "nope"), "nope"),
         (("photo.safetensors",), "a texture is encoded already"),
-        ((BUS, "--trace", "/nowhere/trace.json", "--repeats", "1"), "/nowhere"),
+        ((BUS, "--trace", "/nowhere/trace.json"), "/nowhere"),
+        ((BUS, "--trace", "."), "that is a folder"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(words: tuple[str, ...], said: str) -> None:
@@ -265,9 +265,22 @@ def test_what_cannot_be_measured_is_refused(words: tuple[str, ...], said: str) -
     assert said in str(result.exception)
 
 
+def test_a_trace_replaces_no_image_and_nothing_before_the_end(tmp_path: Path) -> None:
+    image, trace = tmp_path / "bus.jpg", tmp_path / "trace.json"
+    image.write_bytes(Path(BUS).read_bytes())
+    trace.write_text("earlier")
+    for path, more, said in ((image, (), "that is the image itself"), (trace, ("--budget", "0"), "budget")):
+        with pytest.raises(foveate.FoveateError, match=said):
+            raise run(str(image), "the bus", "--trace", str(path), *more).exception
+    assert (image.read_bytes(), trace.read_text()) == (Path(BUS).read_bytes(), "earlier")
+
+
 def test_the_benchmark_shows_that_stages_overlap(tmp_path: Path) -> None:
     report = overlap.measure(images=4, workers=2, trace=tmp_path / "traces")
     assert {row["run"] for row in report["rows"]} == {"encode", "index", "stream"}
     assert all(min(row["seconds"]) > 0 for row in report["rows"])  # each stage ran, and was seen
     assert {path.name for path in (tmp_path / "traces").iterdir()} == {"encode.json", "index.json", "stream.json"}
-    assert torch.cuda.is_available() or "cuda" not in report["title"]
+    for run in ("encode", "index", "stream"):
+        assert sum(row["together"] for row in report["rows"] if row["run"] == run) > 0
+    with pytest.raises(foveate.FoveateError, match="'nano'"):
+        overlap.measure(images=4, device="cuda")

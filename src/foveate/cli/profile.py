@@ -48,7 +48,7 @@ def profile(
     from foveate.core.checks import check_int
     from foveate.core.devices import find_device
     from foveate.core.errors import OptionError
-    from foveate.core.files import write_whole
+    from foveate.core.files import check_output, write_whole
     from foveate.encoders.load import BUILT_IN, resolve_encoder
     from foveate.encoders.specialists import files_of
     from foveate.pipeline import allocate, encode, score
@@ -62,7 +62,7 @@ def profile(
         )
     open_source(image, page)  # what is bad is refused before anything is loaded, or downloaded
     if trace is not None:
-        write_whole(trace, json.dumps(chrome_trace([])).encode())
+        check_output(trace, image, "image", "--trace")
     place, settle = None, _nothing
     if device is not None:
         place = find_device(device, "leave --device out for NumPy on the CPU")
@@ -73,25 +73,27 @@ def profile(
         "encoder": network, "preset": preset, "long_side": long_side, "channels": split_names(channels),
         "read": who_reads(read, reader), "page": page,
     }  # fmt: skip
-    vlm = None if model is None else _load_model(model, device, network)
     with terminal.waiting(f"measuring {image}", encoder):
         first, texture = _timed(lambda: encode(image, **how), settle)  # loads what is loaded once
+        sent = texture if place is None else texture.to(place)
+        scoring: dict[str, Any] = {"encoder": network} | (
+            {} if place is None else {"reading": False}
+        )  # the CPU's alone
+        asked, relevance = _timed(lambda: score(sent, question, **scoring), settle)
+        allocate(relevance, budget)  # what is bad is refused before a model is loaded, and anything measured
+    vlm = None if model is None else _load_model(model, device, network)
+    with terminal.waiting(f"measuring {image}"):
         runs = list[list[Call]]()
         for _ in range(repeats):
             with watching(parts_of_encode(network), settle) as spans:
                 encode(image, **how)
             runs.append(spans)
         seconds = _medians(runs)
-        sent, scoring = texture, dict[str, Any](encoder=network)
         if place is not None:
-            scoring["reading"] = False  # the CPU's alone
-            took = [_timed(lambda: texture.to(place), settle) for _ in range(repeats)]
-            sent, seconds["send",] = took[0][1], median(value for value, _ in took)
-        asked, relevance = _timed(lambda: score(sent, question, **scoring), settle)
+            seconds["send",] = median(_timed(lambda: texture.to(place), settle)[0] for _ in range(repeats))
         ways: Mapping[str, Callable[[], Any]] = {
             "score": lambda: score(sent, question, **scoring), "allocate": lambda: allocate(relevance, budget),
         }  # fmt: skip
-        allocate(relevance, budget)
         for name, way in ways.items():
             seconds[name,] = median(_timed(way, settle)[0] for _ in range(QUICK * repeats))
         if vlm is not None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import tempfile
 import time
 from array import array
 from collections.abc import Callable
@@ -116,6 +114,7 @@ def choose_outputs(clip: str, out: Path | None, video: bool = True) -> tuple[Pat
     that cannot be written, of another suffix, or that is the clip itself.
     """
     from foveate.core.errors import OutputError
+    from foveate.core.files import check_output
 
     usual = Path(f"{Path(clip).resolve().stem}_kept.mp4")
     out = usual if out is None else out
@@ -130,19 +129,7 @@ def choose_outputs(clip: str, out: Path | None, video: bool = True) -> tuple[Pat
         )
     lines = out.with_suffix(".jsonl")
     for path in (out, lines) if video else (lines,):
-        try:
-            if path.exists() and os.path.exists(clip) and path.samefile(clip):
-                raise FileExistsError("that is the clip itself")
-            if path.is_dir():
-                raise IsADirectoryError("that is a folder")
-            with tempfile.TemporaryFile(dir=path.parent):
-                pass
-        except (OSError, ValueError) as cause:
-            raise OutputError(
-                f"'{path}' cannot be written ({getattr(cause, 'strerror', None) or cause})",
-                expected="the name of another file, in a folder that exists and can be written to",
-                fix="make the folder first, or choose another place with --out",
-            ) from cause
+        check_output(path, clip, "clip", "--out")
     return lines, out if video else None
 
 

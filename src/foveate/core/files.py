@@ -35,6 +35,23 @@ def write_whole(path: Path, content: bytes) -> None:
         ) from cause
 
 
+def check_output(path: Path, source: str | Path, what: str, option: str) -> None:
+    """Raises OutputError for a file that cannot be written, or that is the source, a `what`; nothing is changed."""
+    try:
+        if path.exists() and os.path.exists(source) and path.samefile(source):
+            raise FileExistsError(f"that is the {what} itself")
+        if path.is_dir():
+            raise IsADirectoryError("that is a folder")
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except (OSError, ValueError) as cause:
+        raise OutputError(
+            f"'{path}' cannot be written ({getattr(cause, 'strerror', None) or cause})",
+            expected="the name of another file, in a folder that exists and can be written to",
+            fix=f"make the folder first, or choose another place with {option}",
+        ) from cause
+
+
 def check_target(path: Path, what: str, ours: Callable[[Path], bool], *, suffix: str = "") -> None:
     """Raises OutputError for a path of another suffix, and where `ours` raises or says no of the file that is there."""
     if suffix and path.suffix.lower() not in ("", suffix):
