@@ -241,8 +241,8 @@ def test_json_has_no_number_that_is_none(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_a_bad_question_leaves_the_others_be(run: Run, broccoli: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     foveate.Store("s.fov").add(broccoli)
-    for command in (("search", "s.fov"), ("look", broccoli)):
-        fails(run(*command, " ", "the"), "empty query")
+    for asked in (("search", "s.fov"), ("look", broccoli)):
+        fails(run(*asked, " ", "the"), "empty query")
     assert not Path("foveate-out").exists()
     for command in (("search", "s.fov"), ("zoom", broccoli, "--share", 0), ("look", broccoli)):
         ended = run(*command, " ", "broccoli", "--json")

@@ -186,9 +186,9 @@ def test_verify_names_each_damaged_image(store: Path) -> None:
     assert len(said("search", store, "a bus", "--no-sheet")["queries"][0]["hits"]) == 2
     data.write_bytes(content[:-100])
     assert len(said("store", "verify", store, status=1)["damaged"]) == 3
-    told = call("store", "verify", store).stdout
-    assert f"foveate store restore {store}" in told
-    assert "3 images of 3 damaged" in told
+    told = call("store", "verify", store)
+    assert f"foveate store restore {store}" in told.stdout
+    assert "3 images of 3 damaged" in told.stdout
     assert said("store", "restore", store)["images"] == 0
     assert "0.0 MB" in call("store", "stats", store).stdout
 

@@ -300,6 +300,7 @@ def test_a_bar_for_each_direction_and_a_line_of_their_sums() -> None:
     dark = [int((page == BOUND).all(-1).sum()) for page in (few, many)]
     assert dark[1] > 2 * dark[0]  # the first bar is three times as high
     assert (few == OURS).all(-1).any()
+    wrong: Any
     for wrong in ([], [float("nan")], ["a"], [0.5, float("inf")]):
         with pytest.raises(OptionError, match="shares"):
             explained(wrong)
@@ -414,4 +415,7 @@ def test_boxes_are_framed_over_heat_of_a_relevance_and_of_a_map() -> None:
     changed = np.argwhere((np.asarray(framed) != np.asarray(plain)).any(-1))
     scale = max(plain.size) / max(texture.pixel.shape[:2])
     assert np.abs(np.r_[changed.min(0), changed.max(0)] - boxes[0] * scale).max() < 8
-    assert np.array_equal(np.asarray(framed), np.asarray(of_map))
+    differs = (np.asarray(framed) != np.asarray(of_map)).any(
+        -1
+    )  # a map's contour runs at .5, this one's at half of .99999
+    assert differs.mean() < 1e-4
