@@ -415,7 +415,5 @@ def test_boxes_are_framed_over_heat_of_a_relevance_and_of_a_map() -> None:
     changed = np.argwhere((np.asarray(framed) != np.asarray(plain)).any(-1))
     scale = max(plain.size) / max(texture.pixel.shape[:2])
     assert np.abs(np.r_[changed.min(0), changed.max(0)] - boxes[0] * scale).max() < 8
-    differs = (np.asarray(framed) != np.asarray(of_map)).any(
-        -1
-    )  # a map's contour runs at .5, this one's at half of .99999
+    differs = (np.asarray(framed) != np.asarray(of_map)).any(-1)  # contours at half of .99999, and at .5
     assert differs.mean() < 1e-4
