@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from foveate.allocation import Keep
 from foveate.allocation.policies import Coverage
 from foveate.core.errors import VideoError, VideoNotFoundError
-from foveate.video import stream
+from foveate.video import decode, stream
 from foveate.view import clips
 from foveate.view.opening import open_target
 from tests.video_clips import encode, pan
@@ -152,6 +152,19 @@ def test_pictures_by_number_in_any_order(client: TestClient, frames: Path) -> No
     behind = check_refusal(client.get(f"/api/clips/{about['id']}/pictures/{COUNT}"), 404)
     assert f"a clip of {COUNT}" in behind["received"]
     assert client.get(f"/api/clips/{about['id']}").json()["count"] == COUNT
+
+
+def test_pictures_are_decoded_from_the_nearest_mark_before_them_in_both_directions(
+    frames: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode, "APART", 2)
+    decoded, load = list[Path](), decode.load_image
+    monkeypatch.setattr(decode, "load_image", lambda path: decoded.append(path) or load(path))
+    pictures = clips.ClipPictures(frames)
+    for number, most in ((COUNT - 1, COUNT), (3, 5), (COUNT - 1, 3), (7, 5)):  # opening decodes the first, too
+        decoded.clear()
+        np.testing.assert_array_equal(pictures.rgb(number), np.asarray(Image.open(frames / f"{number}.png")))
+        assert len(decoded) <= most, number
 
 
 def test_a_frame_is_an_image_by_itself(client: TestClient) -> None:

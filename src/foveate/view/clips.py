@@ -57,8 +57,8 @@ def is_clip(path: Path) -> bool:
 
 
 class ClipPictures:
-    """Pictures of a clip by number, decoded in order; for an earlier one decoding begins again, at the last mark before
-    it. `count`: None until the end was reached.
+    """Pictures of a clip by number, decoded in order, from the last mark before one if that is nearer.
+    `count`: None until the end was reached.
     """
 
     def __init__(self, path: Path) -> None:
@@ -73,9 +73,10 @@ class ClipPictures:
     def open(self, number: int = 0) -> VideoClip:
         """The clip, at a picture before a number, or at it: the nearest from which it can be decoded."""
         clip = open_clip(self._path, long_side=LONG_SIDE)
-        if self._marks is None:
+        marks = self._marks  # another thread may find that places are not found again
+        if marks is None:
             return clip
-        clip.marks = self._marks
+        clip.marks = marks
         if clip.jump(number):
             return clip
         self._marks = None
@@ -107,7 +108,7 @@ class ClipPictures:
         return ImageEntry(id, name, lambda: Picture(self.rgb(int(number)), None, name))
 
     def _read(self, number: int) -> NDArray[np.uint8]:
-        if self._clip is None or number < self._clip.upcoming:
+        if self._clip is None or not self._clip.jump(number):
             self._clip = self.open(number)
         for picture in self._clip:
             if picture.index >= number - AROUND and picture.index not in self._jpegs:
