@@ -62,6 +62,17 @@ def test_a_pdf_is_a_list_of_pages_that_opens_at_one(folder: Path) -> None:
     assert max(Image.open(io.BytesIO(small)).size) == gallery.SIDE
 
 
+def test_a_pdf_that_is_gone_is_said_and_listed_no_more(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "paper.pdf"
+    path.write_bytes((folder / "paper.pdf").read_bytes())
+    asked = client_of(path)
+    page = asked.get("/api/gallery").json()["images"][1]["id"]
+    path.unlink()
+    for at in (f"/api/images/{page}", f"/api/gallery/{page}/thumbnail"):
+        assert "no file at 'paper.pdf'" in check_refusal(asked.get(at), 404)["received"]
+    assert asked.get("/api/gallery").json()["images"] == []
+
+
 def test_a_pdf_of_one_page_is_an_image(folder: Path) -> None:
     asked = client_of(folder / "below" / "one.PDF")
     session = asked.get("/api/session").json()

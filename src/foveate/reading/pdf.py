@@ -103,10 +103,11 @@ def open_source(image: ImageSource, page: int | None = None) -> tuple[Picture, P
     if is_pdf(image):
         found = load_page(image, page)
         return found.picture, found
+    picture = load_image(image)  # a file that is gone is no image
     if page is not None:
         came = f"{keyword('page', page)} of an image"
         raise OptionError(came, expected="a PDF, by path or bytes", fix="leave it out")
-    return load_image(image), None
+    return picture, None
 
 
 def _number(page: int | None, pages: int, name: str) -> int:

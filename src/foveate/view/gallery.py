@@ -149,7 +149,13 @@ def open_pdf(path: Path, page: int | None = None) -> Target:
     session = {"kind": "folder", "name": shown_name(path.name), "first": first, "units": ("page", "pages")}
     if len(files) == 1:
         return Target(session | {"kind": "image"}, FolderListing(files).find)
-    return _browse(session, FolderListing(files), lambda: FolderListing(list_pages(source, dict[str, int]())))
+
+    def again() -> FolderListing:
+        with suppress(OSError):
+            return FolderListing(list_pages(source, dict[str, int]()))
+        return FolderListing({})
+
+    return _browse(session, FolderListing(files), again)
 
 
 def _browse(session: Mapping[str, Any], listing: FolderListing, again: Callable[[], FolderListing]) -> Target:
