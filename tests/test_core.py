@@ -169,7 +169,7 @@ def test_the_other_layouts() -> None:
         assert tuple(n for n in names if (embedding_number(n) or 0) < 16) == tuple(
             n for n in FULL40.names if (embedding_number(n) or 0) < rank
         )
-    for wrong in ("full24", "full0", "full040", "fuller"):
+    for wrong in ("full24", "full0", "full040", "full10000", "fuller"):
         with pytest.raises(ChannelError, match="layouts are full, full40"):
             layout_named(wrong)
     assert LAYOUTS["part28"].names[17:33] == tuple(f"embedding_{i}" for i in range(16))

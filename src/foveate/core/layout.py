@@ -225,7 +225,7 @@ _VISUAL = ("edge_on", "edge_off", "high_pass", "low_pass", "motion", "saliency",
 
 FULL40 = Layout("full40", tuple(channel.name for channel in CHANNELS))
 FULL = "full"  # the layout with all numbers that a texture's embedding has
-FULL_NAME = re.compile(r"full([1-9][0-9]{1,4})")
+FULL_NAME = re.compile(r"full([1-9][0-9]{1,3})")
 ROPE56 = Layout("rope56", (*FULL40.names, *(channel.name for channel in ROPE)))  # positions as angles at 40 to 55
 PART28 = Layout(
     "part28",  # its layer 39 is reserved; boundary has no other place in it
