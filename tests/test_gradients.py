@@ -16,7 +16,7 @@ import foveate
 from foveate.channels.build import VISUAL
 from foveate.channels.torch import _distance, planes_of_batch
 from foveate.channels.visual import compute_saliency, compute_visual_planes, edge_distance
-from foveate.core.errors import OptionError
+from foveate.core.errors import DeviceError, OptionError
 from foveate.core.grid import Grid, reduce_plane
 from foveate.core.image import load_image
 from foveate.texture.texture import Texture
@@ -79,7 +79,7 @@ def test_planes_move_as_numpys(old: tuple[int, int], new: tuple[int, int]) -> No
 @pytest.mark.parametrize(
     "pixels",
     [
-        RGB[0], torch.zeros(64, 64, 3), torch.zeros(1, 3, 64, 64), torch.zeros(1, 63, 64, 3),
+        RGB[0], torch.zeros(64, 64, 3), torch.zeros(1, 3, 64, 64), torch.zeros(1, 63, 64, 3), torch.zeros(0, 64, 64, 3),
         torch.zeros(1, 64, 64, 3, dtype=torch.int32), None,
     ],
 )  # fmt: skip
@@ -87,6 +87,12 @@ def test_other_pixels_are_refused(pixels: Any) -> None:
     with pytest.raises(OptionError, match="pixels: ") as caught:
         planes_of_batch(pixels, (8, 8))
     assert "[B, H, W, 3]" in caught.value.expected
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (8,), 8, None, "ab", (2.5, 8)])
+def test_other_shapes_of_saliency_are_refused(shape: Any) -> None:
+    with pytest.raises(OptionError, match="shape="):
+        planes_of_batch(torch.zeros(1, 64, 64, 3), shape)
 
 
 # --- gradients --------------------------------------------------------------------------------------------------------
@@ -117,7 +123,7 @@ def in_double(texture: Texture, **parts: torch.Tensor) -> DeviceTexture:
 
 
 @pytest.mark.parametrize("part", ["z", "rows", "mean"])
-@pytest.mark.parametrize("question", ["broccoli", "a fork and a plate"])
+@pytest.mark.parametrize("question", ["a plate", "a fork and a plate"])
 def test_gradients_of_a_map_by_what_was_encoded(small: Texture, part: str, question: str) -> None:
     values = getattr(small.to("cpu"), part).double().requires_grad_()
     how: Any = {"channel_weights": {"saliency": 0.3}}
@@ -171,6 +177,70 @@ def test_what_has_a_gradient_is_kept_and_shown_as_ever(small: Texture) -> None:
     on = asked.map_on((5, 7))
     np.testing.assert_allclose(on.detach(), here.on(Grid(5, 7, 256, 256)).map, atol=3e-6)
     assert on.requires_grad
+
+
+def test_what_is_written_on_a_thing_is_looked_for_there_also_in_a_plane_that_was_given(small: Texture) -> None:
+    plane = torch.rand((64, 64), generator=torch.manual_seed(0)).round().requires_grad_()
+    there, question = small.to("cpu").with_channel("text", plane), "what is written on the plate?"
+    asked, here = (foveate.score(each, question, reading=False) for each in (there, there.texture))
+    assert "text" in here.weights
+    np.testing.assert_allclose(asked.map.detach(), here.map, atol=3e-6)
+    (gradient,) = torch.autograd.grad(asked.map.sum(), [plane])
+    assert bool(gradient.any())
+
+
+@pytest.mark.parametrize("how", [{"prior": "gaze"}, {"preset": "gaze"}, {"prior": ...}])
+def test_gradients_of_a_map_by_its_prior(small: Texture, how: Any) -> None:
+    plane = torch.rand(small.grid.shape, generator=torch.manual_seed(0), dtype=torch.float64).requires_grad_()
+
+    def by_prior(x: torch.Tensor) -> torch.Tensor:
+        given = {"prior": x} if how == {"prior": ...} else how
+        return foveate.score(in_double(small).with_channel("gaze", x), "broccoli", **given).map
+
+    checked(by_prior, plane)
+    given = {"prior": plane.detach().numpy()} if how == {"prior": ...} else how
+    here = foveate.score(small.with_channel("gaze", plane.detach().numpy()), "broccoli", **given)
+    np.testing.assert_allclose(by_prior(plane).detach(), here.map, atol=3e-4)  # kept as float16 there
+
+
+def test_gradients_of_a_map_by_an_earlier_map(small: Texture) -> None:
+    there = in_double(small, z=small.to("cpu").z.double().requires_grad_())
+    asked = foveate.score(there, "a plate", prior=foveate.score(there, "broccoli"), prior_weight=1)
+    (gradient,) = torch.autograd.grad(asked.map.sum(), [there.z])
+    assert bool(gradient.any())
+
+
+@pytest.mark.parametrize("part", ["z", "rows", "mean"])
+def test_of_another_embedding_a_composed_phrase_is_refused(small: Texture, part: str) -> None:
+    there = small.to("cpu")
+    changed = replace(there, **{part: getattr(there, part) + 0.5})
+    assert foveate.score(changed, "broccoli").map.shape == small.grid.shape
+    with pytest.raises(DeviceError, match=r"red plate.*replaced"):
+        foveate.score(changed, "the red plate")
+
+
+def test_other_types_of_tensors(small: Texture) -> None:
+    there, plane = small.to("cpu"), torch.rand(small.grid.shape, generator=torch.manual_seed(0)).bfloat16()
+    maps = [
+        foveate.score(there.with_channel("gaze", each), "broccoli", prior="gaze").map
+        for each in (plane, plane.double())
+    ]
+    torch.testing.assert_close(maps[0], maps[1], check_dtype=False)
+    torch.testing.assert_close(foveate.score(there, "broccoli", prior=plane).map, maps[0])
+    wrong: tuple[Any, ...] = (plane.float().numpy(), None, plane.to(torch.complex64))
+    for each in wrong:
+        with pytest.raises(OptionError, match="plane"):
+            there.with_channel("gaze", each)
+    asked = foveate.score(there, "broccoli", channel_weights={"saliency": 0.5}).map
+    for shape in ((), (1,), (1, 1, 1)):
+        weight = torch.full(shape, 0.5, dtype=torch.float64)
+        found = foveate.score(there, "broccoli", channel_weights={"saliency": weight})
+        torch.testing.assert_close(found.map, asked)  # their type and shape, too
+    grids: tuple[Any, ...] = ("x", 5, None, (5, 0))
+    for grid in grids:
+        with pytest.raises(OptionError, match="grid="):
+            found.map_on(grid)
+    assert found.map_on([5, 7]).shape == (5, 7)  # type: ignore[arg-type]
 
 
 def test_weights_are_learned_through_a_models_loss(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from foveate.channels.build import VISUAL
 from foveate.channels.visual import BLUR_SIGMA, EDGE, FLAT, FULL_STEP, SIDE, SURROUND
+from foveate.core.checks import check_pair
 from foveate.core.devices import import_torch
 from foveate.core.errors import OptionError
 from foveate.texture.torch import move_plane
@@ -34,7 +35,8 @@ def planes_of_batch(pixels: Tensor, shape: tuple[int, int]) -> dict[str, Tensor]
     """The planes of channels="fast" of images of one size, on their device; gradients flow through them.
 
     Args:
-        pixels: [B, H, W, 3] of 64 pixels a side at least: uint8, or floating with values from 0 to 255.
+        pixels: [B, H, W, 3] of 64 pixels a side at least: uint8, or floating from 0 to 255, which is not looked for:
+            of others planes are beyond [0, 1], and NaN stays.
         shape: cells (h, w) of saliency.
 
     Returns:
@@ -44,16 +46,17 @@ def planes_of_batch(pixels: Tensor, shape: tuple[int, int]) -> dict[str, Tensor]
         OptionError: anything else. MissingExtraError: no torch.
     """
     torch = import_torch("planes_of_batch")
-    is_batch = isinstance(pixels, torch.Tensor) and pixels.ndim == 4 and pixels.shape[-1] == 3
+    size = check_pair("shape", shape, fix="pass texture.grid.shape")
+    is_batch = isinstance(pixels, torch.Tensor) and pixels.ndim == 4 and pixels.shape[-1] == 3 and len(pixels) > 0
     if not is_batch or min(pixels.shape[1:3]) < SIDE or not (pixels.is_floating_point() or pixels.dtype == torch.uint8):
         came = f"{list(pixels.shape)} {pixels.dtype}" if hasattr(pixels, "dtype") else type(pixels).__name__
         raise OptionError(
             f"pixels: {came}",
-            expected=f"a tensor [B, H, W, 3] of at least {SIDE} x {SIDE} pixels, uint8 or floating in [0, 255]",
+            expected=f"a tensor [B, H, W, 3] of at least 1 image, {SIDE} x {SIDE} pixels, uint8, or floating to 255",
             fix="torch.from_numpy(np.stack([texture.pixel for texture in textures])), of images of one size",
         )
     visual = _visual(pixels)
-    found = dict(zip(VISUAL, visual, strict=True)) | {"saliency": _saliency(pixels, shape)}
+    found = dict(zip(VISUAL, visual, strict=True)) | {"saliency": _saliency(pixels, size)}
     kind = pixels.dtype if pixels.is_floating_point() else torch.float32
     return {name: plane.to(kind) for name, plane in found.items()}
 

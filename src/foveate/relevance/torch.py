@@ -4,8 +4,9 @@ Products are made in float64: the user may have allowed TF32 for those of float3
 the CPU; what was read and fusions are refused. Run on the CPU only, where tests hold it equal to NumPy.
 
 Maps have gradients by what requires them: `DeviceTexture.z`, `rows` and `mean`, planes of `DeviceTexture.with_channel`,
-and channel weights that are tensors. Maps of composed phrases come from the CPU and have none of the embedding. Where z
-is float64 everything is, so that differences can be compared with gradients.
+channel weights and priors that are tensors. Maps of composed phrases come from the CPU and have none of the embedding;
+of another embedding than the texture's they are refused. Where z is float64 everything is, so that differences can be
+compared with gradients.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from foveate.relevance.confidence import FOLLOWED, Detectable, in_digits, peak_c
 from foveate.relevance.evidence import follow, plane_of
 from foveate.relevance.fusion import Participation
 from foveate.relevance.options import CheckedScoring, ScoringOptions, parse_options
+from foveate.relevance.presets import preset_of
 from foveate.relevance.scoring import (
     CHUNK,
     OF_THE_QUESTION,
@@ -93,7 +95,7 @@ class DeviceRelevance(Detectable, OwnCopy, AsArray):
 
     def map_on(self, grid: Grid | tuple[int, int]) -> Tensor:
         """The map on other cells over the same image, as `Relevance.on` has it; gradients flow."""
-        wanted = grid if isinstance(grid, tuple) else grid.shape
+        wanted = grid.shape if isinstance(grid, Grid) else grid
         return move_plane(self.map, check_pair("grid", wanted, fix="pass (24, 24), say")).clamp(0, 1)
 
     def cpu(self) -> Relevance:
@@ -158,6 +160,8 @@ def score_on_device(
     shape = texture.grid.shape
     logits, maps = score_vectors(texture, query.vectors, calibration, negatives)
     made = compose_phrases(texture.texture, query, calibration, negatives)
+    if made:
+        _check_encoded(texture, query.phrases[min(made)])
     for i, composed in made.items():
         maps[i] = _sent(composed.map.ravel(), texture)
         logits[i] = _sent(logits_behind(composed.map.ravel(), calibration), texture)
@@ -213,14 +217,19 @@ def options_on_device(texture: DeviceTexture, how: ScoringOptions) -> CheckedSco
     import torch
 
     given: Any = dict(how)
-    if hasattr(given.get("prior"), "cpu"):  # a DeviceRelevance, or a tensor
-        prior = given["prior"]
-        given["prior"] = copied(prior) if isinstance(prior, torch.Tensor) else prior.cpu()
+    prior: Any = {**preset_of(texture.texture, how.get("preset")).scoring, **how}.get("prior")
+    plane: Any = texture.on_cells(prior) if isinstance(prior, str) and prior in texture.given else None
+    if isinstance(prior, torch.Tensor):
+        given["prior"], plane = copied(prior.float()), prior.clone()
+    elif isinstance(prior, DeviceRelevance):
+        given["prior"], plane = prior.cpu(), prior.map_on(texture.grid)
     weights, tensors = given.get("channel_weights"), dict[str, Any]()
     if isinstance(weights, Mapping):
-        tensors = {name: w for name, w in weights.items() if isinstance(w, torch.Tensor) and w.numel() == 1}
+        ones = ((name, w) for name, w in weights.items() if isinstance(w, torch.Tensor) and w.numel() == 1)
+        tensors = {name: w.reshape(()) for name, w in ones}
         given["channel_weights"] = {**weights, **{name: float(w.detach()) for name, w in tensors.items()}}
     options = parse_options(texture.texture, given)
+    options = options if plane is None else replace(options, prior=plane)
     followed = (replace(cue, weight=tensors.get(cue.channel, cue.weight)) for cue in options.channel_weights)
     return replace(options, channel_weights=tuple(followed)) if tensors else options
 
@@ -239,6 +248,19 @@ def check_supported(texture: DeviceTexture, options: CheckedScoring, words: bool
             f"{why}, on {texture.device}",
             expected="a question of what is seen, without what was read, and by itself",
             fix=f"{ON_THE_CPU}; or pass reading=False, and no fusion",
+        )
+
+
+def _check_encoded(texture: DeviceTexture, phrase: str) -> None:
+    """Raises DeviceError where z, rows or mean are not the texture's, of which the CPU makes composed phrases."""
+    host = texture.texture
+    sent = (host.embedding.reshape(texture.z.shape), host.basis.rows, host.basis.mean)
+    there = (texture.z, texture.rows, texture.mean)
+    if not all(np.array_equal(copied(new.double()), old) for new, old in zip(there, sent, strict=True)):
+        raise DeviceError(
+            f"{quoted(phrase)}, of a z, rows or mean that was replaced",
+            expected="those of the texture: the CPU puts this phrase together, of what was encoded",
+            fix="ask for the thing alone; or change the texture, and send that: texture.in_basis(...).to(device)",
         )
 
 
@@ -320,15 +342,17 @@ def _combine(
     for cue in (*followed, *options.channel_weights, *(cue for cue in options.least if cue.channel not in used)):
         weight: Any = cue.weight  # or a tensor, which has a slope at 0, too
         plane = plane_of(host, cue.channel) if not isinstance(weight, float) or weight else None
-        if plane is not None and query.written_on and cue.channel == "text" and cue in followed:
-            plane = on_thing(plane, copied(reasons["participation"]))
         if plane is not None:
             sent = texture.on_cells(cue.channel) if cue.channel in texture.given else _sent(plane, texture)
+            if query.written_on and cue.channel == "text" and cue in followed:
+                sent = sent * _sent(on_thing(np.ones_like(plane), copied(reasons["participation"])), texture)
             reasons[cue.channel] = sent.to(found.dtype)
             weights[cue.channel] = weight if isinstance(weight, float) else float(weight.detach())
             found = follow(found, cue, reasons[cue.channel])
     if options.prior is not None:
-        reasons["prior"] = _sent(options.prior, texture)
+        prior: Any = options.prior  # or a tensor
+        sent = _sent(prior, texture) if isinstance(prior, np.ndarray) else prior.to(texture.device)
+        reasons["prior"] = sent.to(found.dtype)
         share = float(np.float32(options.prior_weight))
         found = float(1 - np.float32(share)) * found + share * reasons["prior"]
     return found

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from foveate.core.checks import check_type
 from foveate.core.devices import explain_device, find_device, import_torch
 from foveate.core.errors import OptionError
 from foveate.core.grid import Grid, resize_map, touched
@@ -106,6 +107,9 @@ class DeviceTexture(OwnCopy):
 
         Not of channels whose cells are numbers of things (reduction "mode"): these have no gradient.
         """
+        torch, fix = import_torch("with_channel"), "torch.from_numpy(plane) makes one of an array"
+        plane = check_type("plane", plane, torch.Tensor, expected="a tensor [h, w]", fix=fix)
+        plane = plane.to(torch.promote_types(plane.dtype, torch.float32))  # NumPy has no bfloat16, sums need fractions
         there = send(self.texture.with_channel(name, plane.detach().cpu().numpy()), self.device, self.layout)
         given = dict(self.given)
         if there.texture.describe(name).reduction in ("mean", "max"):
