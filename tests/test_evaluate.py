@@ -530,12 +530,17 @@ def test_fixations_come_from_tables_and_pictures_and_bad_files_say_what_is_wrong
     assert read("b.csv", "\ufeffduration,Y,X\n200,20,10\n\n") == [[20, 10]]
     for name, text, what in (
         ("c.csv", "x,z\n1,2", "x and y"), ("d.csv", "x,y\n1,2\n3", "line 3"), ("e.csv", "1,2\nnan,3", "line 2"),
-        ("f.mat", "", "scipy.io.loadmat"),
+        ("f.mat", "", "scipy.io.loadmat"), ("i.csv", "x,y\n" + "1" * 200_000 + ",2", "field larger"),
     ):  # fmt: skip
         with pytest.raises(OptionError, match=what):
             read(name, text)
+    (tmp_path / "utf16.csv").write_bytes("x,y\n1,2".encode("utf-16"))
+    (tmp_path / "folder.csv").mkdir()
+    for name in ("utf16.csv", "folder.csv"):
+        with pytest.raises(OptionError, match="in UTF-8"):
+            gaze.read_fixations(tmp_path / name, (480, 640))
     points = np.zeros((480, 640), np.uint8)
-    points[20, 10] = 255
+    points[20, 10] = 1
     Image.fromarray(points).save(tmp_path / "g.png")
     assert gaze.read_fixations(tmp_path / "g.png", points.shape).tolist() == [[20.5, 10.5]]
     for shape, blurred in (((640, 480), points), (points.shape, np.full_like(points, 200))):
@@ -563,10 +568,29 @@ def test_the_command_of_gaze_ranks_maps_by_made_fixations(tmp_path: Path) -> Non
     assert asked["nss"]["mean"] > 1 > other["nss"]["mean"]
     assert asked["auc"]["mean"] > 0.8 > rows["saliency"]["auc"]["mean"]
     assert abs(other["auc"]["mean"] - 0.5) < 0.1
-    assert asked["kl"]["mean"] < rows["uniform"]["kl"]["mean"]
+    assert asked["kl"]["mean"] < rows["uniform"]["kl"]["mean"] < other["kl"]["mean"]
+    assert rows["uniform"]["cells"][1:4] == ["-", "0.50 (0.50-0.50)", "-"]
     with pytest.raises(OptionError, match="no fixations of 2"):
         run()
-    (tmp_path / "tracked/three").mkdir()
-    (tmp_path / "tracked/one/001.csv").rename(tmp_path / "tracked/three/001.csv")
+    (tmp_path / "tracked/three.csv").mkdir()
+    (tmp_path / "tracked/one/001.csv").rename(tmp_path / "tracked/three.csv/001.csv")
     with pytest.raises(OptionError, match="one folder at a time"):
         run("--fixations", str(tmp_path / "tracked"))
+
+
+def test_fixations_beside_their_images_are_no_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photo, points = (PHOTOS / "child_with_broccoli.jpg").read_bytes(), np.zeros((640, 480), np.uint8)
+    points[::64, ::48] = 255
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        for name in ("one", "two", "none"):
+            (tmp_path / folder / f"{name}.jpg").write_bytes(photo)
+        Image.fromarray(points).save(tmp_path / folder / "one.png")
+        Image.fromarray(points).save(tmp_path / folder / "two_fixPts.jpg", quality=95)
+    monkeypatch.chdir(tmp_path)
+    both = ["a", "--data", str(tmp_path / "b")]
+    for data, images, without in ((both, 4, 2), ([*both, "--limit", "1"], 1, 2), (["a", "--fixations", "a"], 2, 1)):
+        result = CliRunner().invoke(app, ["evaluate", "gaze", "--data", *data, "--json"], catch_exceptions=False)
+        report = json.loads(result.stdout)
+        assert (report["images"], report["without"]) == (images, without)
+        assert f"{without} of {images + without} images have no fixations" in result.stderr

@@ -126,13 +126,16 @@ def evaluate_gaze(
     NSS, AUC-Judd, CC and KL against fixations.
     """
     from foveate.cli.evaluate.gaze import find_fixations, measure
-    from foveate.cli.evaluate.search import choose_images
+    from foveate.cli.evaluate.search import at_most, choose_images
 
-    images = [Path(source.path) for source in choose_images(data, limit)]
-    files = find_fixations(fixations or (data[0] if data[0].is_dir() else data[0].parent), images)
+    found, without = find_fixations(fixations, [Path(source.path) for source in choose_images(data)])
+    files = dict(at_most([*found.items()], limit))
     with terminal.counting("gaze", len(files)) as progress:
         report = measure(files, encoder or "nano", query, progress)
+    report["without"] = without + len(files) - report["images"]
     print_rows(report, report["columns"])
+    if report["without"]:
+        typer.echo(f"{report['without']} of {without + len(files)} images have no fixations", err=True)
     terminal.print_json(**report)
 
 

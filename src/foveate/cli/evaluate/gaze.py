@@ -7,6 +7,7 @@ image's shape, RASTER pixels along at most. A map that is a constant says nothin
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +26,8 @@ from foveate.pipeline import encode, score
 Floats = NDArray[np.float64]
 RASTER = 512
 EPS = float(np.finfo(np.float64).eps)
-POINTS, PICTURES = (".csv", ".txt"), (".png", ".bmp", ".jpg", ".jpeg")
+JPEG = (".jpg", ".jpeg")  # leaves faint pixels around those that are set
+POINTS, PICTURES = (".csv", ".txt"), (".png", ".bmp", *JPEG)
 ENDINGS = ("", "_fixPts", "_fixations")  # of a file's name, behind the image's: MIT's, and a usual one
 DENSE = 0.05  # a picture with more pixels set than this is a density, and no fixations
 FORMATS = "NAME.csv with x,y in pixels, a line a fixation, or NAME.png, 0 but for the fixated pixels"
@@ -80,7 +82,7 @@ def read_fixations(path: Path, size: tuple[int, int]) -> Floats:
     """Fixations of an image of `size` (H, W) pixels, rows (y, x): [n, 2]. Those that are not on it are left out.
 
     A table has x and y first, or columns of these names. Of a picture, which has the image's shape, every pixel that is
-    not 0 is a fixation. Raises OptionError for a file that is neither.
+    not 0 is a fixation, in JPEG every one above 127. Raises OptionError for a file that is neither.
     """
     if path.suffix.lower() in POINTS:
         found = _read_table(path)
@@ -96,7 +98,10 @@ def read_fixations(path: Path, size: tuple[int, int]) -> Floats:
 
 
 def _read_table(path: Path) -> Floats:
-    rows = [row for row in csv.reader(path.read_text("utf-8-sig").splitlines()) if any(map(str.strip, row))]
+    try:
+        rows = [row for row in csv.reader(path.read_text("utf-8-sig").splitlines()) if any(map(str.strip, row))]
+    except (OSError, UnicodeError, csv.Error) as cause:
+        raise OptionError(f"'{path}' ({cause})", expected=FORMATS, fix="save it as plain text, in UTF-8") from cause
     x, y, first = 0, 1, 0
     if rows and not _number(rows[0][0]):
         names, first = [name.strip().lower() for name in rows[0]], 1
@@ -121,7 +126,7 @@ def _number(text: str) -> bool:
 
 
 def _read_picture(path: Path, size: tuple[int, int]) -> Floats:
-    there = load_image(path).rgb.max(-1) > 127  # JPEG leaves faint ones around
+    there = load_image(path).rgb.max(-1) > (127 if path.suffix.lower() in JPEG else 0)
     if there.shape != size or there.mean() > DENSE:
         raise OptionError(
             f"'{path.name}' of {there.shape[0]} x {there.shape[1]} pixels, {there.mean():.0%} of them set",
@@ -131,18 +136,27 @@ def _read_picture(path: Path, size: tuple[int, int]) -> Floats:
     return np.argwhere(there).astype(np.float64) + 0.5
 
 
-def find_fixations(folder: Path, images: Sequence[Path]) -> dict[Path, Path]:
-    """By image, the file of its fixations in the folder, all the way down; of several, that of a folder named alike.
+def find_fixations(folder: Path | None, images: Sequence[Path]) -> tuple[dict[Path, Path], int]:
+    """By image, the file of its fixations; and how many images have none.
 
-    Raises OptionError where there are none, or several that may be meant.
+    They lie in the folder, all the way down (of several, that of a folder named alike); without a folder beside their
+    image. A picture there that is named as another one's fixations is no image. Raises OptionError where there are no
+    fixations, or several that may be meant.
     """
-    named, pictures = dict[str, list[Path]](), {*images}
-    for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
-        named.setdefault(path.name, []).append(path)
-    found = dict[Path, Path]()
+    images = [image.parent.resolve() / image.name for image in images]
+    places = {image.parent for image in images} if folder is None else {folder.resolve()}
+    there = Counter(str(image.with_suffix("")) for image in images)
+    pictures = {each for each in images if not (_is_map(each, there) and places.intersection(each.parents))}
+    named, found = dict[str, list[Path]](), dict[Path, Path]()
+    for path in sorted(path for place in places for path in (place.glob("*") if folder is None else place.rglob("*"))):
+        if path.is_file() and path not in pictures:
+            named.setdefault(path.name, []).append(path)
     for image in images:
+        if image not in pictures:
+            continue
         names = (image.stem + end + kind for kind in (*POINTS, ".mat", *PICTURES) for end in ENDINGS)
-        some = next((rest for name in names if (rest := [p for p in named.get(name, ()) if p not in pictures])), [])
+        every = ([p for p in named.get(name, ()) if folder or p.parent == image.parent] for name in names)
+        some = next(filter(None, every), [])
         here = [path for path in some if path.parent.name == image.parent.name] if len(some) > 1 else some
         if some and len(here) != 1:
             raise OptionError(
@@ -152,11 +166,18 @@ def find_fixations(folder: Path, images: Sequence[Path]) -> dict[Path, Path]:
             found[image] = here[0]
     if not found:
         raise OptionError(
-            f"no fixations of {len(images)} images in '{folder}'",
+            f"no fixations of {len(pictures)} images " + (f"in '{folder}'" if folder else "beside them"),
             expected=FORMATS,
             fix="pass their folder: --fixations",
         )
-    return found
+    return found, len(pictures) - len(found)
+
+
+def _is_map(path: Path, images: Counter[str]) -> bool:
+    """Whether a picture is, by its name, the fixations of another one beside it: NAME.png, NAME_fixPts.jpg."""
+    name = str(path.with_suffix(""))
+    longer = any(name.removesuffix(end) in images for end in ENDINGS if end and name.endswith(end))
+    return longer or (path.suffix.lower() == ".png" and images[name] > 1)
 
 
 def measure(
@@ -182,7 +203,7 @@ def measure(
         fixated[tuple((points * (h / rgb.shape[0], w / rgb.shape[1])).astype(int).T)] = True
         density = make_gaze_plane(np.column_stack([points, np.ones(len(points))]), raster)
         texture = encode(rgb, encoder=encoder, channels=["saliency"] if query is None else None)
-        maps = ignorant_maps(texture, (h, w), np.random.default_rng([SEED, number]))
+        maps = ignorant_maps(texture, (h, w), np.random.default_rng([SEED, number])) | {"uniform": np.ones((h, w))}
         if query is not None:
             maps = {f'"{query}"': resize_map(score(texture, query, encoder=encoder).map, (h, w)), **maps}
         for name, plane in maps.items():

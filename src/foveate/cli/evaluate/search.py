@@ -8,7 +8,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from foveate.store.sources import PathLike, Source, find_sources
 LISTS, TOPS = (10, 20, 50, 100), (10, 1)
 COLUMNS = ("compared exactly", "of the best ten", "of the best one")
 Floats = NDArray[np.float32]
+T = TypeVar("T")
 
 
 def measure(
@@ -65,10 +66,14 @@ def measure(
 
 def choose_images(paths: PathLike | Iterable[PathLike], limit: int | None = None) -> Sequence[Source]:
     """The image files of folders, and files; at most `limit`, evenly. Raises ImageNotFoundError, OptionError."""
-    if limit is not None:
-        check_int("--limit", limit, fix="leave it out for all of them")
-    sources = find_sources(paths).files
-    return sources if limit is None or limit >= len(sources) else [sources[i] for i in _evenly(len(sources), limit)]
+    return at_most(find_sources(paths).files, limit)
+
+
+def at_most(items: Sequence[T], limit: int | None) -> Sequence[T]:
+    """At most `limit` of them, evenly. Raises OptionError."""
+    if limit is None or check_int("--limit", limit, fix="leave it out for all of them") >= len(items):
+        return items
+    return [items[i] for i in _evenly(len(items), limit)]
 
 
 def usual_questions(count: int = 100) -> tuple[str, ...]:
