@@ -7,7 +7,9 @@ Run it with: python examples/learn_weights.py [IMAGE] [--steps 120]
 """
 
 import argparse
+import sys
 from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,7 +17,6 @@ from PIL import Image
 
 import foveate
 import foveate.vlm
-from examples.tiny_vlm import tiny_llava
 from foveate.vlm import Choosing
 
 CHANNELS = ("saliency", "edge_on", "low_pass", "boundary")
@@ -24,6 +25,9 @@ HIDDEN = torch.tensor([0.8, 0.1, 0.6, 0.3])
 
 def learn(image, question="the bus", steps=120):
     """(losses of all steps, learned weights [4])."""
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+    from examples.tiny_vlm import tiny_llava
+
     vlm = foveate.vlm.attach(*tiny_llava())
     encoded = vlm.see(image)
     there = encoded.textures[0].to("cpu")  # or "cuda"

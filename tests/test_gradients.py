@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import runpy
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -243,7 +246,10 @@ def test_other_types_of_tensors(small: Texture) -> None:
     assert found.map_on([5, 7]).shape == (5, 7)  # type: ignore[arg-type]
 
 
-def test_weights_are_learned_through_a_models_loss(capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_are_learned_through_a_models_loss() -> None:
+    words = [sys.executable, "examples/learn_weights.py", "--steps", "1"]
+    alone = {**os.environ, "PYTHONPATH": "src"}
+    assert "saliency" in subprocess.run(words, env=alone, capture_output=True, text=True, check=True).stdout
     made = runpy.run_path("examples/learn_weights.py")
     losses, weights = made["learn"](RGB[2][:420, :420], steps=25)
     assert losses[-1] < losses[0] / 5
