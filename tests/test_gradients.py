@@ -218,8 +218,9 @@ def test_of_another_embedding_a_composed_phrase_is_refused(small: Texture, part:
     there = small.to("cpu")
     changed = replace(there, **{part: getattr(there, part) + 0.5})
     assert foveate.score(changed, "broccoli").map.shape == small.grid.shape
-    with pytest.raises(DeviceError, match=r"red plate.*replaced"):
-        foveate.score(changed, "the red plate")
+    for other in (changed, replace(there, z=there.z[:, :8], rows=there.rows[:8])):
+        with pytest.raises(DeviceError, match=r"red plate.*replaced"):
+            foveate.score(other, "the red plate")
 
 
 def test_other_types_of_tensors(small: Texture) -> None:
@@ -236,7 +237,7 @@ def test_other_types_of_tensors(small: Texture) -> None:
             there.with_channel("gaze", each)
     asked = foveate.score(there, "broccoli", channel_weights={"saliency": 0.5}).map
     for shape in ((), (1,), (1, 1, 1)):
-        weight = torch.full(shape, 0.5, dtype=torch.float64)
+        weight: Any = torch.full(shape, 0.5, dtype=torch.float64)
         found = foveate.score(there, "broccoli", channel_weights={"saliency": weight})
         torch.testing.assert_close(found.map, asked)  # their type and shape, too
     grids: tuple[Any, ...] = ("x", 5, None, (5, 0))

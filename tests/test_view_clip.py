@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 from foveate.allocation import Keep
 from foveate.allocation.policies import Coverage
 from foveate.core.errors import VideoError, VideoNotFoundError
+from foveate.core.image import Picture, load_image
 from foveate.video import decode, stream
 from foveate.view import clips
 from foveate.view.opening import open_target
@@ -158,8 +159,13 @@ def test_pictures_are_decoded_from_the_nearest_mark_before_them_in_both_directio
     frames: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decode, "APART", 2)
-    decoded, load = list[Path](), decode.load_image
-    monkeypatch.setattr(decode, "load_image", lambda path: decoded.append(path) or load(path))
+    decoded = list[Any]()
+
+    def load(path: Any) -> Picture:
+        decoded.append(path)
+        return load_image(path)
+
+    monkeypatch.setattr(decode, "load_image", load)
     pictures = clips.ClipPictures(frames)
     for number, most in ((COUNT - 1, COUNT), (3, 5), (COUNT - 1, 3), (7, 5)):  # opening decodes the first, too
         decoded.clear()

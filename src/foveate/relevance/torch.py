@@ -254,7 +254,7 @@ def check_supported(texture: DeviceTexture, options: CheckedScoring, words: bool
 def _check_encoded(texture: DeviceTexture, phrase: str) -> None:
     """Raises DeviceError where z, rows or mean are not the texture's, of which the CPU makes composed phrases."""
     host = texture.texture
-    sent = (host.embedding.reshape(texture.z.shape), host.basis.rows, host.basis.mean)
+    sent = (host.embedding.reshape(-1, host.rank), host.basis.rows, host.basis.mean)
     there = (texture.z, texture.rows, texture.mean)
     if not all(np.array_equal(copied(new.double()), old) for new, old in zip(there, sent, strict=True)):
         raise DeviceError(
