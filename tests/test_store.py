@@ -49,6 +49,7 @@ from foveate.store.dataset import forget, open_dataset, some_of
 from foveate.store.engine import Local
 from foveate.store.record import checksum_of_vectors, parse_record
 from foveate.store.sources import Source, decode_for, encode_picture
+from foveate.store.upkeep import UNREAD
 from foveate.store.work import EncodeBatch
 from tests.conftest import PHOTOS
 from tests.store_toys import AMONG, Rivalling, Toy, id_of, mine, picture, pictures, work_of
@@ -294,7 +295,7 @@ def test_remove_tag_versions_restore_and_compact(toys: Store, quick: Path) -> No
     assert len(old) == 8
     assert old["001.png"].embedding.tobytes() == before["001.png"]
     for change in (lambda: old.remove("001.png"), lambda: old.tag("001.png", "x"), old.compact, lambda: old.restore(2)):
-        with pytest.raises(OptionError, match="newest"):
+        with pytest.raises(OptionError, match="a change of version"):
             change()
     last = toys.versions()[-1].number
     toys.restore(tagged.number)
@@ -371,19 +372,51 @@ def test_a_data_file_that_is_cut_short_is_named_and_left_out(quick: Path, left: 
         with pytest.raises(StoreDamagedError) as caught:
             getattr(Store(path, encoder=Toy()), name)(*arguments)
         assert str(data) in caught.value.received
-        assert "4 of its 7 images" in caught.value.received
+        assert "images lost by that: 4 of 7" in caught.value.received
         assert f"foveate store restore {path}" in caught.value.fix
     store = Store(path, encoder=Toy())
-    assert [bad[0] for bad in store.verify().damaged] == ["?"] * 4
-    with pytest.raises(StoreDamagedError, match="4 of its 7 images"):
+    other = path / "data" / store.dataset.get_fragments()[1].metadata.files[0].path
+    moved = other.rename(quick / "moved")
+    found = store.verify().damaged  # of each fragment what is wrong with its own files
+    assert [(name, str(data) in why, str(other) in why) for name, _, why in found] == [
+        *[(UNREAD, True, False)] * 4,
+        *[(UNREAD, False, True)] * 3,
+    ]
+    moved.rename(other)
+    with pytest.raises(StoreDamagedError, match="4 of 7"):
         store.add(folder, read=mine)
+    version = store.dataset.version
     store.restore()  # what the message says
+    assert version in [tag["version"] for tag in store.dataset.tags.list().values()]  # so that it can be taken back
     assert store.keys() == ["010.png", "011.png", "below/012.png"]
     assert store.add(folder, read=mine).added == 4
     assert store.verify().ok
     assert len(store.search('"colour"')) == 7
     with pytest.raises(OptionError, match="the newest can be read"):
         store.restore()
+
+
+def test_what_cannot_be_decoded_is_left_out(quick: Path) -> None:
+    """Bytes in the middle of a file: whatever stops a search or a list, `restore` goes on without it."""
+    store, left_out = Store(quick / "s.fov", encoder=Toy()), 0
+    store.add(pictures(quick / "photos", 4), read=mine)
+    store.add(pictures(quick / "more", 3, 10), read=mine)
+    (file,) = store.dataset.get_fragments()[0].metadata.files
+    whole = Path(store.path, "data", file.path).read_bytes()
+    for start in range(len(whole) - 8000, len(whole) - 60, 440):
+        path = shutil.copytree(store.path, quick / f"{start}.fov")
+        bad = bytes(byte ^ 255 for byte in whole[start : start + 60])
+        (path / "data" / file.path).write_bytes(whole[:start] + bad + whole[start + 60 :])
+        other = Store(path, encoder=Toy())
+        try:
+            other.search("a dog")
+            other.page()
+        except FoveateError:
+            assert UNREAD in [name for name, *_ in other.verify().damaged]
+            other.restore()
+            left_out += 1
+            assert len(other.search("a dog")) == len(other.page().images) == 3
+    assert left_out > 2
 
 
 def test_export(toys: Store, quick: Path) -> None:

@@ -14,7 +14,6 @@ from foveate.cli.terminal import Program, counting, format_count, print_json, pr
 if TYPE_CHECKING:
     from foveate.store import Store
 
-UNREAD = "?"  # the name of an image whose row cannot be read
 SHOWN = 10  # damaged images in the table; the JSON has all
 WIDEST = 60  # characters of words in the table
 FAR = 1000  # a lost version whose number is further on than that had a file that was no version's
@@ -119,6 +118,8 @@ def _chosen(known: Store, names: list[str] | None, where: str | None) -> list[st
 @store.command(epilog="Example:  foveate store verify photos.fov")
 def verify(path: StorePath) -> None:
     """Read every byte of a store and compare it with its checksum. The exit status is 1 if something is wrong."""
+    from foveate.store.upkeep import UNREAD
+
     known = open_store(path)
     with counting(f"reading {path}", len(known)) as progress:
         found = known.verify(progress=progress)

@@ -95,25 +95,31 @@ def _unread(where: str, cause: BaseException) -> errors.FoveateError:
     return _cut_short(where) or damaged(f"the store '{where}'", said)
 
 
+def cut_files(where: str, fragment: Any) -> list[str]:
+    """Of a fragment of a store on this machine: data files that are gone, or shorter than they were written."""
+    found = list[str]()
+    for file in fragment.metadata.files if "://" not in where else ():
+        path = Path(where, "data", file.path)
+        size = path.stat().st_size if path.is_file() else None
+        if size is None:
+            found.append(f"'{path}' is gone")
+        elif size < (file.file_size_bytes or 0):
+            found.append(f"'{path}' has {size:,} of {file.file_size_bytes:,} bytes")
+    return found
+
+
 def _cut_short(where: str) -> errors.FoveateError | None:
-    """Of a store on this machine: data files that are gone, or shorter than they were written. None where all are."""
+    """The error of a store with such files. None where all are as long as they were."""
     total, lost, files = 0, 0, list[str]()
     with suppress(Exception):
         for fragment in lance_module().dataset(where).get_fragments() if "://" not in where else ():
-            images, before = fragment.metadata.num_rows, len(files)
-            for file in fragment.metadata.files:
-                path = Path(where, "data", file.path)
-                size = path.stat().st_size if path.is_file() else None
-                if size is None:
-                    files.append(f"'{path}' is gone")
-                elif size < (file.file_size_bytes or 0):
-                    files.append(f"'{path}' has {size:,} of {file.file_size_bytes:,} bytes")
-            total, lost = total + images, lost + images * (len(files) > before)
+            images, cut = fragment.metadata.num_rows, cut_files(where, fragment)
+            total, lost, files = total + images, lost + images * bool(cut), files + cut
     if not files:
         return None
-    more = f", and {len(files) - 1} more files are so" if files[1:] else ""
+    more = f" (such files: {len(files)})" if files[1:] else ""
     return errors.StoreDamagedError(
-        f"the store '{where}' is damaged: {files[0]}{more}; {lost} of its {total} images are lost by that",
+        f"the store '{where}' is damaged: {files[0]}{more}; images lost by that: {lost} of {total}",
         expected="data files as they were written",
         fix=f"put a copy back; or leave these images out (foveate store restore {where}) and index their files again",
     )

@@ -68,8 +68,9 @@ def damaged(what: str, cause: object, fix: str = "") -> StoreDamagedError:
         f"{what} is damaged ({reason})",
         expected="what docs/format.md describes, as it was written",
         fix=fix
-        or "'foveate store verify STORE' lists what is wrong; 'foveate store restore STORE' goes back to a version "
-        "before ('foveate store versions STORE' has their numbers), or remove the image and index it again",
+        or "'foveate store verify STORE' lists what is wrong; 'foveate store restore STORE' leaves out what "
+        "cannot be read, and with a number of 'foveate store versions STORE' goes back; or remove the image and index "
+        "it again",
     )
 
 

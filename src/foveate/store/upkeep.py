@@ -18,7 +18,19 @@ from foveate.core.checks import advice, check_int
 from foveate.core.errors import OptionError, OutputError, StoreDamagedError
 from foveate.core.files import make_folder
 from foveate.core.readonly import ReadOnly
-from foveate.store.dataset import at_version, compact, drop_fragments, forget, mark, reading, revise, some_of, writing
+from foveate.store.dataset import (
+    at_version,
+    compact,
+    cut_files,
+    drop_fragments,
+    forget,
+    mark,
+    reading,
+    reason_of,
+    revise,
+    some_of,
+    writing,
+)
 from foveate.store.nearest import extend
 from foveate.store.reader import ROW, Reader, among
 from foveate.store.record import checksum_of_vectors
@@ -26,6 +38,8 @@ from foveate.store.schema import CHECKSUM, ID, RECORD, TAGS, TOLD, VECTOR, WORDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+UNREAD = "?"  # the name of an image whose row cannot be read
 
 
 @dataclass(frozen=True)
@@ -72,7 +86,7 @@ class Version:
 @dataclass(frozen=True)
 class Verified:
     """What `verify` found. damaged: (name, id, why) of each image whose bytes are not those that were written; its name
-    is "?" where its row cannot be read, either.
+    is UNREAD where its row cannot be read, either.
     """
 
     images: int
@@ -165,13 +179,16 @@ def remove(reader: Reader, ids: Sequence[str]) -> int:
     return len(ids)
 
 
-def _fragments(reader: Reader) -> Iterator[tuple[Any, pa.Table | StoreDamagedError]]:
-    """Each fragment with its rows' ids, or why there are none: a file that is gone, or cut short."""
+def _fragments(reader: Reader) -> Iterator[tuple[Any, pa.Table | str]]:
+    """Each fragment with its rows, or why there are none. Records are read one by one: each may be damaged alone."""
+    names = [name for name in reader.dataset.schema.names if name != RECORD]
     for fragment in reader.dataset.get_fragments():
+        with reading(reader.where):
+            cut = "; ".join(cut_files(reader.where, fragment))
         try:
-            yield fragment, reader.scan([ID], fragments=[fragment])
+            yield fragment, cut or reader.scan(names, fragments=[fragment])
         except StoreDamagedError as error:
-            yield fragment, error
+            yield fragment, reason_of(error.__cause__ or error)
 
 
 def verify(reader: Reader, progress: Callable[[int, int], None] = lambda done, total: None) -> Verified:
@@ -179,8 +196,8 @@ def verify(reader: Reader, progress: Callable[[int, int], None] = lambda done, t
     total, done, nbytes, bad = reader.count(), 0, 0, list[tuple[str, str, str]]()
     ids, parts = dict[int, str](), list[list[int]]()
     for fragment, table in _fragments(reader):
-        if isinstance(table, StoreDamagedError):
-            bad += [("?", f"fragment {fragment.fragment_id}", table.received)] * fragment.metadata.num_rows
+        if isinstance(table, str):
+            bad += [(UNREAD, f"fragment {fragment.fragment_id}", table)] * fragment.metadata.num_rows
             continue
         rows = table[ROW].to_pylist()
         ids |= zip(rows, table[ID].to_pylist(), strict=True)
@@ -196,7 +213,7 @@ def verify(reader: Reader, progress: Callable[[int, int], None] = lambda done, t
             if len(some) > 1:
                 parts += [[row] for row in some]
             else:
-                bad.append(("?", str(ids[some[0]]), error.received))
+                bad.append((UNREAD, str(ids[some[0]]), error.received))
             continue
         for row, told, texture in found:
             done += 1
@@ -221,13 +238,14 @@ def versions(reader: Reader) -> list[Version]:
 def restore(reader: Reader, version: int | None) -> None:
     """As `Store.restore`; versions between stay."""
     if version is None:
-        gone = [fragment.fragment_id for fragment, table in _fragments(reader) if isinstance(table, StoreDamagedError)]
+        gone = [fragment.fragment_id for fragment, table in _fragments(reader) if isinstance(table, str)]
         if not gone:
             raise OptionError(
                 "no version, and the newest can be read",
                 expected="a number",
                 fix=advice("store.versions() lists them", f"foveate store versions {reader.where} lists them"),
             )
+        mark(reader.dataset)
         drop_fragments(reader.dataset, gone)
         return
     dataset = at_version(reader.dataset, check_int("version", version))
