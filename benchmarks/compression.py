@@ -90,7 +90,8 @@ def measure(
     numbers = {kind: len(found[kind, ways[0]]) for kind in kinds}
     tables = []
     for name, title in TITLES.items():
-        rows = [{"cells": [*map(str, way), *(f"{means[kind, way][name]:.3f}" for kind in kinds)]} for way in ways]
+        numbered = {way: [f"{means[kind, way][name]:.3f}".replace("nan", "-") for kind in kinds] for way in ways}
+        rows = [{"cells": [*map(str, way), *cells]} for way, cells in numbered.items()]
         columns = ("basis", "rank", *(f"{kind} ({numbers[kind]})" for kind in kinds))
         tables.append({"title": f"{title}, by number of questions", "columns": columns, "rows": rows})
     first = tables[0]

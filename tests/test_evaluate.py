@@ -25,7 +25,7 @@ from foveate.cli.main import app
 from foveate.cli.terminal import print_table, read_lines
 from foveate.core.errors import FoveateError, ImageFormatError, ImageNotFoundError, OptionError, QueryError, StoreError
 from foveate.store import Store
-from foveate.store.basis_check import likeness
+from foveate.store.basis_check import Lost, likeness
 from foveate.store.hits import highest
 from tests.conftest import PHOTOS
 from tests.store_toys import Rivalling, Toy, picture
@@ -357,6 +357,12 @@ def test_compression_keeps_more_with_more_numbers(folder: Path) -> None:
     assert rows[-1]["difference"] < 0.05 < rows[0]["difference"]
     assert rows[-1]["own"] == pytest.approx(1, abs=0.05)
     assert rows[-1]["found"] == 1
+
+
+def test_where_nothing_is_seen_nothing_can_be_found_still(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compression, "compare_maps", lambda *_: [(4, Lost(False, False, 0.5, 0.5, 0.5, 0.5, 0.5))])
+    (row,) = compression.measure(read_folder(folder), "nano", 1, SMALL)["rows"]
+    assert row["cells"][:4] == ["4", "1.000", "-", "0.500"]
 
 
 # --- search -----------------------------------------------------------------------------------------------------------

@@ -233,6 +233,7 @@ def test_the_things_own_cells_and_what_is_still_found(basis: FittedBasis) -> Non
     means = means_of([found["own"], found["nothing"]])
     assert means["own"] == pytest.approx((found["own"].kept + found["nothing"].kept) / 2)
     assert means["found"] == 0.5
+    assert np.isnan(means_of([found["own"]._replace(seen=False)])["found"])  # nothing that could be found still
     unknown = dict(compare_maps(full, ways, {"a bus": None}, NANO))
     assert np.isnan(unknown["own"].kept)
     assert unknown["own"].overlap == found["own"].overlap

@@ -64,9 +64,9 @@ class Lost(NamedTuple):
 
 
 def means_of(lost: Sequence[Lost]) -> dict[str, float]:
-    """Over questions: "own" cells kept, beside all features; "found" of what is seen; and the others by name."""
+    """Over questions: "own" cells kept, beside all; "found" of what is seen, or NaN; and the others by name."""
     seen, found, full, kept, *rest = np.array(lost, np.float64).T
-    own, still = kept.sum() / max(full.sum(), TINY), (seen * found).sum() / max(seen.sum(), 1)
+    own, still = kept.sum() / max(full.sum(), TINY), found[seen > 0].mean() if seen.any() else np.nan
     names = ("own", "found", *Lost._fields[4:])
     return dict(zip(names, (float(own), float(still), *(float(each.mean()) for each in rest)), strict=True))
 

@@ -45,7 +45,8 @@ def measure(
     rows = []
     for rank, every in found.items():
         known = means_of(every)
-        rows.append({"cells": [str(rank), *(f"{known[name]:.3f}" for name in TITLES)], "rank": rank, **known})
+        cells = [str(rank), *(f"{known[name]:.3f}".replace("nan", "-") for name in TITLES)]
+        rows.append({"cells": cells, "rank": rank, **known})
     return {
         "title": f"maps of compressed features beside those of all: {images} images, {len(found[ranks[0]])} questions",
         "rows": rows,
