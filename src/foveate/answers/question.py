@@ -170,6 +170,13 @@ def read_question(text: str) -> ReadingQuestion:
     return ReadingQuestion(text, terms, types, (), on, writing, bool(_HEADING.search(folded)), form)
 
 
+def asks_for_writing(text: str) -> bool:
+    """Whether a question asks for what is written: not so "a man who reads a newspaper"."""
+    question, bare = read_question(text), " ".join(text.split()).rstrip(" ?!.")
+    asks = question.exact or question.part or ALL_WRITING.fullmatch(bare) or find_writing(bare)
+    return question.writing and bool(asks)
+
+
 def _find_on(bare: str) -> tuple[str | None, str]:
     if ALL_WRITING.fullmatch(bare):
         return None, ""

@@ -151,9 +151,9 @@ def _looked_for(record: dict[str, Any]) -> str:
 
 
 def _unread(texture: Texture, queries: Sequence[str], image: Path) -> list[str]:
-    from foveate.answers.question import read_question
+    from foveate.answers.question import asks_for_writing
 
-    asked = next((query for query in queries if read_question(query).writing), None)
+    asked = next((query for query in queries if asks_for_writing(query)), None)
     if asked is None or texture.words is not None:
         return []
     where = "foveate encode IMAGE --read" if image.suffix.lower() == TEXTURE else "--read"

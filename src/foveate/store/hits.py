@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.answers.question import read_question
+from foveate.answers.question import asks_for_writing
 from foveate.core.checks import check_int
 from foveate.core.display import Drawable
 from foveate.core.errors import QueryError, ReadingWarning, StoreDamagedError, TextureEncoderError, warn
@@ -134,7 +134,7 @@ def seek(reader: Reader, encoder: Encoder, text: str) -> Sought:
     check_text(text)
     asked = read_quotes(text)
     if not reader.identity.reader:
-        if asked.quoted or read_question(text).writing:
+        if asked.quoted or asks_for_writing(text):
             what = "what is in quotes" if asked.quoted else "what is written"
             why = f"this store was indexed without reading: {what} is looked for in the pictures alone"
             warn(f"{why}; foveate index FOLDER -o STORE --read adds what is written", ReadingWarning)

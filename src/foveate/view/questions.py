@@ -16,7 +16,7 @@ from pydantic import Field
 from foveate.allocation.allocation import auto_budget
 from foveate.allocation.policies import to_typical_distance
 from foveate.allocation.worth import asked_share, mix_of, worth_keeping
-from foveate.answers.question import read_question
+from foveate.answers.question import asks_for_writing
 from foveate.channels.attention import make_gaze_plane
 from foveate.core.checks import check_choice
 from foveate.core.errors import QueryError
@@ -192,7 +192,7 @@ def describe_answer(relevance: Relevance, auto: dict[str, int]) -> dict[str, Any
 
 def is_unread(relevance: Relevance) -> bool:
     texture = relevance.texture
-    return texture is not None and texture.words is None and read_question(relevance.query).writing
+    return texture is not None and texture.words is None and asks_for_writing(relevance.query)
 
 
 def describe_reasons(relevance: Relevance, grid: Grid) -> Message:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from foveate.answers.question import read_question
+from foveate.answers.question import asks_for_writing
 from foveate.core.errors import FoveateError, OptionError, StoreKeyError
 from foveate.core.image import Picture
 from foveate.encoders.load import match_encoder
@@ -134,7 +134,7 @@ def describe_hits(query: str, hits: list[Hit], unread: bool) -> Message:
         unknown |= dict.fromkeys(hit.unknown)
         others |= hit.looked_for
     note = ""
-    if unread and (read_quotes(query).quoted or read_question(query).writing):
+    if unread and (read_quotes(query).quoted or asks_for_writing(query)):
         note = "nobody read the images of this store, so what is written is looked for in the pictures: add --read"
     return {"query": query, "hits": listed, "looked_for": others, "unknown": list(unknown), "note": note}, maps
 
