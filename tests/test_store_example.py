@@ -15,6 +15,7 @@ from foveate import Texture
 from foveate.core.errors import OptionError, TextureEncoderError
 from foveate.core.grid import Grid
 from foveate.core.image import load_image
+from foveate.relevance.boxes import check_box
 from foveate.store.example import Usual, example_of, like, short, usual_of
 from foveate.store.nearest import Vectors
 from foveate.store.record import plane_peaks
@@ -107,6 +108,15 @@ def test_a_box_without_area_in_the_image_is_refused(texture: Texture, box: tuple
     usual = Usual(texture.encoder, np.zeros(texture.basis.width, np.float32), None)
     with pytest.raises(OptionError, match="box"):
         example_of(texture, usual, box)
+
+
+def test_a_part_of_a_pixel_beyond_the_edge_is_cut_off() -> None:
+    """Detectors give such boxes."""
+    grid = Grid(4, 4, 64, 80)
+    assert check_box((-0.3, 10, 64.3, 80.9), grid) == (0, 10, 64, 80)
+    for box in ((0, 10, 65, 80), (-1, 0, 9, 9), (64.2, 0, 64.8, 9)):
+        with pytest.raises(OptionError, match="64 x 80"):
+            check_box(box, grid)
 
 
 def test_textures_of_another_encoder_are_refused_and_nothing_is_like_nothing(texture: Texture) -> None:

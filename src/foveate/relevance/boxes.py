@@ -82,13 +82,14 @@ class Overlap(NamedTuple):
 
 
 def check_box(box: ArrayLike, grid: Grid) -> tuple[float, float, float, float]:
-    """A box (y0, x0, y1, x1) in pixels that lies within the image. Raises OptionError."""
+    """A box (y0, x0, y1, x1) in pixels within the image; a part of a pixel beyond is cut off. Raises OptionError."""
     fix = "a box is (y0, x0, y1, x1) in pixels of the image"
-    y0, x0, y1, x1 = check_array("box", box, (4,), dtype=np.float64, fix=fix).tolist()
-    if 0 <= y0 < y1 <= grid.height and 0 <= x0 < x1 <= grid.width:
+    given = check_array("box", box, (4,), dtype=np.float64, fix=fix)
+    y0, x0, y1, x1 = inside = np.clip(given, 0, (grid.height, grid.width) * 2).tolist()
+    if y0 < y1 and x0 < x1 and np.abs(given - inside).max() < 1:
         return y0, x0, y1, x1
     raise OptionError(
-        f"the box {y0:g},{x0:g},{y1:g},{x1:g} in an image of {grid.height} x {grid.width} pixels",
+        f"the box {','.join(f'{end:g}' for end in given)} in an image of {grid.height} x {grid.width} pixels",
         expected="0 <= y0 < y1 <= height and 0 <= x0 < x1 <= width",
         fix=fix,
     )
