@@ -103,7 +103,7 @@ def test_a_gpu_lost_on_the_way_loses_nothing(tmp_path: Path, error: RuntimeError
     store.add(pictures(tmp_path / "first", 3, first=100))
     calls.clear()
     failing_at.update(call=3, error=error)
-    with pytest.raises(DeviceError) as caught:
+    with pytest.raises(DeviceError, match=r"the device of 'toy' (failed at|for) \d+ images") as caught:
         store.add(photos, workers=workers)
     assert "`foveate index` goes on" in caught.value.fix or "long_side" in caught.value.fix
     kept = len(store)

@@ -55,10 +55,8 @@ HEADING = 0.8  # floor of a heading where the name of a house is asked for
 LOST, GUESSED = 0.25, 0.45  # a confidence below which none answers; that of other words in their place
 NEAR = 0.35  # a cosine of two words from which on they are near in meaning, by hand
 UNNAMED, TIED = 0.6, 0.3  # of a confidence, where no label has a word for the very thing; where two values are as good
-VALUE, LONGER = (
-    5,
-    0.6,
-)  # words of a value, above which it is less sure, but never below this share: of 9 a quarter is right
+VALUE = 5  # words of a value, above which it is less sure,
+LONGER = 0.6  # but never below this share: of 9 a quarter is right
 TOWN = 0.4  # of what an address alone makes sure, where a town is asked for
 EXACTLY = 0.8  # of the best word's score, where the very text is asked for
 LARGE = 0.7  # share of the highest word's height

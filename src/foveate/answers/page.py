@@ -42,10 +42,8 @@ MOST_BELOW = 160  # pieces under one: of boxes that lie over one another there i
 DIAGONAL = 0.5  # under and behind the label, where nothing stands behind it: filled in a little low
 LEFT = (0.6, 0.5)  # before the label, along the row: only for values of the type that is asked for
 RIGHT_OF, BELOW_OF, WRAPPED_OF, LEFT_OF, ABOVE_OF = 0, 1, 2, 3, 4
-NEARER, CONTRARY = (
-    0.6,
-    1.3,
-)  # a gap beside another, from which on it tells which rows belong together, or that they do not
+NEARER = 0.6  # a gap beside another, from which on it tells which rows belong together,
+CONTRARY = 1.3  # or that they do not
 _AMOUNT = re.compile(r"(?<![\d.,/-])(?:\d+[.,])*\d+[.,]\d{2}(?![.,/-]?\d)")  # no date
 _LOST_SPACE = re.compile(
     r"(?<=[^\W\d_]{3})(?=\d{1,4}[/.,:\-]\d)"  # DATE11/4/93

@@ -134,7 +134,9 @@ def _limits(texts: list[str]) -> Any:
     for text in texts:
         name, _, value = text.partition("=")
         try:
-            limits[NUMBERS[NUMBERS.index(name)]] = float(value)
+            if name not in NUMBERS:
+                raise ValueError
+            limits[name] = float(value)
         except ValueError:
             names = f"NAME=NUMBER; names: {', '.join(NUMBERS)}"
             raise OptionError(f"--limit {text}", expected=names, fix=GONE.get(name, "overlap=0.9")) from None
