@@ -173,6 +173,16 @@ def test_pictures_are_decoded_from_the_nearest_mark_before_them_in_both_directio
         assert len(decoded) <= most, number
 
 
+def test_a_clip_that_failed_on_the_way_is_as_long_as_ever(frames: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = clips.ClipPictures(frames)
+    pictures.rgb(2)
+    with monkeypatch.context() as failing:
+        failing.setattr(decode, "load_image", lambda path: (_ for _ in ()).throw(MemoryError))
+        with pytest.raises(MemoryError):
+            pictures.rgb(5)
+    np.testing.assert_array_equal(pictures.rgb(6), np.asarray(Image.open(frames / "6.png")))
+
+
 def test_a_frame_is_an_image_by_itself(client: TestClient) -> None:
     id = clip_of(client)["id"][:16] + "00000005"
     header, _ = message(client.get(f"/api/images/{id}"))

@@ -108,14 +108,16 @@ class ClipPictures:
         return ImageEntry(id, name, lambda: Picture(self.rgb(int(number)), None, name))
 
     def _read(self, number: int) -> NDArray[np.uint8]:
-        if self._clip is None or not self._clip.jump(number):
-            self._clip = self.open(number)
-        for picture in self._clip:
+        clip, self._clip = self._clip, None  # one that fails on the way is not read again
+        if clip is None or not clip.jump(number):
+            clip = self.open(number)
+        for picture in clip:
             if picture.index >= number - AROUND and picture.index not in self._jpegs:
                 self._jpegs[picture.index] = to_jpeg(picture.rgb)
             if picture.index == number:
+                self._clip = clip
                 return picture.rgb
-        self.count, self._clip = self._clip.upcoming, None
+        self.count = clip.upcoming
         raise ImageNotFoundError(
             f"frame {number} of a clip of {self.count}",
             expected=f"a number from 0 to {self.count - 1}",
