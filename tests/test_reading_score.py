@@ -15,6 +15,7 @@ from foveate.answers.question import FIELDS, read_question
 from foveate.answers.types import find_types
 from foveate.core.errors import OptionError, QueryError
 from foveate.core.grid import Grid
+from foveate.language.cues import find_cues
 from foveate.language.spelling import alike, forms, split_words
 from foveate.language.writing import find_part
 from foveate.reading.words import Word, Words
@@ -352,7 +353,7 @@ def test_writing_on_a_thing_is_that_which_lies_on_it_or_the_thing_itself(street:
     assert read.answer == "LOS ANGELES STOP"  # as it is read
 
 
-@pytest.mark.parametrize("question", ["what is written here?", "What's printed there?", "the writing", "all text"])
+@pytest.mark.parametrize("question", ["what is written here?", "What’s printed there?", "the writing", "all text"])
 def test_all_writing_is_what_is_asked_for(street: Texture, question: str) -> None:
     words = [Word("Take", (180, 300, 220, 400)), Word("3105", (240, 270, 255, 300))]
     found = foveate.score(street.with_words(Words.of(words, "by hand")), question)
@@ -395,6 +396,30 @@ def test_writing_in_a_part_of_the_picture(street: Texture, question: str, writte
     elsewhere = foveate.score(street.with_words(Words.of(there, "by hand")), question)
     assert elsewhere.looked_for == {question.rstrip("?"): "the writing elsewhere"}
     assert not elsewhere.detected
+
+
+def test_a_value_in_a_part_of_the_picture_competes_with_those_there_alone(street: Texture) -> None:
+    left, right, due, split = (Word(text, (100, x, 120, x + wide), 1.0, 0) for text, x, wide in (
+        ("3/5/2020", 80, 70), ("4/6/2021", 480, 70), ("Due", 390, 30), ("3/5/2020", 400, 70),
+    ))  # fmt: skip
+    date, other = (Word("Date:", (100, x, 120, x + 45), 1.0, 0) for x in (30, 425))
+    both = street.with_words(Words.of([date, left, due, other, right], "by hand"))
+    alone = street.with_words(Words.of([due, other, right], "by hand"))
+    found, least = foveate.score(both, "the date on the right"), foveate.score(alone, "the date on the right")
+    assert found.answer == least.answer == "Due Date -> 4/6/2021"
+    assert found.confidence == pytest.approx(least.confidence, rel=0.05)
+    assert found.detected
+    apart = street.with_words(Words.of([date, split], "by hand"))
+    assert foveate.score(apart, "the date on the right").answer == "Date -> 3/5/2020"  # a label elsewhere is one
+    nothing = foveate.score(apart, "the date on the left")
+    assert not nothing.detected
+    assert "Date:" not in nothing.answer
+
+
+@pytest.mark.parametrize("question", ["what’s written on the left?", "what is\nwritten on the left?"])
+def test_a_part_of_the_picture_is_found_however_it_is_typed(question: str) -> None:
+    assert find_part(question)[1] == read_question(question).part == "left"
+    assert find_cues(question, ())[-1].channel.endswith("left")
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,8 @@ class _Labels(NamedTuple):
 
 
 def _find_labels(page: ReadWords, wanted: _Wanted) -> _Labels:
-    same = _compare(page, wanted.words) * np.where(page.keeps < 0.7, np.float32(0.8), np.float32(1))
+    unsure = (page.keeps > 0) & (page.keeps < 0.7)  # 0: answers nothing here, and is as good a label
+    same = _compare(page, wanted.words) * np.where(unsure, np.float32(0.8), np.float32(1))
     inside = np.maximum.reduceat(same, page.starts, axis=1)  # [w, p]
     terms, pieces, units = len(wanted.weights), len(page.starts), len(page.texts)
     cover, matches = np.zeros((terms, pieces), np.float32), np.zeros((terms, units), np.float32)
@@ -316,7 +317,7 @@ def _score_exact(page: ReadWords, question: ReadingQuestion) -> WordScores:
             score[k:] = np.maximum(score[k:], np.where(same[k, k:] > 0, run[: units - k], 0))
         score = np.maximum(score, 0.5 * same.max(0) if len(wanted) > 1 else same[0])
     why = {int(page.word[i]): f'reads "{question.exact[0]}"' for i in np.flatnonzero(score > 0.5)}
-    words = _by_word(page, np.maximum(score, MASK) * (0.7 + 0.3 * page.keeps))
+    words = _by_word(page, np.maximum(score, MASK) * np.where(page.keeps, 0.7 + 0.3 * page.keeps, 0))
     answer = tuple(np.flatnonzero(words >= EXACTLY * words.max()).tolist())
     return WordScores(words, float(words.max()) if float(score.max()) > 0 else 0.0, why, answer=answer)
 

@@ -58,7 +58,8 @@ class ReadWords(Frozen):
     """The words of an image and what questions need of them: u units, p pieces, and edges from labels to values.
 
     `word` and `piece` number those of each unit, `starts` the first unit of each piece; `token` has the tokens of all
-    units. `keeps` [u], `label` [p] and `types` [u] are float32; `follows` is the piece that each continues, or -1.
+    units. `keeps` [u], `label` [p] and `types` [u] are float32; `follows` is the piece that each continues, or -1. A
+    unit that keeps 0 answers nothing, and may still be a label.
     """
 
     words: Words

@@ -135,7 +135,7 @@ class ReadingQuestion:
 @lru_cache(maxsize=REMEMBERED)
 def read_question(text: str) -> ReadingQuestion:
     """Any text is a question; an empty one, or one that asks for nothing written, has no terms that a page holds."""
-    whole, part = find_part(" ".join(text.split()))
+    whole, part = find_part(text)
     if part:
         return replace(read_question(whole), text=text, part=part)
     asked = whole

@@ -12,7 +12,7 @@ from foveate.language.lists import read_set
 ARTICLE = r"(?:the|a|an|this|that|his|her|its|their|my|your)\s+"
 _WRITING = r"(?:words?|writing|text|letters|lettering|inscription|caption|message|print|numbers?|name|logo)"
 ALL_WRITING = re.compile(
-    r"what(?:'s|\s+is|\s+was)\s+(?:written|printed)(?:\s+(?:here|there|down))*"
+    r"what(?:['’]s|\s+is|\s+was)\s+(?:written|printed)(?:\s+(?:here|there|down))*"
     r"|(?:(?:the|all|any)\s+)*(?:writing|text|words|letters)",
     re.IGNORECASE,
 )
@@ -81,12 +81,13 @@ def find_writing(text: str) -> WrittenOn | None:
 def find_part(text: str) -> tuple[str, str]:
     """-> (a question for writing without the part of the picture that it names; that part: `boxes_of_part`).
 
-    The text itself and "" for any other question, also for the writing on a part of a thing.
+    The text itself, in one line, and "" for any other question, also for the writing on a part of a thing.
 
     >>> find_part("what is written in the top right corner?")
     ('what is written here', 'top right')
     """
-    found = None if '"' in text else _PART.fullmatch(text)
+    text = " ".join(text.split())
+    found = None if '"' in text else _PART.fullmatch(text.replace("’", "'"))
     words = [] if found is None else re.findall(r"[a-z']+", found["before"].lower())
     if found is None or not (found["at"] or words[-1:] == ["read"]) or _ASKS.isdisjoint(words):
         return text, ""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import cv2
 import numpy as np
 
 from foveate.answers.match import GUESSED, WordScores, place_words, score_near, score_words
-from foveate.answers.page import ReadWords, prepare_words
+from foveate.answers.page import ReadWords, Truths, prepare_words
 from foveate.answers.question import ReadingQuestion, read_question
 from foveate.core.errors import QueryError
 from foveate.core.grid import Floats, Grid, resize_map
@@ -101,11 +101,14 @@ def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: flo
         if plane is None or (seen >= DETECTED and not alone):
             return None
         return Reading(plane, seen, share * UNREAD, share, alone, ())
-    found = score_words(texture.derive("read", lambda: prepare_words(words)), question)
+    page, inside = texture.derive("read", lambda: prepare_words(words)), _within(words, texture.grid, question.part)
+    if inside.any() and not inside.all():
+        page = replace(page, keeps=page.keeps * inside[page.word])
+    found = score_words(page, question)
     if found.instead:
-        found = score_near(_alike(texture, words, question)) or found
-    if question.part:
-        found = _within(found, words, texture.grid, question.part)
+        found = score_near(_alike(texture, words, question) * (inside | ~inside.any())) or found
+    if not inside.any():
+        found = found._replace(confidence=min(found.confidence, GUESSED), instead="the writing elsewhere")
     scores, weight, placed = found.scores, weigh(found.confidence), True
     if question.on is not None and (plane := _map_of(question.on, parts)) is not None:
         thing, on = peak(plane.ravel()), _on_thing(words, plane, texture)
@@ -135,19 +138,13 @@ def find_words(page: ReadWords, question: ReadingQuestion) -> tuple[tuple[Found,
     return _name(page.words, found.scores * np.float32(weigh(found.confidence)), found), found.confidence
 
 
-def _within(found: WordScores, words: Words, grid: Grid, part: str) -> WordScores:
-    """The words that lie in a part of the picture; where none does, all, and that is said."""
+def _within(words: Words, grid: Grid, part: str) -> Truths:
+    """Which words lie in a part of the picture, bool [n]; "" is the whole."""
+    if not part:
+        return np.ones(len(words), bool)
     y, x = ((words.boxes[:, :2] + words.boxes[:, 2:]) / 2 / (grid.height, grid.width)).T
-    inside = np.zeros(len(words), bool)
-    for y0, x0, y1, x1 in boxes_of_part(part):
-        inside |= (y0 <= y) & (y <= y1) & (x0 <= x) & (x <= x1)
-    if not inside.any():
-        return found._replace(confidence=min(found.confidence, GUESSED), instead="the writing elsewhere")
-    scores = np.where(inside, found.scores, 0).astype(np.float32)
-    share = float(scores.max()) / max(float(found.scores.max()), 1e-6)
-    return found._replace(
-        scores=scores, confidence=found.confidence * share, answer=tuple(i for i in found.answer if inside[i])
-    )
+    boxes = boxes_of_part(part)
+    return np.any([(y0 <= y) & (y <= y1) & (x0 <= x) & (x <= x1) for y0, x0, y1, x1 in boxes], axis=0)
 
 
 def _name(words: Words, scores: Floats, found: WordScores) -> tuple[Found, ...]:
