@@ -387,6 +387,11 @@ def test_with_json_an_error_is_an_object(run: Run, arguments: str, status: int, 
     assert received in done.stderr
 
 
+def test_help_is_no_error_with_json(run: Run) -> None:
+    done = run("look", "--json", "--help")
+    assert (done.returncode, "error" in done.stdout) == (0, False)
+
+
 def test_advice_is_for_who_asks(run: Run, photo: Path) -> None:
     fails(run("read", "missing.pdf"), "an image, or of a PDF")
     fails(run("teach", "our logo", photo), "fix: foveate teach")

@@ -140,6 +140,8 @@ class _Command(TyperCommand):
         ctx.meta[TYPED], as_json = tuple(args), "--json" in args
         try:
             return super().parse_args(ctx, args)
+        except typer.Exit:  # --help
+            raise
         except Exception as error:
             if isinstance(error, typer.BadParameter) and not error.message:  # one is missing
                 about = getattr(error.param, "help", None) or ""
