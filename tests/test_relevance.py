@@ -39,7 +39,7 @@ from foveate.relevance.evidence import (
 )
 from foveate.relevance.options import DEFAULTS
 from foveate.relevance.passes import add_dialogue, add_map, add_phrases, add_word_maps, shared_map
-from foveate.relevance.scoring import score_maps, score_nothing, score_query
+from foveate.relevance.scoring import relevance_of, score_maps, score_nothing, score_query
 from foveate.relevance.value import Relevance
 from tests.conftest import PHOTOS
 from tests.store_toys import Toy
@@ -67,6 +67,11 @@ def test_without_rivals_it_is_a_sigmoid_of_the_score_and_no_evidence_is_0(textur
     nowhere = foveate.score(texture, "an elephant")
     assert nowhere.confidence < 0.01
     assert nowhere.map.max() < 0.05
+
+
+def test_a_relevance_is_at_most_one() -> None:
+    for offset in np.arange(-3, 3, 0.02):  # for some, float32 rounds up
+        assert relevance_of(np.full(1, 5, np.float32), replace(with_rivalry(0), offset=float(offset))).max() <= 1
 
 
 @pytest.mark.parametrize("text", ["broccoli", "a dog", "a cap"])  # the bank holds synonyms of the last two

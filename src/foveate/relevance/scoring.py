@@ -240,7 +240,7 @@ def relevance_of(logits: Floats, calibration: Calibration) -> Floats:
     np.divide(np.float32(1 / (1 - floor)), maps, out=maps)
     if floor:
         maps -= np.float32(floor / (1 - floor))
-        np.maximum(maps, 0, out=maps)
+        np.clip(maps, 0, 1, out=maps)
     return maps
 
 

@@ -278,7 +278,7 @@ def score_vectors(
     floor = floor_of(calibration)
     found = float(np.float32(1 / (1 - floor))) / (torch.exp(-slope * logits - offset) + 1)
     if floor:  # rounded as on the CPU
-        found = (found - float(np.float32(floor / (1 - floor)))).clamp(min=0)
+        found = (found - float(np.float32(floor / (1 - floor)))).clamp(0, 1)
     return logits, texture.valid * found
 
 
