@@ -48,6 +48,9 @@ def test_releases_that_were_looked_at_are_taken() -> None:
 class Stock:
     """A processor with the hooks, as far as they are called."""
 
+    def __init__(self) -> None:
+        self.set = self.made
+
     def apply(self, inputs: Any, timing_ctx: Any) -> None: ...
 
     def _get_mm_hashes(self, inputs: Any) -> None: ...
@@ -58,6 +61,8 @@ def test_a_hook_that_is_missing_or_takes_other_parameters_is_named() -> None:
     hooks.check_hooks(Stock, {"apply": apply, "_get_mm_hashes": hashes})
     with pytest.raises(ModelError, match="Stock has no _apply_hf_processor_main"):
         hooks.check_hooks(Stock, {"apply": apply, "_apply_hf_processor_main": ("mm_items", "hf_kwargs")})
+    with pytest.raises(ModelError, match="Stock has no made"):
+        hooks.check_hooks(Stock, {"set": None, "made": None})  # it is read alone
     with pytest.raises(ModelError, match=r"Stock.apply takes inputs, timing_ctx where foveate passes prompt"):
         hooks.check_hooks(Stock, {"apply": ("prompt",)})
 
@@ -67,7 +72,8 @@ def test_a_value_that_lost_a_parameter_is_named(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ModelError, match=r"vllm.multimodal.inputs.PlaceholderRange takes no is_embed, length"):
         hooks.check_hooks(Stock, {})
     monkeypatch.delattr("vllm.multimodal.inputs.PlaceholderRange")
-    with pytest.raises(ModelError, match=r"there is no vllm.multimodal.inputs.PlaceholderRange"):
+    monkeypatch.delattr("vllm.utils.mistral.is_mistral_tokenizer")
+    with pytest.raises(ModelError, match=r"there is no .*PlaceholderRange; there is no vllm.utils.mistral.is_"):
         hooks.check_hooks(Stock, {})
 
 

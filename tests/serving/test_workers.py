@@ -358,7 +358,11 @@ def test_a_model_without_images_and_another_vllm_get_the_stock_renderer(
         patch.setattr(HfRenderer, "_process_tokens_async", lambda self, other: None)
         make()
     assert "_process_tokens_async takes other" in caplog.text
-    monkeypatch.setattr(BaseRenderer, "__init__", lambda self: self.mm_processor)
+
+    def begin(self: Any) -> None:
+        self.mm_processor = None
+
+    monkeypatch.setattr(BaseRenderer, "__init__", begin)
     make()
     assert "HfRenderer has no _mm_executor" in caplog.text
     assert made[2:] == [HfRenderer, HfRenderer]
