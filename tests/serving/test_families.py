@@ -66,6 +66,7 @@ def test_an_image_that_cannot_be_encoded_so_is_refused_before_the_engine(
     monkeypatch.setattr(KeptEncoder, "check_image", refuse)
     with pytest.raises(ModelError, match=r"\(\(150, 200\), "):
         engine.ask(Ask(DOG, keywords={"foveate_budget": 9, "foveate_encode": "kept"}))
+    compare(engine, Ask(DOG, keywords={"foveate_budget": 10_000, "foveate_encode": "kept"}))  # all: as a whole image
 
 
 def test_two_images_share_a_budget_between_tags_and_without_a_budget_are_the_stock_models(engine: Engine) -> None:

@@ -403,9 +403,6 @@ class ChoosingProcessor:
                 raise
             return _leave_stock(inputs, cause)
         layouts = [each.layout for each in tokens]
-        if request.encode == "kept" and self._kept_encoder is not None:
-            for each, layout in zip(seen, layouts, strict=True):
-                self._kept_encoder.check_image(self.info.get_hf_config(), each.size, layout.count)  # type: ignore[attr-defined]
         self._check_positions(len(inputs.prompt) + sum(each.positions for each in tokens))
         shown = [picture for each in seen for picture in each.pictures]
         try:
@@ -432,13 +429,16 @@ class ChoosingProcessor:
                 expected="a preset that goes by the image alone",
                 fix="leave it out",
             ) from cause
+        alone = request.encode == "kept" and selection.outcome != "all" and modality == "image"
+        if alone and self._kept_encoder is not None:
+            for each, layout in zip(seen, layouts, strict=True):
+                self._kept_encoder.check_image(self.info.get_hf_config(), each.size, layout.count)  # type: ignore[attr-defined]
         metrics.REQUESTS.labels(selection.outcome).inc()
         if request.budget != "lossless":
             metrics.SCORING.observe(selection.seconds)
         kept, there = sum(map(len, selection.rows)), sum(layout.count for layout in layouts)
         metrics.KEPT.inc(kept)
         metrics.SAVED.inc(there - kept)
-        alone = request.encode == "kept" and selection.outcome != "all" and modality == "image"
         chosen = tuple(
             choose_places(each, rows, one.digest + told.encode(), alone=alone, modality=modality)
             for each, rows, one in zip(tokens, selection.rows, seen, strict=True)
