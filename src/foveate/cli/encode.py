@@ -239,21 +239,25 @@ def _encode_timed(path: Path, page: int | None, encoder: str | None, **how: Any)
     """A texture, and the seconds of opening and encoding, without those in which the encoder was loaded."""
     import numpy as np
 
+    from foveate.channels.build import select_channels
+    from foveate.core.image import load_image
     from foveate.core.threads import Behind
     from foveate.encoders.load import resolve_encoder
+    from foveate.encoders.protocol import DenseFeatures
     from foveate.language.negatives import query_metric_of
+    from foveate.pipeline import build_texture
     from foveate.pipeline import encode as encode_image
     from foveate.reading.pdf import open_source
 
     encoder, start = encoder or "nano", time.perf_counter()
     picture, layer = open_source(path, page)  # a bad image is refused before anything is loaded, or downloaded
     opened = time.perf_counter() - start
-    tiny = np.arange(192, dtype=np.uint8).reshape(8, 8, 3)  # networks and libraries are loaded when they first work
-    network = resolve_encoder(encoder)
+    tiny = load_image(np.arange(192, dtype=np.uint8).reshape(8, 8, 3))  # networks are loaded when they first work
+    network, looked = resolve_encoder(encoder), list[DenseFeatures]()
     with Behind(1) as behind:  # the network is loaded while the other core prepares what a basis is fitted to
-        behind.call(network.encode_image, tiny, long_side=64)
+        behind.call(lambda: looked.append(network.encode_image(tiny.rgb, long_side=64)))
         query_metric_of(network)
-    encode_image(tiny, encoder=encoder, channels=how["channels"], long_side=64, read=False)
+    build_texture(tiny, looked[0], network, select_channels(how["channels"] or "standard"))
     start = time.perf_counter()
     if layer is not None:  # a page is opened again, since its words come with it
         return encode_image(path, encoder=encoder, page=page, **how), time.perf_counter() - start
