@@ -46,7 +46,8 @@ CLASS, FAINTEST, MOST_CLASSES = 0.45, 0.02, 64
 # onnxruntime's threads wait by spinning, for up to a second: within a run this long, after it not at all. Versions that
 # do not know the first key spin within a run only.
 WAITING = {"session.intra_op.spin_duration_us": "100", "session.force_spinning_stop": "1"}
-# Files whose numbers differ from an earlier release's by rounding keep its revision: its textures are asked as before.
+# Files whose weights differ from an earlier release's by rounding keep its revision, so that its textures are asked as
+# before. Features differ by up to .065, maps by up to .27, verdicts as little as docs/performance.md says.
 ROUNDS_AS = {"65a827ed6bde": "ef34f22be35f"}
 _loading = threading.Lock()
 
