@@ -125,7 +125,7 @@ def verify(path: StorePath) -> None:
         found = known.verify(progress=progress)
     verdict, gone = "every byte is as it was written", any(name == UNREAD for name, _, _ in found.damaged)
     if not found.ok:
-        then = "nothing can be searched before these are left out" if gone else "all others are served as before"
+        then = "searches or lists stop until these are left out" if gone else "all others are served as before"
         verdict = f"{format_count(len(found.damaged), 'image')} of {found.images} damaged; {then}"
     each = Counter((printable(name), why) for name, _, why in found.damaged)
     damaged = [("damaged", f"{name if n == 1 else format_count(n, 'image')}: {why}") for (name, why), n in each.items()]

@@ -180,8 +180,8 @@ def remove(reader: Reader, ids: Sequence[str]) -> int:
 
 
 def _fragments(reader: Reader) -> Iterator[tuple[Any, pa.Table | str]]:
-    """Each fragment with its rows, or why there are none. Records are read one by one: each may be damaged alone."""
-    names = [name for name in reader.dataset.schema.names if name != RECORD]
+    """Each fragment with its rows, or why there are none. Of records it has places: each may be damaged alone."""
+    names = reader.dataset.schema.names
     for fragment in reader.dataset.get_fragments():
         with reading(reader.where):
             cut = "; ".join(cut_files(reader.where, fragment))
