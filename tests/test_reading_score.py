@@ -144,6 +144,18 @@ TEST PEN
 TOTAL                         19.00"""
 BEEPER = """SUPERVISOR: Jerome Curry
 PHONE NUMBER:(201) 923-9208 BEEPER NUMBER: (201) 698-1780"""
+CONTRACT = """DOCUMENT CLEARANCE SHEET
+Date Routed:           January 11, 1994       Contract No.           4011 00 00
+Total Contract Cost    $1,340,000.00          Current Year Cost      1994-1995
+G/L Code:                                     Program Budget Code
+UP TO AND INCLUDING $25,000"""
+SLIP = """13/04/2018         Tax Invoice
+                             No.CS00233394
+Tel: 03-7832 6929
+ITEM               QTY      PRICE
+001697             5.00     1.00
+                   1L.6627 Seamaster
+Thank you for shopping here. Goods sold are not returnable."""
 NEITHER = """ACME SUPPLIES LTD      Invoice No: 40127
 Copper pipe 15 mm      48.00
 Please quote the PO number on all payments and letters to us.
@@ -167,6 +179,16 @@ Items may be returned to the cashier with this tape."""
         (TOTALS, "what are the total savings?", "Total savings -> 4.10"),
         (TAPE, "when is it open?", "Open -> 12:00 - 22:30"),
         (TAPE, "what is the website?", "www.citymarket.example"),
+        *(
+            (CONTRACT, question, "Contract No -> 4011 00 00")
+            for question in ("what is the contract number?", "the contract number", "what is the contract no.?")
+        ),
+        (CONTRACT, "what is the total contract cost?", "Total Contract Cost -> $1,340,000.00"),
+        ("Contract No. 77-12\nContract Date     3 May 2024", "the number of the contract?", "Contract No. -> 77-12"),
+        ("Contract Cost     $1,340,000.00", "what is the contract number?", None),  # money is no number
+        ("Contract Date     3 May 2024", "what is the contract number?", None),
+        (CONTRACT, "what is the program budget code?", None),
+        (SLIP, "what is the invoice number?", "Tax Invoice -> No.CS00233394"),
         (NEITHER, "what is the PO number?", None),
         (NEITHER, "who is the cashier?", None),
         (NEITHER, "how much is the test pen?", None),

@@ -22,6 +22,7 @@ OTHER, FULL = 0.25, 0.5  # of a score, without the shape that is asked for; a sh
 SOFT = 0.6  # the same of a name, an address, a measure
 LABELLED, ELSEWHERE, MINE = 0.6, 0.3, 0.3  # what a label loses; a value beside another label; a label's own evidence
 ALMOST, SAME = 0.35, 0.85  # of the best unit's score: parts of the same value; values that are about as good
+CLEARLY, NO_NUMBER = 0.9, 0.2  # what has this shape of a date or of money, counts so much as a number, by hand
 TIE = 0.9  # the same, from which on two values are a tie
 MOST_LINES = 12  # of a value that goes on
 CHECKED = frozenset(("date", "time", "amount", "count", "number", "phone", "email", "url"))
@@ -51,6 +52,8 @@ def weigh_candidates(
     """
     can = 1 - LABELLED * page.label - ELSEWHERE * _has_other_label(page, label)
     can = np.maximum(can, 1 - LABELLED)[page.piece]
+    for kind in {"amount", "date"}.intersection(page.types) if kinds == ("number",) else ():
+        can = np.where(page.types[kind] > CLEARLY, can * NO_NUMBER, can)
     if kinds and CHECKED.issuperset(kinds):
         return np.asarray(can * (OTHER + (1 - OTHER) * np.minimum(1, fits / FULL)))
     if question.types and _SHAPED.issuperset(question.types):

@@ -27,7 +27,7 @@ import numpy as np
 
 from foveate.answers.candidates import CHECKED, MOST_LINES, choose_units, ties, weigh_candidates
 from foveate.answers.page import ABOVE_OF, BELOW_OF, LEFT_OF, LONG, Floats, Ints, ReadWords
-from foveate.answers.question import ReadingQuestion, Term
+from foveate.answers.question import FIELDS, ReadingQuestion, Term
 from foveate.core.grid import Grid
 from foveate.core.readonly import Frozen
 from foveate.language.lists import read_set
@@ -68,6 +68,7 @@ _SHORT_ANSWERS = CHECKED | {"measure"}
 _HOLD_LABELS = frozenset(("url", "email"))
 _BEFORE = frozenset(("date", "time", "count"))  # what may stand before what it belongs to, in a table
 _SMALL = read_set("asking", "small labels")
+_NUMBERS = frozenset(name[0] for field in FIELDS if ("number",) in field.names for name in field.names)
 _IS = {
     "date": "is a date", "time": "is a time", "amount": "is an amount", "count": "is a number", "number": "is a number",
     "phone": "is a phone number", "person": "is like a name", "company": "is in the heading",
@@ -125,13 +126,14 @@ class _Wanted(NamedTuple):
 def _flatten(terms: tuple[Term, ...]) -> _Wanted:
     words = tuple(dict.fromkeys(word for term in terms for phrase, _ in term.phrases for word in phrase))
     number = {word: k for k, word in enumerate(words)}
-    phrases = tuple(
+    phrases = [
         ([number[word] for word in phrase], weight, t, len(phrase) == 1 and phrase[0] in _SMALL)
         for t, term in enumerate(terms)
         for phrase, weight in term.phrases
-    )
+    ]
+    phrases.sort(key=lambda phrase: phrase[3])
     weights = np.array([term.weight for term in terms], np.float32)
-    return _Wanted(words, phrases, weights / max(float(weights.sum()), 1e-9))
+    return _Wanted(words, tuple(phrases), weights / max(float(weights.sum()), 1e-9))
 
 
 class _Labels(NamedTuple):
@@ -154,8 +156,10 @@ def _find_labels(page: ReadWords, wanted: _Wanted) -> _Labels:
         if not there[numbers].all():
             continue
         mine = same[numbers]
-        if small:  # "to", "re": at the beginning of a piece alone
-            mine = mine * page.first
+        if small:  # "to", "re": at the beginning of a piece alone; "no" behind another term, too: "Contract No."
+            behind = wanted.words[numbers[0]] in _NUMBERS and np.delete(cover, t, 0).max(0, initial=0)[page.piece] > 0
+            ends = np.roll(page.first | (page.types.get("number", page.keeps * 0) > 0), -1)
+            mine = mine * (page.first | ends & behind)
             held = weight * np.maximum.reduceat(mine[0], page.starts)
         else:
             held = weight * inside[numbers].min(0)

@@ -50,6 +50,7 @@ _LOST_SPACE = re.compile(
     r"|(?<=[A-Z]{3})(?=[A-Z][a-z]{2,})"  # DATEMay
     r"|(?<=[a-z]{3})(?=(?:No|Date|Number|Time|Name)\b)"  # InvoiceNo
     r"|(?<=[^\W\d_]{2}[:：])(?=[\w(])"
+    r"|(?<=\b[Nn][Oo]\.)(?=[A-Z]{0,4}\d)|(?<=\b[Nn][Oo]\.[:：])(?=\w)"  # No.CS00233394, No.:000689913856
 )
 
 
@@ -349,7 +350,7 @@ def _diagonal(
 ) -> list[tuple[int, int, float, int]]:
     low, high = np.searchsorted(ordered, (middle[p] + 0.4 * typical, middle[p] + 2.5 * typical))
     near = order[low:high]
-    behind = (boxes[near, 1] > boxes[p, 3] - 0.5 * typical) & (boxes[near, 1] < boxes[p, 3] + 4 * typical)
+    behind = (boxes[near, 1] > boxes[p, 3] - typical) & (boxes[near, 1] < boxes[p, 3] + 4 * typical)
     near = near[behind & (boxes[near, 0] < boxes[p, 2] + 1.2 * typical) & (label[near] < 0.5)]
     return [(p, int(near[0]), DIAGONAL, WRAPPED_OF)] if len(near) else []
 

@@ -98,6 +98,7 @@ _TYPES = tuple(
         (r"\b(?:number|no|code|id)\b", "number"),
     )
 )
+_A_CODE = re.compile(r"(?:\b(?:number|no|nr|code|id)|#)$|\b(?:number|code|id) of (?:the|this|my|our)\b")
 _SPECIFIC = ("email", "url", "phone")  # of these the first alone; a phone number is no other number
 _HEADING = re.compile(
     rf"\bnames? of (?:{ARTICLE})?(?:\w+ )?{_HOUSES}\b|\b{_HOUSES}(?:'s)? name\b|^who issued\b"
@@ -164,6 +165,8 @@ def read_question(text: str) -> ReadingQuestion:
     for kind in _SPECIFIC:
         if kind in kinds:
             kinds = [kind]
+    if _A_CODE.search(folded.rstrip(" ?!.")):  # a budget's code is no amount
+        kinds = ["number" if kind in ("amount", "count") else kind for kind in kinds]
     if {"date", "time", "amount"} & set(kinds):
         kinds = [kind for kind in kinds if kind != "number"]
     types = tuple(dict.fromkeys(kind for kind in kinds if kind not in ("text", "product", "subject")))
