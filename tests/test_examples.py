@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from examples.tiny_vlms.__main__ import main as write_tiny
+from foveate.vlm.loader import load_pair
 from tests.conftest import PHOTOS
 from tests.vlm_folders import saved
 
@@ -160,3 +162,21 @@ def test_the_pictures_of_the_readme(
     assert [path.stem for path in drawn] == ["hero", "homunculus", "kept", "kinds", "reading", "video", "vlm"]
     assert all(50_000 < path.stat().st_size <= 400_000 for path in drawn)
     assert capsys.readouterr().out.count(" kB") == 7
+
+
+def test_a_tiny_model_is_written_for_vllm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tiny(["qwen2_5_vl", str(tmp_path / "tiny")])
+    assert capsys.readouterr().out.strip() == str(tmp_path / "tiny")
+    model, processor = load_pair(str(tmp_path / "tiny"))
+    text = model.config.text_config
+    assert text.hidden_size // text.num_attention_heads == 32  # vLLM's attention on the CPU refuses 16
+    assert processor.chat_template
+    for words, why in (
+        (["qwen2_5_vl", str(tmp_path)], "there already"),
+        (["gemma3", str(tmp_path / "other")], "not served"),
+        (["qwen9", str(tmp_path / "other")], "invalid choice"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            write_tiny(words)
+        assert why in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()

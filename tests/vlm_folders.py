@@ -1,60 +1,18 @@
-"""The tiny models of vlm_models.py as folders, in the files that a download from the Hub would have.
-
-Some processors cannot be saved as a whole where the package of their video processors is missing, so their parts are
-written one by one; what is read back is then read by the library's own code.
-"""
+"""The tiny models of vlm_models.py as folders."""
 
 from __future__ import annotations
 
-import inspect
-import json
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from safetensors.torch import load_file, save_file
-
+from examples.tiny_vlms.folders import save
 from foveate.vlm.loader import load
 from tests.vlm_models import WIDTH, pair
-
-PARTS = ("tokenizer", "image_processor", "feature_extractor")
 
 
 def saved(name: str, folder: Path, *, template: bool = True, width: int = WIDTH) -> Path:
     """Write the tiny model of a family into a folder; `template`: with its chat template. -> the folder."""
-    model, processor = pair(name, width)
-    model.save_pretrained(folder)
-    _as_on_the_hub(name, folder / "model.safetensors")
-    if name in ("llava", "llava_next", "idefics3"):
-        processor.save_pretrained(folder)
-    else:
-        for part in PARTS[::-1]:
-            if hasattr(processor, part):
-                getattr(processor, part).save_pretrained(folder)
-        (folder / "chat_template.jinja").write_text(processor.chat_template)
-        settings = {"processor_class": type(processor).__name__, **_settings(processor)}
-        (folder / "processor_config.json").write_text(json.dumps(settings))
-    if not template:
-        (folder / "chat_template.jinja").unlink()
-    return folder
-
-
-def _as_on_the_hub(name: str, file: Path) -> None:
-    """Names and shapes of weights as before transformers 5, which vLLM goes by."""
-    weights = load_file(file)
-    if name.startswith("llava") and any("vision_tower.embeddings" in key for key in weights):
-        weights = {key.replace("vision_tower.", "vision_tower.vision_model."): value for key, value in weights.items()}
-    if name == "qwen3_vl_moe":
-        turned = {key: value.mT.contiguous() for key, value in weights.items() if ".experts." in key}
-        weights = {**weights, **turned}
-    save_file(weights, file, {"format": "pt"})
-
-
-def _settings(processor: Any) -> dict[str, Any]:
-    """What a processor was made with, apart from its parts."""
-    names = set(inspect.signature(type(processor)).parameters) - {*PARTS, "chat_template"}
-    given = ((name, getattr(processor, name, None)) for name in sorted(names))
-    return {name: value for name, value in given if isinstance(value, int | str | list)}
+    return save(name, *pair(name, width), folder, template=template)
 
 
 loaded = cache(load)  # in the place of `load`, for tests of what comes after it: values, so tests share them

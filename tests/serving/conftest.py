@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Name of a family (tests/vlm_models.py) -> the folder of its tiny model, with heads that vLLM takes."""
-    from tests.serving.engine import HEADS
+    from examples.tiny_vlms.folders import HEADS
     from tests.vlm_folders import saved
 
     return cache(lambda name: saved(name, tmp_path_factory.mktemp(name), width=HEADS))

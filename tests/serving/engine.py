@@ -26,7 +26,6 @@ from foveate.vlm.inputs.prompt import prompt_text
 from foveate.vlm.select.methods import choose_tokens
 from tests.vlm_models import VOCABULARY, photo
 
-HEADS = 128  # width of the language models: four heads of 32
 STEPS = 4  # tokens that are generated
 SAME = 1e-5  # log-probabilities of two engines in float32: 7.7e-6 were seen
 

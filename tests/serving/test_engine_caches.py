@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from examples.tiny_vlms.folders import HEADS
 from foveate.serving.features import ROWS, FeaturePool
 from foveate.serving.processor import NAMED, ChoosingProcessor
-from tests.serving.engine import HEADS, Ask, Engine, assert_same
+from tests.serving.engine import Ask, Engine, assert_same
 from tests.vlm_models import photo
 
 DOG = "where is the dog?"
