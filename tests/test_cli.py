@@ -193,6 +193,10 @@ def test_a_question_about_writing_says_how_it_is_read(run: Run) -> None:
     assert "--read" in run("look", bus, "the bus", "the writing on the bus").stderr
     assert "--read" not in run("look", bus, "the writing on the bus", "--no-read").stderr
     assert "--read" not in run("look", bus, "the bus", "the windows").stderr
+    asked = run("look", bus, "what is the total contract cost?", "the bus", "--json")
+    assert '"what is the total contract cost?" asks for what is written' in asked.stderr
+    assert [record["unread"] for record in last(asked)["queries"]] == [True, False]
+    assert '"who is it from?" asks' in run("look", bus, "who is it from?", "the bus").stderr
     run("encode", bus, "-o", "bus.safetensors")
     assert "encode IMAGE --read" in run("look", "bus.safetensors", "what does the bus say?").stderr
 

@@ -156,6 +156,9 @@ def test_heat_is_that_of_viz_and_what_is_not_there_is_pale(child: Page) -> None:
         'nano does not know this word. foveate doctor --words "trophy"'
         in child.locator("#questions .said").inner_text()
     )
+    ask(child, "what is the total contract cost?")
+    assert "not read: start foveate view with --read" in (said := child.locator("#questions .said").inner_text())
+    assert "--encoder" not in said
 
 
 def test_every_view_differs(child: Page) -> None:

@@ -140,7 +140,7 @@ def _look_at(
     words = ["words found"] if any(said) else []
     terminal.print_table(title, ("query", "looks for", *words, "confidence", "box y0 x0 y1 x1", "kept", "time"), rows)
     terminal.print_files("pictures", [record["png"] for record in records])
-    print_hints(hints, *([] if read is False else _unread(texture, queries, image)))
+    print_hints(hints, *([] if read is False else _unread(texture, queries, records, image)))
     record = describe_texture(image, texture, seconds) | {"queries": records, "refused": refused}
     return record, [relevance for relevance, *_ in results]
 
@@ -150,10 +150,11 @@ def _looked_for(record: dict[str, Any]) -> str:
     return phrases + "".join(f", not {phrase}" for phrase in record["ignored"])
 
 
-def _unread(texture: Texture, queries: Sequence[str], image: Path) -> list[str]:
-    from foveate.answers.question import asks_for_writing
+def _unread(texture: Texture, queries: Sequence[str], records: list[dict[str, Any]], image: Path) -> list[str]:
+    from foveate.answers.question import asks_for_writing, read_question
 
-    asked = next((query for query in queries if asks_for_writing(query)), None)
+    unread = {record["query"]: record["unread"] for record in records}  # the others were refused: "who is it from?"
+    asked = next((q for q in queries if unread.get(q, asks_for_writing(q) or bool(read_question(q).types))), None)
     if asked is None or texture.words is not None:
         return []
     where = "foveate encode IMAGE --read" if image.suffix.lower() == TEXTURE else "--read"
@@ -165,6 +166,8 @@ def _unread(texture: Texture, queries: Sequence[str], image: Path) -> list[str]:
 def _write(
     texture: Texture, relevance: Any, kept: Any, seconds: float, picture: Any, out: Path, source: str
 ) -> dict[str, Any]:
+    from foveate.relevance.written import is_unread
+
     record = {
         "query": relevance.query,
         "phrases": list(relevance.parts),
@@ -173,6 +176,7 @@ def _write(
         "looked_for": dict(relevance.looked_for),
         "unknown": list(relevance.unknown),
         "answer": relevance.answer,
+        "unread": is_unread(relevance),
         "words": [
             {"text": word.text, "box": terminal.round_box(word.box), "because": word.because}
             for word in relevance.words

@@ -16,7 +16,7 @@ import numpy as np
 
 from foveate.answers.match import GUESSED, WordScores, place_words, score_near, score_words
 from foveate.answers.page import ReadWords, Truths, prepare_words
-from foveate.answers.question import ReadingQuestion, read_question
+from foveate.answers.question import ReadingQuestion, asks_for_writing, read_question
 from foveate.core.errors import QueryError
 from foveate.core.grid import Floats, Grid, resize_map
 from foveate.core.readonly import ReadOnly
@@ -27,7 +27,7 @@ from foveate.language.query import Query, prepare, without_things
 from foveate.language.writing import boxes_of_part
 from foveate.reading.words import Words
 from foveate.relevance.confidence import DETECTED, peak
-from foveate.relevance.value import Found
+from foveate.relevance.value import Found, Relevance
 from foveate.texture.texture import Texture
 
 MOST_WORDS, LEAST_WORD = 32, 0.1  # words that a relevance names at most, and their least score
@@ -75,6 +75,16 @@ def weigh(confidence: float) -> float:
 def asks_for_words(text: str) -> bool:
     question = read_question(text)
     return bool(question.terms or question.types or question.exact or question.on or question.writing)
+
+
+def is_unread(relevance: Relevance) -> bool:
+    """Whether its texture was not read, and reading may answer: it asks for writing, or for a value ("what is the
+    total?") in words that the encoder does not know.
+    """
+    if relevance.texture is None or relevance.texture.words is not None:
+        return False
+    nowhere = not relevance.detected and not set(relevance.unknown).isdisjoint(relevance.parts)
+    return asks_for_writing(relevance.query) or (nowhere and bool(read_question(relevance.query).types))
 
 
 def prepare_question(texture: Texture, encoder: Encoder, text: str, reading: bool) -> Query:

@@ -16,7 +16,6 @@ from pydantic import Field
 from foveate.allocation.allocation import auto_budget
 from foveate.allocation.policies import to_typical_distance
 from foveate.allocation.worth import asked_share, mix_of, worth_keeping
-from foveate.answers.question import asks_for_writing
 from foveate.channels.attention import make_gaze_plane
 from foveate.core.checks import check_choice
 from foveate.core.errors import QueryError
@@ -24,6 +23,7 @@ from foveate.core.grid import Grid, resize_map
 from foveate.language.dialogue import GoesBack, refers_back
 from foveate.relevance.scoring import empty_relevance
 from foveate.relevance.value import Relevance
+from foveate.relevance.written import is_unread
 from foveate.texture.texture import Texture
 from foveate.view.service import MESSAGE, Asked, AskedImage, ImageId, Operation, Share, Text
 from foveate.view.session import Pictures
@@ -188,11 +188,6 @@ def describe_answer(relevance: Relevance, auto: dict[str, int]) -> dict[str, Any
         "auto": auto,
         "levels": {"cells": relevance.level},
     }
-
-
-def is_unread(relevance: Relevance) -> bool:
-    texture = relevance.texture
-    return texture is not None and texture.words is None and asks_for_writing(relevance.query)
 
 
 def describe_reasons(relevance: Relevance, grid: Grid) -> Message:

@@ -150,7 +150,7 @@ function describe(app, header) {
     ...line("looks by", prior ? [`${PRIORS[prior]}, ${Math.round(100 * weight)} %`] : []),
     ...line("left out", ignored),
     ...line("not understood", unknown),
-    ...(unknown.length ? [unknownHere(app, unknown)] : []),
+    ...(unknown.length && !unread ? [unknownHere(app, unknown)] : []),
     ...line("read there", answer.includes(" -> ") ? [answer.replace("->", "→")]
       : inReadingOrder(words.slice(0, 6)).map(({ text }) => text)),
     ...(unread
