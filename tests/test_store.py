@@ -725,7 +725,7 @@ def test_wrong_arguments(toys: Store, call: object, error: type[Exception]) -> N
 def test_what_is_no_store(quick: Path) -> None:
     lance, pyarrow = pytest.importorskip("lance"), pytest.importorskip("pyarrow")
     (quick / "file").write_text("x")
-    with pytest.raises(StoreError, match="it is a file"):
+    with pytest.raises(StoreError, match="is a file, and no store"):
         Store(quick / "file")
     lance.write_dataset(pyarrow.table({"id": ["x"]}), quick / "other.lance")
     with pytest.raises(StoreError, match="foveate did not make"):

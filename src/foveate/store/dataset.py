@@ -149,7 +149,11 @@ def open_dataset(where: str, options: Options | None = None, version: int | str 
     lance, local = lance_module(), "://" not in where
     if local and not os.path.isdir(where):
         if os.path.lexists(where):
-            raise damaged(f"the store '{where}'", "it is a file", "a store is a folder; check the path")
+            raise errors.StoreError(
+                f"'{where}' is a file, and no store",
+                expected="a store: a folder",
+                fix="check the path, or what follows -o",
+            )
         return None
     with reading(where):
         old = local and is_old(where)
