@@ -19,6 +19,7 @@ from foveate.cli.search import _record
 from foveate.core.errors import FoveateError
 from foveate.store import ingest
 from tests.conftest import PHOTOS
+from tests.pdf_files import make_pdf
 
 
 def call(*words: object) -> Result:
@@ -38,9 +39,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli")
     shutil.copytree(PHOTOS, folder / "photos")
     (folder / "photos" / "bad.jpg").write_text("no image")
+    (folder / "photos" / "PAGES.PDF").write_bytes(make_pdf(b""))
     done = said("index", folder / "photos", "-o", folder / "p.fov", "--column", "album=summer", "--column", "rating=5")
     assert (done["added"], done["images"]) == (3, 3)
-    assert [Path(bad["path"]).name for bad in done["bad"]] == ["bad.jpg"]
+    assert [Path(bad["path"]).name for bad in done["bad"]] == ["PAGES.PDF", "bad.jpg"]
+    assert "foveate look --page" in done["bad"][0]["why"]
+    alone = call("index", folder / "photos" / "PAGES.PDF", "-o", folder / "none.fov")
+    assert "a PDF: foveate view shows its pages" in str(alone.exception)
+    assert "is a file, and no store" in str(call("index", PHOTOS, "-o", folder / "photos" / "bad.jpg").exception)
     return folder / "p.fov"
 
 

@@ -99,6 +99,7 @@ def test_pages_of_a_folder_are_counted_once_and_a_bad_pdf_says_why(
     assert names == ["bus.jpg", "cut.pdf", "empty.pdf", "locked.pdf", *pages, "text.pdf", "below/one.PDF"]
     session = asked.get("/api/session").json()
     assert (session["units"], session["index"][:13]) == (["file or page", "files and pages"], "foveate index")
+    assert session["images"] == 1
     said = {"locked.pdf": "encrypted", "cut.pdf": "cannot be read", "text.pdf": "not an image", "empty.pdf": "0 bytes"}
     for image in listed["images"]:
         for path in (f"/api/gallery/{image['id']}/thumbnail", f"/api/images/{image['id']}"):

@@ -4,8 +4,8 @@
     photos/a.jpg       a file, whatever its name ends in; it keeps the path as its name
     photos.txt, -      a list: a path a line, of files or folders, from a text file or standard input
 
-A path of a list where nothing is becomes a bad image. Links are followed, no folder is visited twice, and a store in
-the folder is passed over. Names are relative to the folder that was passed, with slashes.
+A path of a list where nothing is becomes a bad image, as does a PDF. Links are followed, no folder is visited twice,
+and a store in the folder is passed over. Names are relative to the folder that was passed, with slashes.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from foveate.core.errors import EngineError, ImageError, ImageNotFoundError, ImageTooLargeError, OptionError
-from foveate.core.image import MAX_BYTES, Picture, load_reduced, refuse_address
+from foveate.core.image import MAX_BYTES, PDF_START, Picture, first_bytes, load_reduced, refuse_address
 from foveate.encoders.protocol import DenseFeatures, Encoder, check_features
 
 SUFFIXES = frozenset((".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp", ".dib", ".gif"))
 STORES = ({"_versions", "data"}, {"shards", "format.json"})  # what is in a store, and in one of an earlier release
 NAMED = 3  # paths in a message
 LIST, STANDARD_INPUT = ".txt", "-"
+PDF = ".pdf"
+A_PDF = "a PDF: foveate view shows its pages, and foveate look --page N asks one; to index them, save them as images"
 SPARE = 2  # times what an encoder sees: with less, the decoder's filter changes where one in five names is highest
 PathLike = str | os.PathLike[str]
 Decoded = tuple[Picture, tuple[int, int]]  # and the size of the whole image
@@ -77,13 +79,20 @@ def find_sources(paths: PathLike | Iterable[PathLike], *, empty: bool = False, e
             )
         else:
             root = os.path.abspath(text)
-            for file in _walk(root, endings, unreadable, stores) if folder else (root,):
+            for file in _walk(root, endings | {PDF}, unreadable, stores) if folder else (root,):
+                if (
+                    PDF not in endings
+                    and file.lower().endswith(PDF)
+                    and (folder or PDF_START in first_bytes(file, 1024))
+                ):
+                    unreadable.append((file, A_PDF))
+                    continue
                 name = os.path.relpath(file, root) if folder else text
                 sources.setdefault(file, Source(file, Path(name).as_posix()))
     if not sources and not empty:
         named = ", ".join(f"'{os.fspath(path)}'" for path in given[:NAMED]) or "no paths"
         named += f" and {len(given) - NAMED} more" if len(given) > NAMED else ""
-        blocked = "".join(f"; '{path}' cannot be read: {why}" for path, why in unreadable[:NAMED])
+        blocked = "".join(f"; '{path}': {why}" for path, why in unreadable[:NAMED])
         raise ImageNotFoundError(
             f"no image file in {named}{blocked}",
             expected="files that end in .jpg, .png, .webp, .tif, .bmp or .gif; a file that is named itself, or by a "

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from foveate.core.errors import FoveateError, ImageError, ImageNotFoundError
 from foveate.core.image import FORMATS, Picture, load_image, shrink
 from foveate.reading.pdf import count_pages, draw_page, is_pdf, load_page
-from foveate.store.sources import SUFFIXES, Source, find_sources, read
+from foveate.store.sources import PDF, SUFFIXES, Source, find_sources, read
 from foveate.texture.cache import TextureCache
 from foveate.view.decoding import call_by_name
 from foveate.view.service import JPEG, WHOLE, Asked, AskedImage, Operation, kept_jpeg
@@ -34,7 +34,6 @@ LONGEST_WHERE = 1000  # of a condition
 MAKERS = 2  # threads that make small pictures: questions do not wait for them
 THUMBNAILS = 64 * 2**20  # bytes of them in memory
 SIDE = 320  # pixels along the long side of a small picture
-PDF = ".pdf"
 LISTED = SUFFIXES | {PDF}
 
 Condition = Annotated[str, Field(max_length=LONGEST_WHERE)]
@@ -132,11 +131,11 @@ def open_folder(path: Path) -> Target:
             fix="check the folder; a clip is named by its file; or start foveate view without a path, and drop images",
         )
     name = shown_name(path.resolve().name)
-    images = any(file.page is None for file in listing.files.values())
+    images = sum(not file.source.name.lower().endswith(PDF) for file in listing.files.values())
     units = ("file or page", "files and pages") if counted else ("file", "files")
-    session = {"kind": "folder", "name": name, "first": None, "units": units}
+    session: dict[str, Any] = {"kind": "folder", "name": name, "first": None, "units": units}
     if images:
-        session["index"] = f"foveate index {shlex.quote(name)} -o photos.fov"
+        session |= {"index": f"foveate index {shlex.quote(name)} -o photos.fov", "images": images}
     return _browse(session, listing, lambda: list_folder(path, counted))
 
 

@@ -214,7 +214,9 @@ export function mountGallery(app, root) {
     if (note) out.push(make("p", {}, note));
     if (app.session.index && !open) {
       const commands = make("code", {}, `${app.session.index} && foveate view photos.fov`);
-      const how = "To search these images by what is in them, index them once, then view the store: ";
+      const { images, units } = app.session, only = images === 1 ? "the image" : `the ${inNumber(images)} images`;
+      const what = units[0] === "file" ? "these images" : `${only} here (no PDFs)`;
+      const how = `To search ${what} by what is in them, index them once, then view the store: `;
       out.push(make("p", {}, how, commands));
     }
     return out;
