@@ -532,7 +532,7 @@ def test_fixations_come_from_tables_and_pictures_and_bad_files_say_what_is_wrong
         (tmp_path / name).write_text(text)
         return gaze.read_fixations(tmp_path / name, (480, 640)).tolist()
 
-    assert read("a.csv", "10,20\n639.5,479\n640,0\n-1,5\n") == [[20, 10], [479, 639.5]]  # two are not on the image
+    assert read("a.csv", "10,20\n639.5,479\n640,0\n-1,5\n") == [[20, 10], [479, 639.5], [0, 640], [5, -1]]
     assert read("b.csv", "\ufeffduration,Y,X\n200,20,10\n\n") == [[20, 10]]
     for name, text, what in (
         ("c.csv", "x,z\n1,2", "x and y"), ("d.csv", "x,y\n1,2\n3", "line 3"), ("e.csv", "1,2\nnan,3", "line 2"),
@@ -578,6 +578,16 @@ def test_the_command_of_gaze_ranks_maps_by_made_fixations(tmp_path: Path) -> Non
     assert rows["uniform"]["cells"][1:4] == ["-", "0.50 (0.50-0.50)", "-"]
     with pytest.raises(OptionError, match="no fixations of 2"):
         run()
+    for name, out in (("two", 2), ("one", 4)):
+        np.savetxt(
+            tmp_path / f"tracked/{name}/001.csv", [(1000, 5), (-20, 9)], delimiter=",", header="x,y", comments=""
+        )
+        if out == 2:
+            some = run("--fixations", str(tmp_path / "tracked"), "--json")
+            assert (json.loads(some.stdout)["outside"], json.loads(some.stdout)["fixations"]) == (2, 30)
+            assert "2 fixations outside of their image left out; 30 count" in some.stderr
+    with pytest.raises(OptionError, match="2 files with 4 fixations outside"):
+        run("--fixations", str(tmp_path / "tracked"))
     (tmp_path / "tracked/three.csv").mkdir()
     (tmp_path / "tracked/one/001.csv").rename(tmp_path / "tracked/three.csv/001.csv")
     with pytest.raises(OptionError, match="one folder at a time"):

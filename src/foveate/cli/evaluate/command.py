@@ -136,6 +136,9 @@ def evaluate_gaze(
     print_rows(report, report["columns"])
     if report["without"]:
         typer.echo(f"{report['without']} of {without + len(files)} images have no fixations", err=True)
+    if report["outside"]:
+        count = terminal.format_count(report["outside"], "fixation")
+        typer.echo(f"{count} outside of their image left out; {report['fixations']} count", err=True)
     terminal.print_json(**report)
 
 

@@ -79,22 +79,20 @@ def _divergence(plane: Floats, density: Floats) -> float:
 
 
 def read_fixations(path: Path, size: tuple[int, int]) -> Floats:
-    """Fixations of an image of `size` (H, W) pixels, rows (y, x): [n, 2]. Those that are not on it are left out.
+    """Fixations of an image of `size` (H, W) pixels, rows (y, x): [n, 2]. They may lie outside of it.
 
     A table has x and y first, or columns of these names. Of a picture, which has the image's shape, every pixel that is
     not 0 is a fixation, in JPEG every one above 127. Raises OptionError for a file that is neither.
     """
     if path.suffix.lower() in POINTS:
-        found = _read_table(path)
-    elif path.suffix.lower() in PICTURES:
-        found = _read_picture(path, size)
-    else:
-        raise OptionError(
-            f"fixations in '{path.name}'",
-            expected=FORMATS,
-            fix="of MATLAB: scipy.io.loadmat, then numpy.savetxt of x,y; SciPy is no dependency",
-        )
-    return found[((found >= 0) & (found < np.array(size))).all(1)]
+        return _read_table(path)
+    if path.suffix.lower() in PICTURES:
+        return _read_picture(path, size)
+    raise OptionError(
+        f"fixations in '{path.name}'",
+        expected=FORMATS,
+        fix="of MATLAB: scipy.io.loadmat, then numpy.savetxt of x,y; SciPy is no dependency",
+    )
 
 
 def _read_table(path: Path) -> Floats:
@@ -188,10 +186,12 @@ def measure(
 ) -> dict[str, Any]:
     """-> report with a row a map, means over images. files: of `find_fixations`; query: its map is a row, too."""
     rows: dict[str, list[Likeness]] = {}
-    fixations = 0
+    fixations = outside = 0
     for number, (image, file) in enumerate(files.items()):
         rgb = load_image(image).rgb
-        points = read_fixations(file, rgb.shape[:2])
+        every = read_fixations(file, rgb.shape[:2])
+        points = every[((every >= 0) & (every < rgb.shape[:2])).all(1)]
+        outside += len(every) - len(points)
         progress(number + 1)
         if not len(points):
             continue
@@ -209,7 +209,11 @@ def measure(
         for name, plane in maps.items():
             rows.setdefault(name, []).append(compare_gaze(plane, fixated, density))
     if not rows:
-        raise OptionError(f"{len(files)} files of fixations", expected="one on an image, at least", fix=FORMATS)
+        raise OptionError(
+            f"{len(files)} files with {outside} fixations outside of their images, and none inside",
+            expected="one on an image, at least",
+            fix=f"{FORMATS}; x goes first, and both count pixels of the image as it is stored",
+        )
     images = len(next(iter(rows.values())))
     return {
         "title": f"maps beside {fixations} fixations on {images} images",
@@ -217,6 +221,7 @@ def measure(
         "rows": [_row(name, found) for name, found in rows.items()],
         "images": images,
         "fixations": fixations,
+        "outside": outside,
         "encoder": encoder,
         **circumstances(),
     }
