@@ -3,7 +3,7 @@
 Run it with: python examples/tiny_vlm.py [IMAGE]
 """
 
-import sys
+import argparse
 from importlib.resources import files
 
 import torch
@@ -40,7 +40,10 @@ def tiny_llava(side=336):  # pixels, in patches of 14: 24 x 24 visual tokens
 
 
 if __name__ == "__main__":
-    photo = sys.argv[1] if len(sys.argv) > 1 else str(files("foveate") / "cli" / "photos" / "yellow_bus.jpg")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    bus = str(files("foveate") / "cli" / "photos" / "yellow_bus.jpg")
+    parser.add_argument("image", nargs="?", default=bus, help="[default: a bundled photograph]")
+    photo = parser.parse_args().image
     vlm = foveate.vlm.attach(*tiny_llava())
     encoded = vlm.see(photo)
     print(encoded)

@@ -109,6 +109,10 @@ def test_a_tiny_model_answers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert "427 x 640 px, 576 visual tokens" in said
     assert "64 of 576 visual tokens" in said
     assert len(inspect.getsource(made["tiny_llava"]).splitlines()) <= 20
+    monkeypatch.setattr(sys, "argv", ["tiny_vlm.py", "--help"])
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(EXAMPLES / "tiny_vlm.py"), run_name="__main__")
+    assert "A tiny vision-language model" in capsys.readouterr().out
 
 
 def test_a_question_on_three_grids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
