@@ -25,7 +25,7 @@ from foveate.language.negatives import Negatives
 from foveate.language.phrase import FRAMES, Phrase, Pick, words_of
 from foveate.language.query import channel_weights, parse, prepare
 from foveate.reading.words import Word, Words
-from foveate.relevance.composition import GUESS, Composed, compose
+from foveate.relevance.composition import GUESS, TOO_FEW, Composed, compose
 from foveate.relevance.confidence import DETECTED, with_odds
 from foveate.relevance.evidence import (
     COLOUR,
@@ -363,6 +363,29 @@ def test_a_side_and_a_size_choose_one_of_several(text: str, chosen: tuple[int, i
     assert made.confidence > DETECTED
 
 
+@pytest.mark.parametrize(
+    ("text", "there"),
+    [
+        ("the dog on the left", True),
+        ("the dog on the right", False),
+        ("the rightmost dog", True),
+        ("the first dog from the right", True),
+        ("the dog at the top", True),
+        ("the dog at the bottom", True),  # a little above the middle
+        ("the dog in the upper right corner", False),
+        ("the dog in the lower left corner", True),
+        ("the dog in the middle", False),
+        ("the largest dog", True),
+    ],
+)
+def test_the_only_thing_is_not_detected_on_the_other_side(text: str, there: bool) -> None:
+    for only in (blob(22, 6, 4), np.maximum(blob(22, 4, 3), blob(22, 10, 3))):  # one piece, with a valley
+        made = put(text, {"dog": only})
+        assert made.confidence > DETECTED if there else made.confidence <= TOO_FEW
+        assert peak_at(made.map)[1] < 14  # it is shown all the same
+    assert put(text, {"dog": np.maximum(blob(22, 6, 4), blob(22, 22, 2))}).confidence > DETECTED
+
+
 def test_what_is_asked_of_a_chosen_thing_does_not_choose_it() -> None:
     dogs = {"dog": np.maximum(blob(20, 12, 4), blob(20, 52, 4))}  # a red one, and a blue one
     for text, sure in (("is the dog on the left blue?", False), ("is the dog on the right blue?", True)):
@@ -370,7 +393,7 @@ def test_what_is_asked_of_a_chosen_thing_does_not_choose_it() -> None:
     assert peak_at(put("the blue dog on the left", dogs).map)[1] > 40
     for said in ("full", "smiling"):
         phrase = one(f"is the dog on the left {said}?")
-        assert (phrase.noun, phrase.attributes, phrase.choice) == ("dog", (said,), Pick(("left",)))
+        assert (phrase.noun, phrase.attributes, phrase.choice) == ("dog", (said,), Pick(("left",), there=True))
     assert one("is the dog in the middle black car?").choice is None
 
 

@@ -1,7 +1,7 @@
 """Which of several things a question asks for: "the girl on the left", "the largest dog", "second from the left".
 
     >>> find_choices("the girl on the left with a cup", lambda text: (text.split()[-1],))
-    ('the girl  with a cup', {'girl': Pick(by=('left',), number=1, to_place=False)})
+    ('the girl  with a cup', {'girl': Pick(by=('left',), number=1, to_place=False, there=True)})
 
 Places of the picture in a text are taken out of it, and belong to the thing before them; words before a thing
 (`chosen`) choose it too, but for its parts: a left hand is on the right of a picture, an upper arm anywhere.
@@ -66,7 +66,8 @@ def find_choices(
             by = tuple(_BY[word.lower()] for word in (groups["by"], groups.get("too")) if word)
             if not before or before[-1] in found or (after and after[1].lower() == "or"):
                 return text, {}  # a side of nothing, or two sides of one thing
-            found[before[-1]] = Pick(by, _ORDINALS.get((groups.get("nth") or "").lower(), 1), to_place)
+            number = _ORDINALS.get((groups.get("nth") or "").lower(), 1)
+            found[before[-1]] = Pick(by, number, to_place, there=pattern is _PATTERNS[0])
             instead = "near to" if to_place else ""
             rest = rest[: match.start()] + instead + rest[match.end() :]
     return rest, found

@@ -35,6 +35,7 @@ class Pick(NamedTuple):
     by: tuple[By, ...]
     number: int = 1
     to_place: bool = False  # the nearest to what the phrase's place names, not to the camera
+    there: bool = False  # the one thing on the right of a picture is the leftmost, but not "on the left"
 
 
 @dataclass(frozen=True)

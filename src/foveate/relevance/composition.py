@@ -57,7 +57,9 @@ HIGH, LOW = read_set("things", "high"), read_set("things", "low")
 # Both are so much more for a colour that such things seldom have: a zebra on grass has green in its outlines.
 MINOR, MAJOR, ENOUGH, UNUSUAL = 0.2, 0.6, 0.4, 0.7
 AROUND = 5  # cells along the square in which a property counts for each cell
-OTHERS, TOO_FEW = 0.4, 0.45  # of the chosen thing's highest value, what others keep; how sure a third of two things is
+# Of the chosen thing's highest value, what others keep; how sure a third of two things is, or one thing elsewhere; how
+# far that lies beyond the middle of the picture, in its sides; of the largest piece what would be another thing.
+OTHERS, TOO_FEW, BEYOND, ANOTHER = 0.4, 0.45, 0.1, 0.1
 # Of the largest piece the smallest thing, of the highest value that of one that is not detected itself, of the lower
 # hill a valley between two.
 SMALL, LIKELY, VALLEY = 0.05, 0.8, 0.7
@@ -178,21 +180,30 @@ def _say_of(made: Composed, phrase: Phrase, evidence: Evidence) -> Composed:
 def choose(made: Composed, choice: Pick, near: Floats | None = None) -> Composed:
     """A phrase of which one thing of several is asked for: the others' values stay below the half of its highest.
 
-    Where there are fewer things than it counts, the last is taken, and it is not detected. The confidence is that of
-    the chosen thing. near: the map of the thing to which it is the nearest.
+    Where there are fewer things than it counts, the last is taken, and it is not detected; nor is the only thing, where
+    it lies on the other side. The confidence is that of the chosen thing. near: the map of what it is the nearest to.
     """
     pieces = find_things(made.map, choice.by)
     if not pieces:
         return made
     order = np.argsort([_rank(piece, choice, near) for piece in pieces], kind="stable")
-    enough = choice.number <= len(pieces)
-    own = pieces[order[choice.number - 1 if enough else -1]]
+    so = choice.number <= len(pieces)
+    own = pieces[order[choice.number - 1 if so else -1]]
+    if choice.there and len(find_pieces(made.map, ANOTHER)) == 1:
+        so = so and _is_there(own, choice)
     highest = float(made.map[own].max())
     rest = np.where(own, 0, made.map)
     less = min(1.0, OTHERS * highest / max(float(rest.max()), 1e-6))
     found = np.where(own, made.map, rest * np.float32(less))
     sure = made.confidence * highest / float(made.map.max())
-    return replace(made, map=found, confidence=sure if enough else limit(sure, TOO_FEW))
+    return replace(made, map=found, confidence=sure if so else limit(sure, TOO_FEW))
+
+
+def _is_there(piece: NDArray[np.bool_], choice: Pick) -> bool:
+    """Whether a thing's middle does not lie on the other side of the picture; one "in the middle" not at an edge."""
+    y, x = (sum(ends) / 2 / side - 0.5 for ends, side in zip(zip(*_box(piece), strict=True), piece.shape, strict=True))
+    away = {"left": x, "right": -x, "top": y, "bottom": -y, "middle": abs(x) - 0.25}
+    return max(away.get(by, 0.0) for by in choice.by) <= BEYOND
 
 
 def find_things(p: Floats, by: Sequence[By] = ()) -> Pieces:
