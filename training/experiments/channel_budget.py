@@ -187,8 +187,9 @@ def forwards(units: dict[str, Names], quality: Callable[[Names], Floats], highes
 
 
 def smallest(path: Sequence[tuple[str, Names]], quality: Callable[[Names], Floats], best: Floats) -> Names:
-    """The first of a path whose precision and coverage are ENOUGH of the best; else its last."""
-    return next((names for _, names in path if (quality(names) >= ENOUGH * best).all()), path[-1][1])
+    """The first of a path whose precision and coverage are ENOUGH of the best; else its last, of none no channels."""
+    found = [names for _, names in path] or [()]
+    return next((names for names in found if (quality(names) >= ENOUGH * best).all()), found[-1])
 
 
 def main() -> None:
