@@ -28,7 +28,7 @@ from foveate.core.errors import (
 from foveate.core.image import load_image
 from foveate.encoders import windows
 from foveate.encoders.load import check_place, load_encoder
-from foveate.encoders.names import DROPPED, NEAR_BY, TAIL, NameSpace, read_names
+from foveate.encoders.names import DROPPED, MOST_NAMES, NEAR_BY, TAIL, NameSpace, _keep_highest, read_names
 from foveate.encoders.nano import CLASS, FILES, MOST_CLASSES, NAMES, NanoEncoder, count_threads, fit_image
 from foveate.encoders.protocol import Encoder, check_features
 from foveate.encoders.windows import fit_shape, join_windows, place_windows
@@ -231,6 +231,14 @@ def test_threads_are_what_the_environment_says(said: str, count: int, monkeypatc
 
 
 # --- texts as vectors over names --------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.sampled_from([0, 0.25, 0.5, 0.75, 1]), min_size=1, max_size=12))
+def test_the_highest_numbers_stay_and_of_equal_ones_the_first(numbers: list[float]) -> None:
+    asked = np.array(numbers, np.float32)
+    _keep_highest(asked)
+    first = sorted(range(len(numbers)), key=lambda k: -numbers[k])[:MOST_NAMES]
+    assert asked.tolist() == [number if k in first else 0 for k, number in enumerate(numbers)]
 
 
 WORDS = ("dog", "cat", "hand", "sky", "wheel", "couch", "light", "hands")

@@ -13,6 +13,7 @@ from foveate.cli import terminal
 from foveate.core.options import ENCODE
 
 if TYPE_CHECKING:
+    from foveate.encoders.protocol import Encoder
     from foveate.reading.words import Words
     from foveate.texture.texture import Texture
 
@@ -205,10 +206,10 @@ def load_or_encode(
 
     A texture file goes by the preset that is named: it is read where that reads, nothing else of it is made again.
     """
-    from foveate.relevance.presets import remember_preset
-    from foveate.texture.texture import Texture
-
     if path.suffix.lower() == TEXTURE:
+        from foveate.relevance.presets import remember_preset
+        from foveate.texture.texture import Texture
+
         _refuse_for_texture(path, long_side, page)
         start = time.perf_counter()
         texture = remember_preset(Texture.load(path), preset)
@@ -237,31 +238,35 @@ def _refuse_for_texture(path: Path, long_side: Any, page: int | None) -> None:
 
 def _encode_timed(path: Path, page: int | None, encoder: str | None, **how: Any) -> tuple[Texture, float]:
     """A texture, and the seconds of opening and encoding, without those in which the encoder was loaded."""
-    import numpy as np
-
-    from foveate.channels.build import select_channels
-    from foveate.core.image import load_image
-    from foveate.core.threads import Behind
+    from foveate.core.threads import Behind, products_in_one_thread
     from foveate.encoders.load import resolve_encoder
-    from foveate.encoders.protocol import DenseFeatures
-    from foveate.language.negatives import query_metric_of
-    from foveate.pipeline import build_texture
-    from foveate.pipeline import encode as encode_image
     from foveate.reading.pdf import open_source
 
     encoder, start = encoder or "nano", time.perf_counter()
     picture, layer = open_source(path, page)  # a bad image is refused before anything is loaded, or downloaded
-    opened = time.perf_counter() - start
-    tiny = load_image(np.arange(192, dtype=np.uint8).reshape(8, 8, 3))  # networks are loaded when they first work
-    network, looked = resolve_encoder(encoder), list[DenseFeatures]()
-    with Behind(1) as behind:  # the network is loaded while the other core prepares what a basis is fitted to
-        behind.call(lambda: looked.append(network.encode_image(tiny.rgb, long_side=64)))
-        query_metric_of(network)
-    build_texture(tiny, looked[0], network, select_channels(how["channels"] or "standard"))
+    opened, network = time.perf_counter() - start, resolve_encoder(encoder)
+    with Behind(1) as behind:  # while this thread imports, and prepares what a basis is fitted to
+        behind.call(_load, network)
+        from foveate.language.negatives import query_metric_of
+        from foveate.pipeline import encode as encode_image
+
+        with products_in_one_thread():
+            query_metric_of(network)
     start = time.perf_counter()
     if layer is not None:  # a page is opened again, since its words come with it
         return encode_image(path, encoder=encoder, page=page, **how), time.perf_counter() - start
     return encode_image(picture, encoder=encoder, **how), time.perf_counter() - start + opened
+
+
+def _load(network: Encoder) -> None:
+    """What is slow only the first time: the network, the sum over its files, and OpenCV's tables of Lab (70 ms)."""
+    import cv2
+    import numpy as np
+
+    tiny = np.arange(192, dtype=np.uint8).reshape(8, 8, 3)
+    network.encode_image(tiny, long_side=64)
+    cv2.cvtColor(tiny, cv2.COLOR_RGB2LAB)
+    str(network.revision)
 
 
 def who_reads(read: bool | None, reader: str | None) -> bool | str | None:
@@ -275,9 +280,11 @@ def who_reads(read: bool | None, reader: str | None) -> bool | str | None:
 
 def reads(read: bool | str | None, preset: str | None) -> bool:
     """Whether the options --read, --reader and --preset ask for reading. Raises OptionError for no preset."""
+    if read is not None or preset is None:
+        return bool(read)
     from foveate.relevance.presets import find_preset
 
-    return bool(find_preset(preset).encoding.get("read") if read is None else read)
+    return bool(find_preset(preset).encoding.get("read"))
 
 
 def describe_texture(image: Path, texture: Texture, seconds: float) -> dict[str, Any]:

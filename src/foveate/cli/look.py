@@ -100,16 +100,19 @@ def _look_at(
 
     All are scored and drawn before anything is written. One that cannot be asked is told, and the others are answered.
     """
-    from foveate.core.checks import check_choice
+    if pictures:
+        from foveate.core.checks import check_choice
+        from foveate.viz import PICTURES
+
+        for name in pictures:
+            check_choice("--picture", name, PICTURES)
+    known = terminal.load_words(taught)
+    with hints_aside() as hints:  # the network is loaded first, and beside it what is imported below
+        texture, seconds = load_or_encode(image, encoder, long_side, read=read, page=page, preset=preset)
     from foveate.core.files import make_folder
     from foveate.pipeline import allocate, score
-    from foveate.viz import PICTURES, question_page
+    from foveate.viz import question_page
 
-    for name in pictures:
-        check_choice("--picture", name, PICTURES)
-    known = terminal.load_words(taught)
-    with hints_aside() as hints:
-        texture, seconds = load_or_encode(image, encoder, long_side, read=read, page=page, preset=preset)
     encoder = encoder or (None if image.suffix.lower() == TEXTURE else "nano")
     score(texture, "a dog", encoder=encoder)  # loads the encoder of a texture: no part of a question's time
 

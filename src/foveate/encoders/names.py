@@ -236,13 +236,14 @@ class NameSpace:
         found = np.zeros(len(self.names), np.float32)
         count = self.carried.shape[1]
         near = np.clip((alike - NEAR) / (SAME - NEAR), 0, 1)
-        for k in np.argsort(-near, kind="stable")[: 4 * MOST_NAMES]:
+        some = np.flatnonzero(near)
+        for k in some[np.argsort(-near[some], kind="stable")][: 4 * MOST_NAMES]:
             for name in owner[k]:
                 found[name] = max(found[name], near[k])
-        found[np.argsort(-found, kind="stable")[MOST_NAMES:]] = 0
+        _keep_highest(found)
         best = float(found.max())
         carried = np.maximum(vector @ self.carried - np.float32(FAINT), 0)
-        carried[np.argsort(-carried)[MOST_NAMES:]] = 0
+        _keep_highest(carried)
         found[:count] = np.maximum(found[:count], (1 - best) * carried)
         return found
 
@@ -311,6 +312,12 @@ def words_of(label: str) -> list[str]:
     """A classifier's label -> its words as questions have them: "Piranga olivacea (Scarlet Tanager)" has two."""
     found = (" ".join(read_words(part)) for part in re.split(r"[,;()]", label))
     return list(dict.fromkeys(filter(None, found)))
+
+
+def _keep_highest(asked: Floats) -> None:
+    """All but the MOST_NAMES highest numbers become 0; none is below it."""
+    if np.count_nonzero(asked) > MOST_NAMES:
+        asked[np.argsort(-asked, kind="stable")[MOST_NAMES:]] = 0
 
 
 def _either(names: Iterable[str]) -> str:
