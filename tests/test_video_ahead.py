@@ -16,13 +16,15 @@ import pytest
 
 from foveate.core.errors import VideoError
 from foveate.core.threads import Behind
-from foveate.video import Frame, stream
+from foveate.encoders.nano import NanoEncoder
+from foveate.encoders.protocol import DenseFeatures
+from foveate.video import Frame, Propagation, Refresh, stream
 from foveate.video.decode import FileReader, open_clip
 from foveate.video.streams import AHEAD
 from tests.video_clips import encode, pan
 
 SIDE = 64
-THREAD = "foveate-ahead"
+THREAD, THREAD_ENCODING = "foveate-ahead", "foveate-encoding"
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,7 @@ def _note_earlier_readers() -> None:
 
 def readers() -> list[threading.Thread]:
     """Those that the test began."""
-    threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREAD)]
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith((THREAD, THREAD_ENCODING))]
     return [thread for thread in threads if thread not in EARLIER]
 
 
@@ -162,6 +164,56 @@ def test_an_error_of_the_reader_comes_with_its_frame(clip: Path, monkeypatch: py
     with pytest.raises(VideoError, match="kilometres"):
         list(counted(stream(clip, "a dog", budget=9, long_side=SIDE), found))
     assert [frame.index for frame in found] == [0, 1, 2, 3, 4]
+    assert not readers()
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The threads that encoded something."""
+    threads, encode_image = list[str](), NanoEncoder.encode_image
+
+    def noted(self: NanoEncoder, rgb: Any, *, long_side: int | None = None) -> DenseFeatures:
+        threads.append(threading.current_thread().name.partition("_")[0])
+        if "broken" in threads:
+            raise MemoryError("no room")
+        return encode_image(self, rgb, long_side=long_side)
+
+    monkeypatch.setattr(NanoEncoder, "encode_image", noted)
+    return threads
+
+
+@pytest.mark.parametrize("refresh", [Refresh(every=1), Refresh(every=3, parts=False), Refresh(every=12, pause=2)])
+def test_pictures_that_are_encoded_before_their_turn_give_the_same_frames(
+    clip: Path, encoded: list[str], refresh: Refresh
+) -> None:
+    how: dict[str, Any] = {"budget": 9, "long_side": SIDE, "propagation": Propagation(refresh=refresh)}
+    with open_clip(clip) as opened:
+        pictures = [(picture.time, picture.rgb) for picture in opened]
+    alone = list(stream(iter(pictures), "a dog", **how))
+    assert THREAD_ENCODING not in encoded
+    with stream(clip, "a dog", **how) as frames:
+        ahead = [next(frames)]
+        assert wait_for(lambda: len(frames._seen.ready()) == AHEAD)  # type: ignore[attr-defined]
+        ahead += frames
+    assert all(map(same, ahead, alone))
+    assert THREAD_ENCODING in encoded or refresh.every == 12  # where parts may be renewed it is not sure what comes
+    assert not readers()
+
+
+def test_an_encoder_that_fails_before_its_turn_fails_in_it_and_closing_waits_for_what_is_encoded(
+    clip: Path, encoded: list[str]
+) -> None:
+    frames = stream(clip, "a dog", budget=9, long_side=SIDE, propagation=Propagation(refresh=Refresh(every=1)))
+    next(frames)
+    assert wait_for(lambda: len(frames._seen.ready()) == AHEAD)  # type: ignore[attr-defined]
+    next(frames)
+    assert wait_for(lambda: encoded.count(THREAD_ENCODING) >= AHEAD - 1)
+    encoded.append("broken")
+    for _ in range(AHEAD - 1):
+        assert next(frames).keyframe  # they were encoded while all was well
+    with pytest.raises(MemoryError):
+        list(frames)
+    frames.close()
     assert not readers()
 
 

@@ -14,8 +14,8 @@ import foveate
 from foveate.allocation import Keep
 from foveate.channels.visual import CHANGED, describe_cells
 from foveate.core.grid import Grid
-from foveate.video.flow import Floats, make_view
-from foveate.video.propagation import KEPT_PER_FRAME, blend_layers, make_layer, propagate
+from foveate.video.flow import Floats, View, make_view
+from foveate.video.propagation import KEPT_PER_FRAME, Field, Layer, blend_layers, find_trust, make_layer, propagate
 from foveate.video.refresh import HALO, TILE, Refresh, add_halo, find_stale_parts, measure_cost, weigh_cells
 from foveate.video.temporal import Motion, Sent, allocate_steadily, select_changed, smooth_relevance
 from tests.video_scenes import no_flow, pan, photo, seen_through
@@ -36,7 +36,7 @@ def test_a_patch_moves_with_the_picture_and_keeps_its_numbers() -> None:
     z, view, residual = features(), make_view(first), np.full(SHAPE, 0.25, np.float32)
     after = make_view(seen_through(first, step))
     layer = propagate(make_layer(z, residual, view), step, NO)
-    seen = blend_layers([layer], after)
+    seen = blend_layers([layer], find_trust([layer], after))
     np.testing.assert_allclose(seen.z[:, 1:], z[:, :-1], atol=1e-5)
     np.testing.assert_allclose(seen.residual, 0.25, atol=1e-6)
     assert seen.confidence[:, 2:].min() > 0.9 * KEPT_PER_FRAME
@@ -51,9 +51,13 @@ def test_what_was_covered_on_the_way_stays_unknown() -> None:
     layer = propagate(
         propagate(make_layer(features(), np.zeros(SHAPE, np.float32), view), no_flow(SIZE), gone), no_flow(SIZE), NO
     )
-    confidence = blend_layers([layer], view).confidence
+    confidence = find_trust([layer], view).confidence
     assert confidence[8:10, 12:14].max() == 0
     assert confidence[8:10, 15:].min() == pytest.approx(KEPT_PER_FRAME**2)
+
+
+def blended(below: Layer, above: Layer, view: View) -> Field:
+    return blend_layers([below, above], find_trust([below, above], view))
 
 
 def test_a_renewed_part_replaces_what_it_covers_and_nothing_else() -> None:
@@ -63,15 +67,15 @@ def test_a_renewed_part_replaces_what_it_covers_and_nothing_else() -> None:
     cover[4:10, 6:14] = 1
     cover[4, 6:14] = 0.25  # a soft border mixes by its share
     base = make_layer(old, none, view)
-    seen = blend_layers([base, make_layer(new, none, view, cover)], view)
+    seen = blended(base, make_layer(new, none, view, cover), view)
     share = cover[..., None]
     np.testing.assert_allclose(seen.z, share * new + (1 - share) * old, atol=1e-5)
     gone = propagate(base, no_flow(SIZE), np.ones(SIZE, bool))
-    seen = blend_layers([gone, make_layer(new, none, view, cover)], view)
+    seen = blended(gone, make_layer(new, none, view, cover), view)
     np.testing.assert_array_equal(seen.confidence, cover)
     half = NO.copy()
     half[:, :96] = True  # where it is no longer believed it uncovers what is below
-    seen = blend_layers([base, propagate(make_layer(new, none, view, none + 1), no_flow(SIZE), half)], view)
+    seen = blended(base, propagate(make_layer(new, none, view, none + 1), no_flow(SIZE), half), view)
     np.testing.assert_allclose(seen.z[:, :12], old[:, :12], atol=1e-5)
     assert seen.confidence.min() > 0.9
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, update_wrapper
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from cachetools import LRUCache
@@ -104,6 +104,13 @@ class Ahead(Iterator[A]):
             raise StopIteration
         self._fill()
         return item
+
+    def ready(self) -> list[A]:
+        """The items that wait, without waiting for any."""
+        made = takewhile(
+            lambda one: one.done() and not one.cancelled() and one.exception() is None, tuple(self._waiting)
+        )
+        return list(takewhile(lambda item: item is not self._end, (one.result() for one in made)))
 
     def close(self) -> None:
         """Make no more, and close the source if it can be closed; waits for the item that is being made."""

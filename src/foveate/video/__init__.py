@@ -3,7 +3,7 @@
     for frame in foveate.video.stream("clip.mp4", "the dog", budget=128):
         frame.index, frame.time, frame.relevance, frame.kept, frame.kept_new, frame.keyframe, frame.confidence
 
-* streams: a clip and questions -> frames; state: one frame from the state before
+* streams: a clip and questions -> frames; state: one frame from the state before; outlook: what is sure of the next
 * decode: files (PyAV, the extra `video`), folders, arrays -> pictures with their times; export: writes clips
 * flow: motion between two frames; propagation: encoded features where the motion took them; refresh: when to encode
   again, and which parts; words: what was read in a keyframe, in the frames after it

@@ -45,13 +45,26 @@ class Layer(Frozen):
 
 
 @dataclass(frozen=True, eq=False)
+class Trust(Frozen):
+    """In what layers say of a frame; it does not depend on what they hold."""
+
+    each: tuple[Floats, ...]  # of each layer [h, w], 0 to 1
+    confidence: Floats  # of all together [h, w], 0 to 1
+    difference: float  # of the median sample to the frame where the oldest layer was encoded, 0 to 1
+
+
+@dataclass(frozen=True, eq=False)
 class Field(Frozen):
     """Features at the current frame's cells."""
 
     z: Floats  # coordinates [h, w, r]
     residual: Floats  # of compression [h, w]
     confidence: Floats  # [h, w], 0 to 1
-    difference: float  # of the median sample to the frame where the oldest layer was encoded, 0 to 1
+
+
+def cover_all(shape: tuple[int, int], view: View) -> Layer:
+    """A layer of the current frame [h, w] that is still to be encoded: it reaches everywhere."""
+    return Layer(np.ones((*shape, 1), np.float32), view, np.zeros((*view.shape, 3), np.float32))
 
 
 def make_layer(z: NDArray[Any], residual: NDArray[Any], view: View, cover: Floats | None = None) -> Layer:
@@ -78,22 +91,36 @@ def widen(layer: Layer, rank: int) -> Layer:
     return replace(layer, covered=np.concatenate([layer.covered[..., :-2], zeros, layer.covered[..., -2:]], -1))
 
 
-def blend_layers(layers: Sequence[Layer], view: View) -> Field:
-    """All layers at the current frame's cells, later ones over earlier ones by their confidence."""
-    below, trust, difference = _read(layers[0], view)
+def find_trust(layers: Sequence[Layer], view: View) -> Trust:
+    """In layers at the cells of the current frame, later ones over earlier ones."""
+    confidence, difference = _believe(layers[0], view)
+    each = [confidence]
     for layer in layers[1:]:
-        above, believed, _ = _read(layer, view)
-        share = above[..., -1:] * believed[..., None]
-        below = (1 - share) * below + believed[..., None] * above  # `above` holds its cover already
-        trust = (1 - share[..., 0]) * trust + share[..., 0] * believed
-    return Field(below[..., :-2], below[..., -2], np.asarray(trust, np.float32), difference)
+        each.append(_believe(layer, view)[0])
+        share = _read(layer.covered[..., -1], layer) * each[-1]
+        confidence = (1 - share) * confidence + share * each[-1]
+    return Trust(tuple(each), np.asarray(confidence, np.float32), difference)
 
 
-def _read(layer: Layer, view: View) -> tuple[Floats, Floats, float]:
+def _believe(layer: Layer, view: View) -> tuple[Floats, float]:
     shape = (layer.covered.shape[0], layer.covered.shape[1])
     if layer.age == 0:
-        return layer.covered, np.ones(shape, np.float32), 0.0
+        return np.ones(shape, np.float32), 0.0
     difference = compare_views(view, layer.view, layer.flow)
     believed = to_confidence(difference) * (1 - layer.hidden) * is_inside(layer.flow)
     confidence = np.clip(resize_map(believed, shape), 0, 1) * np.float32(KEPT_PER_FRAME**layer.age)
-    return warp(layer.covered, resize_flow(layer.way, shape)), confidence, float(np.median(difference[::4, ::4]))
+    return confidence, float(np.median(difference[::4, ::4]))
+
+
+def blend_layers(layers: Sequence[Layer], trust: Trust) -> Field:
+    """All layers at the current frame's cells, later ones over earlier ones by their confidence."""
+    below = _read(layers[0].covered, layers[0])
+    for layer, believed in zip(layers[1:], trust.each[1:], strict=True):
+        above, believed = _read(layer.covered, layer), believed[..., None]
+        below = (1 - above[..., -1:] * believed) * below + believed * above  # `above` holds its cover already
+    return Field(below[..., :-2], below[..., -2], trust.confidence)
+
+
+def _read(covered: Floats, layer: Layer) -> Floats:
+    """What a layer holds, or a part of that, at the cells of the current frame."""
+    return warp(covered, resize_flow(layer.flow, (covered.shape[0], covered.shape[1]))) if layer.age else covered

@@ -6,7 +6,9 @@ Between keyframes features are propagated along the motion; colours, edges and s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -38,7 +40,8 @@ from foveate.texture.texture import Texture
 from foveate.tiles.re_encode import RAMP, area_means, encode_part, fading, pixel_box, working_side
 from foveate.video import temporal
 from foveate.video.flow import Dis, Floats, FlowModel, Sight, View, find_passage, look, resize_flow, stack, warp
-from foveate.video.propagation import Field, Layer, blend_layers, make_layer, propagate, widen
+from foveate.video.outlook import Begin, Outlook, Situation, look_at, look_further
+from foveate.video.propagation import Field, Layer, blend_layers, cover_all, find_trust, make_layer, widen
 from foveate.video.refresh import Reason, Refresh, add_halo, find_stale_parts, measure_cost, weigh_cells
 from foveate.video.words import Writing, follow, read_frame, words_now
 
@@ -145,6 +148,7 @@ class State(Frozen):
     writing: Writing | None = None  # what was last read; None without a reader
     gaze: Floats | None = None  # [h, w]; None before the first look
     time: float = 0.0  # of the frame, in seconds
+    outlooks: tuple[Outlook, ...] = ()  # of the next pictures, where they were there already
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,6 +234,14 @@ class StepInput:
     settings: StreamSettings
     time: float
     gaze: tuple[float, float] | None = None
+    upcoming: Sequence[Sight] = ()
+    begin: Begin = lambda sight: None
+    outlook: Outlook | None = None  # of this picture; None of the first
+    known: tuple[Outlook, ...] = ()  # of the next ones
+
+    def look_further(self, layers: tuple[Layer, ...], shape: tuple[int, int], part_age: int) -> tuple[Outlook, ...]:
+        now = Situation(self.sight.view, layers, shape, part_age)
+        return look_further(now, self.known, self.upcoming, self.settings.propagation.refresh, self.begin)
 
 
 @products_in_one_thread()
@@ -241,47 +253,56 @@ def step(
     settings: StreamSettings,
     time: float = 0.0,
     gaze: tuple[float, float] | None = None,
+    upcoming: Sequence[Sight] = (),
+    begin: Begin = lambda sight: None,
 ) -> tuple[State, Frame]:
     """The next frame; its index, time and seconds are filled in by the caller.
 
     picture: uint8 [H, W, 3], or what `look` saw in it. time: of the frame, in seconds. gaze: where a person looks,
-    (y, x) in pixels of the picture.
+    (y, x) in pixels of the picture. upcoming: what comes next, as far as it is known; those that will be encoded whole
+    are given to `begin`, for the same features sooner.
     """
     sight = picture if isinstance(picture, Sight) else look(picture)
     rgb = sight.rgb
-    given = StepInput(sight, name, queries, settings, time, gaze)
+    given = StepInput(sight, name, queries, settings, time, gaze, upcoming, begin)
     if before is None or (before.texture.grid.height, before.texture.grid.width) != rgb.shape[:2]:
         return _encode_keyframe(given, "first")
-    passage = sight.passage
-    if passage is None or passage.earlier is not before.view:
-        passage = find_passage(sight.view, before.view, settings.propagation.flow)
-    layers = tuple(propagate(layer, passage.flow, passage.uncovered) for layer in before.layers)
+    rules, shape = settings.propagation.refresh, before.texture.grid.shape
+    if before.outlooks and before.outlooks[0].sight is sight:
+        outlook, known = before.outlooks[0], before.outlooks[1:]
+    else:
+        passage = sight.passage
+        if passage is None or passage.earlier is not before.view:
+            passage = find_passage(sight.view, before.view, settings.propagation.flow)
+        outlook = look_at(Situation(before.view, before.layers, shape, before.part_age), sight, passage, rules)
+        known = ()
+    given = replace(given, outlook=outlook, known=known)
+    both = zip(outlook.found.layers, before.layers, strict=True)
+    layers = tuple(replace(moved, covered=layer.covered) for moved, layer in both)
     writing = None if before.writing is None else follow(before.writing, rgb)
-    features = blend_layers(layers, given.sight.view)
-    motion = temporal.measure_motion(passage, before.texture.grid.shape)
-    rules, age, confidence = settings.propagation.refresh, layers[0].age, features.confidence
-    reason = rules.find_reason(age, confidence, features.difference, motion.difference, motion.lost)
+    motion, reason, trust = outlook.motion, outlook.reason, outlook.trust
     if reason == "cut":
         return _encode_keyframe(given, reason, side=before.side)
     boxes: list[Box] = []
-    if reason is None and rules.parts and before.part_age + 1 >= rules.pause:
+    if not outlook.sure:
         maps = [one.relevance.map for one in before.answers]  # cells matter as they did in the frame before
         weight = weigh_cells(motion.propagate(np.max(maps, 0))) if maps else None
-        boxes = find_stale_parts(confidence, weight)
-        if measure_cost(boxes, confidence.shape) > rules.most or len(layers) + len(boxes) > MOST_LAYERS:
+        boxes = find_stale_parts(trust.confidence, weight)
+        if measure_cost(boxes, shape) > rules.most or len(layers) + len(boxes) > MOST_LAYERS:
             reason, boxes = "stale", []
     if boxes:
         try:
             before, layers = _add_parts(given, before, layers, boxes)
-            features = blend_layers(layers, given.sight.view)
+            trust = find_trust(layers, sight.view)
         except OptionError:  # an encoder that takes no images of this size: then it gets the whole
             reason, boxes = "stale", []
     if reason is not None:
         before = replace(before, layers=layers)
-        return _encode_keyframe(given, reason, before, features, motion, before.side, writing)
+        return _encode_keyframe(given, reason, before, blend_layers(layers, trust), motion, before.side, writing)
     part_age = 0 if boxes else before.part_age + 1
-    after = replace(before, layers=layers, view=given.sight.view, part_age=part_age, writing=writing)
-    return _answer(given, after, features, motion, before, None, tuple(boxes))
+    outlooks = given.look_further(layers, shape, part_age)
+    after = replace(before, layers=layers, view=sight.view, part_age=part_age, writing=writing, outlooks=outlooks)
+    return _answer(given, after, blend_layers(layers, trust), motion, before, None, tuple(boxes))
 
 
 def _encode_keyframe(
@@ -294,7 +315,14 @@ def _encode_keyframe(
     writing: Writing | None = None,
 ) -> tuple[State, Frame]:
     rgb, settings, view = given.sight.rgb, given.settings, given.sight.view
-    dense = settings.encoder.encode_image(rgb, long_side=settings.long_side)
+    dense = None
+    if given.outlook is not None and given.outlook.early is not None:
+        with suppress(CancelledError):  # another thread closed the stream
+            dense = given.outlook.early.result()
+    if dense is None:
+        dense = settings.encoder.encode_image(rgb, long_side=settings.long_side)
+    shape, part_age = dense.grid.shape, settings.propagation.refresh.pause
+    outlooks = given.look_further((cover_all(shape, view),), shape, part_age)
     check_features(settings.encoder, dense, (rgb.shape[0], rgb.shape[1]))
     if before is not None and features is not None and settings.propagation.blend > 0:
         share = (np.float32(settings.propagation.blend) * features.confidence)[..., None]
@@ -328,12 +356,13 @@ def _encode_keyframe(
         view=view,
         answers=(),
         fixation=np.zeros(texture.grid.shape, np.float32),
-        part_age=settings.propagation.refresh.pause,
+        part_age=part_age,
         segment_age=segment_age,
         side=side,
         writing=_read(given, writing),
+        outlooks=outlooks,
     )
-    return _answer(given, after, blend_layers(after.layers, view), motion, before, reason)
+    return _answer(given, after, blend_layers(after.layers, find_trust(after.layers, view)), motion, before, reason)
 
 
 def _read(given: StepInput, before: Writing | None) -> Writing | None:

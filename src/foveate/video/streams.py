@@ -1,14 +1,15 @@
 """A clip and a question in, a frame at a time out: which cells of each picture to spend tokens on.
 
 `Stream` is the only thing here that changes with time. Of a file or a folder one thread decodes the next few pictures,
-and another looks for motion in them.
+and another looks for motion in them; what is sure to be encoded whole is encoded by a third before its turn.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -21,7 +22,7 @@ from foveate.core.gone import without
 from foveate.core.layout import FLOW
 from foveate.core.threads import Ahead
 from foveate.encoders.load import resolve_encoder
-from foveate.encoders.protocol import Encoder
+from foveate.encoders.protocol import DenseFeatures, Encoder
 from foveate.encoders.taught import TaughtWords
 from foveate.language.query import prepare
 from foveate.reading.readers import ReadBy, choose_reader
@@ -47,6 +48,7 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
         self.clip = clip
         self._settings = settings
         self._seen = _look_ahead(clip, settings.propagation.flow)
+        self._encoding = ThreadPoolExecutor(1, "foveate-encoding")
         self._count = 0
         self._state: State | None = None
         self._gaze: tuple[float, float] | None = None
@@ -102,12 +104,21 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
             raise
         name = f"{self.clip.name} at {picture.time:.3f} s"
         at = picture.time
-        self._state, frame = step(self._state, sight, name, self.queries, self._settings, time=at, gaze=self._gaze)
+        upcoming = [sight for _, sight in self._seen.ready()] if isinstance(self._seen, Ahead) else []
+        self._state, frame = step(
+            self._state, sight, name, self.queries, self._settings, at, self._gaze, upcoming, self._begin
+        )  # fmt: skip
         self._count = picture.index + 1
         values: dict[str, Any] = {"index": picture.index, "time": picture.time}
         if self._one:
             values |= {"relevance": frame.relevance[0], "kept": frame.kept[0], "kept_new": frame.kept_new[0]}  # type: ignore[index]
         return replace(frame, **values, seconds=time.perf_counter() - started)
+
+    def _begin(self, sight: Sight) -> Future[DenseFeatures] | None:
+        settings = self._settings
+        with suppress(RuntimeError):  # closed meanwhile
+            return self._encoding.submit(settings.encoder.encode_image, sight.rgb, long_side=settings.long_side)
+        return None
 
     def __repr__(self) -> str:
         queries = repr(self.queries[0] if self._one else list(self.queries))
@@ -123,6 +134,7 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
         self.clip.close()
         if isinstance(self._seen, Ahead):
             self._seen.close()
+        self._encoding.shutdown(cancel_futures=True)
 
 
 def _look_ahead(clip: VideoClip, model: FlowModel) -> Iterator[tuple[TimedPicture, Sight]]:
