@@ -109,12 +109,18 @@ def make_view(rgb: NDArray[np.uint8]) -> View:
     """A frame, uint8 [H, W, 3], made small for comparisons."""
     ratio = min(1.0, LONG_SIDE / max(rgb.shape[:2]))
     y, x = (max(NARROWEST, round(side * ratio)) for side in rgb.shape[:2])
-    while rgb.shape[0] % 2 == rgb.shape[1] % 2 == 0 and rgb.shape[0] >= 2 * y and rgb.shape[1] >= 2 * x:
-        rgb = cv2.resize(rgb, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
-    small = cv2.resize(rgb, (x, y), interpolation=cv2.INTER_AREA)  # halves are quick, odd ratios are not
+    small = make_small(rgb, (y, x))
     luma = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
     soft = cv2.GaussianBlur(luma.astype(np.float32), (0, 0), BLUR)
-    return View(np.asarray(small, np.uint8), np.asarray(luma, np.uint8), np.asarray(soft, np.float32))
+    return View(small, np.asarray(luma, np.uint8), np.asarray(soft, np.float32))
+
+
+def make_small(rgb: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """A picture at a smaller (H, W), by means over areas: halved first, as halves are quick and odd ratios are not."""
+    y, x = size
+    while rgb.shape[0] % 2 == rgb.shape[1] % 2 == 0 and rgb.shape[0] >= 2 * y and rgb.shape[1] >= 2 * x:
+        rgb = cv2.resize(rgb, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
+    return np.asarray(cv2.resize(rgb, (x, y), interpolation=cv2.INTER_AREA), np.uint8)
 
 
 def estimate_flow(model: FlowModel, current: View, earlier: View) -> Floats:

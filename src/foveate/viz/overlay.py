@@ -20,6 +20,7 @@ from foveate.allocation.allocation import ASKED_FOR, Allocation
 from foveate.allocation.worth import asked_share, mix_of
 from foveate.relevance.confidence import in_digits
 from foveate.relevance.value import Relevance
+from foveate.video.flow import make_small
 from foveate.video.state import Frame
 from foveate.viz.layers import colour_heat, darken, tint
 from foveate.viz.paper import cut, font_for
@@ -122,7 +123,7 @@ def draw(frame: Frame, history: History, page: Page) -> Bytes:
     top, left = (height - h) // 2, (width - w) // 2
     out[top : top + h, left : left + w] = draw_picture(rgb, frame)
     room, tall = width // page.columns, 3 * page.unit - page.gap
-    small = cv2.resize(rgb, (max(1, min(round(tall * w / h), 2 * tall)), tall), interpolation=cv2.INTER_AREA)
+    small = make_small(rgb, (tall, max(1, min(round(tall * w / h), 2 * tall))))
     for i, (relevance, kept, new) in enumerate(frame.answers):
         row, column = divmod(i, page.columns)
         at = (height + page.gap + 3 * row * page.unit, column * room + page.gap, room - page.gap)
