@@ -320,19 +320,26 @@ BAD: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("look photo.safetensors {empty}", ("empty query",)),
     ("look photo.safetensors {long}", ("10,000 characters",)),
     ("look photo.safetensors где", ("English",)),
+    ("look photo.safetensors dog --out taken", ("taken", "--out")),
+    ("look broccoli.jpg dog --encoder clip:/nowhere", ("/nowhere",)),
+    ("look bad.safetensors dog", ("bad.safetensors", "encode the image again")),
+    ("encode broccoli.jpg -o no/such/t.safetensors", ("t.safetensors",)),
+    ("read nothing.png", ("nothing.png",)),
+    ("read broccoli.jpg --reader tesseract", ("apt-get install tesseract-ocr",)),
+    ("zoom none.tif dog", ("none.tif",)),
+    ("zoom broccoli.jpg dog --scene city.json", ("the name of a folder",)),  # before the work
+)
+# these are used wrongly
+MISUSED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("look photo.safetensors broccoli.jpg dog", ("is a file",)),
     ("look dog broccoli.jpg", ("the image first, then questions",)),
     ("look photo.safetensors dog --picture homunculi", ("homunculus", "regions")),
-    ("look photo.safetensors dog --out taken", ("taken", "--out")),
     ("look photo.safetensors dog --long-side 256", ("--long-side 256",)),
     ("look photo.safetensors dog --encoder nonsense", ("nonsense",)),
     ("look photo.safetensors dog --page 2", ("--page 2",)),
     ("look broccoli.jpg dog --encoder nan0", ("nan0", "'nano'")),
     ("look broccoli.jpg dog --encoder nano-fast", ("--long-side 384",)),
-    ("look broccoli.jpg dog --encoder clip:/nowhere", ("/nowhere",)),
     ("look broccoli.jpg dog --no-read --reader rapidocr", ("--no-read",)),
-    ("look bad.safetensors dog", ("bad.safetensors", "encode the image again")),
-    ("encode broccoli.jpg -o no/such/t.safetensors", ("t.safetensors",)),
     ("encode broccoli.jpg -o broccoli.jpg", ("broccoli.safetensors",)),  # an image is never written over
     ("encode broccoli.jpg -o u.safetensors --channels boundry", ("boundary",)),
     ("encode broccoli.jpg -o u.safetensors --channels gaze", ("with_channel",)),
@@ -340,10 +347,6 @@ BAD: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("read broccoli.jpg --reader nobody", ("--reader nobody",)),
     ("read broccoli.jpg --page 2", ("--page 2 of an image",)),
     ("read photo.safetensors --page 2", ("--page 2 for the texture",)),
-    ("read nothing.png", ("nothing.png",)),
-    ("read broccoli.jpg --reader tesseract", ("apt-get install tesseract-ocr",)),
-    ("zoom none.tif dog", ("none.tif",)),
-    ("zoom broccoli.jpg dog --scene city.json", ("the name of a folder",)),  # before the work
     ("zoom broccoli.jpg dog --share 15", ("share",)),
     ("zoom broccoli.jpg dog --sure 0", ("sure",)),
     ("doctor --words", ("--words cat wheel sky",)),
@@ -362,9 +365,9 @@ def test_bad_input_is_explained_and_leaves_nothing(
     Path("taken").write_text("a file")
     monkeypatch.setenv("PATH", "/nowhere")  # no tesseract
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    for arguments, words in BAD:
+    for arguments, words in (*BAD, *MISUSED):
         given = [word.format(empty="", long="x y " * 2500) for word in arguments.split()]
-        fails(run(*given), *words)
+        fails(run(*given), *words, status=1 if (arguments, words) in BAD else 2)
         assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before, arguments
     for name, budget in (("--budget", 0), ("--budget", -5), ("-k", 100_000)):  # as it was typed
         fails(run("look", "photo.safetensors", "dog", name, budget), f"{name} {budget}", "3072", status=2)
@@ -379,6 +382,11 @@ def test_bad_input_is_explained_and_leaves_nothing(
         ("look missing.jpg dog", 1, "no file at 'missing.jpg'"),
         ("look missing.jpg dog --budget many", 2, "'many' is neither"),
         ("look missing.jpg dog --colour", 2, "--colour"),
+        ("look missing.jpg dog --preset none", 2, "--preset none"),
+        ("store list missing.fov", 1, "no store at"),
+        ("store lisst missing.fov", 2, "No such command 'lisst'"),
+        ("evaluate", 2, "--json"),
+        ("see missing.jpg dog", 2, "No such command 'see'"),
     ],
 )
 def test_with_json_an_error_is_an_object(run: Run, arguments: str, status: int, received: str) -> None:
@@ -398,7 +406,7 @@ def test_help_is_no_error_with_json(run: Run) -> None:
 
 def test_advice_is_for_who_asks(run: Run, photo: Path) -> None:
     fails(run("read", "missing.pdf"), "an image, or of a PDF")
-    fails(run("teach", "our logo", photo), "fix: foveate teach")
+    fails(run("teach", "our logo", photo), "fix: foveate teach", status=2)
     with pytest.raises(OptionError, match=r'fix: teach\("our logo"'):
         foveate.teach("our logo", [])
 
@@ -488,7 +496,7 @@ def test_zoom_finds_and_draws(run: Run) -> None:
     assert re.search(r"not found so far, .*\d %.*looked", said, re.S)
     assert "everything was looked at" in run(*asked, "a giraffe", "--share", 1).stdout
     Image.fromarray(wide[::-1]).save("other.png")
-    fails(run("zoom", "other.png", *asked[2:], "a bus"), "other pixels")
+    fails(run("zoom", "other.png", *asked[2:], "a bus"), "other pixels", status=2)
 
 
 # --- what is written --------------------------------------------------------------------------------------------------

@@ -73,10 +73,10 @@ def doctor(
 
 
 def _explain_words(texts: list[str]) -> None:
-    from foveate.core.errors import QueryError
+    from foveate.core.errors import OptionError
 
     if not texts:
-        raise QueryError("--words without a word", expected="one or more", fix="foveate doctor --words cat wheel sky")
+        raise OptionError("--words without a word", expected="one or more", fix="foveate doctor --words cat wheel sky")
     found = [word for text in texts for word in explain(text)]
     columns = ("word", "nano", "who knows", "looks for")
     print_table("which words nano knows", columns, [_explained(word) for word in found])

@@ -1,9 +1,10 @@
 """The command `foveate`: its list of commands, and how an error becomes a message: what came, what was expected, what
-to do, on stderr; the exit status is 1 (2 for wrong usage).
+to do, on stderr; the exit status is 1 (2 for wrong usage: docs/commands.md).
 """
 
 from __future__ import annotations
 
+import atexit
 import errno
 import gc
 import io
@@ -13,7 +14,6 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from foveate.cli.ask import ask
 from foveate.cli.basis import app as basis
@@ -26,7 +26,7 @@ from foveate.cli.profile import profile
 from foveate.cli.search import search
 from foveate.cli.store import store
 from foveate.cli.teach import teach
-from foveate.cli.terminal import Program
+from foveate.cli.terminal import Group, Program
 from foveate.cli.video import video
 from foveate.cli.view import view
 from foveate.cli.zoom import zoom
@@ -36,7 +36,7 @@ START, ONE, MODELS, MANY, MEASURING = (
 )  # fmt: skip
 
 
-class _Sections(TyperGroup):
+class _Sections(Group):
     """Lists the commands under headings."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -111,15 +111,18 @@ def _root(
 
 
 def main() -> None:
-    try:
-        run(app)
-    finally:
-        gc.freeze()  # the process ends: to look for circles in what is left would take a tenth of a second
+    atexit.register(_end_soon)
+    run(app)
+
+
+def _end_soon() -> None:
+    if "torch" not in sys.modules:  # whose extensions tell of what is left as leaks
+        gc.freeze()  # what is left is searched for circles no more, which would take a tenth of a second
 
 
 def run(program: typer.Typer) -> None:
     """Run a program; foveate's errors become messages, and a full pipe silence."""
-    from foveate.core.errors import BudgetError, FoveateError
+    from foveate.core.errors import BudgetError, ChannelError, EncoderNameError, FoveateError, OptionError
     from foveate.core.gone import find_command
 
     for stream in (sys.stdout, sys.stderr):
@@ -130,7 +133,7 @@ def run(program: typer.Typer) -> None:
         sys.stdout.flush()
     except FoveateError as error:
         typer.echo(f"error: {error}", err=True)
-        sys.exit(2 if isinstance(error, BudgetError) else 1)
+        sys.exit(2 if isinstance(error, OptionError | BudgetError | ChannelError | EncoderNameError) else 1)
     except SystemExit as end:
         if end.code == 2 and (instead := find_command(sys.argv[1:])):  # 2: typer refused the command line
             typer.echo(f"This went; write {instead}", err=True)

@@ -52,7 +52,7 @@ def search(
     ] = None,
 ) -> None:
     """Find images in a store by what is in them, or written there: a table, a contact sheet with heat, JSON."""
-    from foveate.core.errors import QueryError, ReadingWarning
+    from foveate.core.errors import OptionError, QueryError, ReadingWarning
     from foveate.core.files import make_folder
 
     example = 'foveate index FOLDER -o photos.fov, then foveate search photos.fov "a dog"'
@@ -60,9 +60,9 @@ def search(
     offset = (page - 1) * count
     if (like is None) != bool(query):
         received = "a question and --like" if like else "no question"
-        raise QueryError(received, expected="a question, or --like IMAGE", fix='foveate search photos.fov "a dog"')
+        raise OptionError(received, expected="a question, or --like IMAGE", fix='foveate search photos.fov "a dog"')
     if box is not None and like is None:
-        raise QueryError("--box without --like", expected="an image that the box is in", fix="add --like IMAGE")
+        raise OptionError("--box without --like", expected="an image that the box is in", fix="add --like IMAGE")
     known = open_store(path, encoder)
     how: dict[str, Any] = {"exact": exact, "where": where, **terminal.load_words(words)}
     if box is not None:

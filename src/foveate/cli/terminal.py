@@ -22,7 +22,7 @@ from types import FrameType
 from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from foveate.core.options import ALLOCATE, ENCODE, MODEL_ARGS, PREPARE, SCORE, STREAM
 
@@ -133,26 +133,44 @@ def answer_each(questions: Sequence[Q], answer: Callable[[Q], T]) -> tuple[list[
     return found, [{"received": one.received, "expected": one.expected, "fix": one.fix} for one in refused]
 
 
+@contextmanager
+def _usage_explained(command: Any, ctx: Any, args: list[str]) -> Iterator[None]:
+    """Errors of usage help: what is missing is explained, -k is suggested for --k; they are JSON beside --json."""
+    as_json = "--json" in args  # they are eaten
+    try:
+        yield
+    except typer.Exit:  # --help
+        raise
+    except Exception as error:
+        if isinstance(error, typer.BadParameter) and not error.message:  # one is missing
+            about = getattr(error.param, "help", None) or ""
+            error.message = f"{about}\n\n{inspect.cleandoc(command.epilog or '')}".replace("\b\n", "").strip()
+        short = getattr(error, "option_name", "")[1:]
+        if any(short in each.opts for each in command.get_params(ctx)):
+            error.possibilities = [short]  # type: ignore[attr-defined]
+        with _json_alone() if as_json else nullcontext():
+            said = error.format_message() if hasattr(error, "format_message") else str(error)
+            _print_error(said, ctx.get_usage().removeprefix("Usage: "), f"{ctx.command_path} --help")
+        raise
+
+
 class _Command(TyperCommand):
-    """A command whose errors of usage help: what is missing is explained, and -k is suggested for --k."""
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[TYPED] = tuple(args)
+        with _usage_explained(self, ctx, args):
+            return super().parse_args(ctx, args)
+
+
+class Group(TyperGroup):
+    """Commands under a name."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta[TYPED], as_json = tuple(args), "--json" in args
-        try:
+        with _usage_explained(self, ctx, args):
             return super().parse_args(ctx, args)
-        except typer.Exit:  # --help
-            raise
-        except Exception as error:
-            if isinstance(error, typer.BadParameter) and not error.message:  # one is missing
-                about = getattr(error.param, "help", None) or ""
-                error.message = f"{about}\n\n{inspect.cleandoc(self.epilog or '')}".replace("\b\n", "").strip()
-            short = getattr(error, "option_name", "")[1:]
-            if any(short in each.opts for each in self.get_params(ctx)):
-                error.possibilities = [short]  # type: ignore[attr-defined]
-            with _json_alone() if as_json else nullcontext():
-                said = error.format_message() if hasattr(error, "format_message") else str(error)
-                _print_error(said, ctx.get_usage().removeprefix("Usage: "), f"{ctx.command_path} --help")
-            raise
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        with _usage_explained(self, ctx, args):
+            return super().resolve_command(ctx, args)
 
 
 class Program(typer.Typer):
@@ -162,7 +180,7 @@ class Program(typer.Typer):
     """
 
     def __init__(self, **how: Any) -> None:
-        super().__init__(add_completion=False, no_args_is_help=True, rich_markup_mode=None, **how)
+        super().__init__(**{"cls": Group} | how, add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 
     def command(self, *given: Any, **how: Any) -> Callable[[F], F]:
         register = super().command(*given, **{"cls": _Command} | how)
@@ -432,18 +450,18 @@ def refuse_files(
     what: str = "image",
     loop: str = 'for f in *.jpg; do foveate look "$f" "a dog"',
 ) -> None:
-    """Raises QueryError for a question that is a file: somebody meant several images."""
-    from foveate.core.errors import QueryError
+    """Raises OptionError for a question that is a file: somebody meant several images."""
+    from foveate.core.errors import OptionError
 
     files = [query for query in queries if Path(query).suffix and os.path.isfile(query)]
     if files:
         if not os.path.exists(first):
-            raise QueryError(
+            raise OptionError(
                 f"the query '{files[0]}' is a file, and '{first}' is none",
                 expected=f"the {what} first, then questions",
                 fix="change their order",
             )
-        raise QueryError(
+        raise OptionError(
             f"the query '{files[0]}' is a file",
             expected=f"one {what}, then questions",
             fix=f"run the command once for each {what}: {loop}; done",
