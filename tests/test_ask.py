@@ -300,7 +300,7 @@ def test_a_hand_written_prompt_and_a_model_without_a_chat_template(model_folder:
     [
         (("nothing.jpg", "a dog"), ImageNotFoundError, "nothing.jpg"),
         ((CAKE, " "), QueryError, "empty"),
-        ((CAKE, CAKE), QueryError, "is a file"),
+        ((CAKE, CAKE), OptionError, "is a file"),
         ((CAKE, "a dog", "--mode", "dropp"), OptionError, "dropp"),
         ((CAKE, "a dog", "--method", "best"), OptionError, "best"),
         ((CAKE, "a dog", "--policy", "best"), OptionError, "policy 'best'|--policy best|policy='best'"),
