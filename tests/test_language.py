@@ -26,7 +26,7 @@ from foveate.language.cues import find_cues
 from foveate.language.dialogue import goes_back, refers_back
 from foveate.language.lists import read_lists, read_rows
 from foveate.language.phrase import Phrase, Relation, read
-from foveate.language.query import HALF, MAX_PHRASES, noun_phrases, other_language, parse, prepare
+from foveate.language.query import DESCRIBED, HALF, MAX_PHRASES, noun_phrases, other_language, parse, prepare
 from foveate.relevance.confidence import DETECTED, limit
 from tests.store_toys import Toy
 
@@ -227,8 +227,8 @@ def test_things_asked_for_together_are_detected_if_all_are(texture: Texture) -> 
 
 def test_what_was_looked_for_in_its_place_is_said_and_paid_for(texture: Texture, cake: Path) -> None:
     child = foveate.score(texture, "a child")
-    for question, word, other in (("a police officer", "police officer", "person"), ("the bride", "bride", "person")):
-        found = foveate.score(texture, question)
+    for question, word in (("a police officer", "police officer"), ("the bride", "bride"), ("the umpire", "umpire")):
+        found, other = foveate.score(texture, question), "person"
         assert found.looked_for == {word: other}
         assert f"looked for {other} in place of {word}" in repr(found)
         assert not found.detected
@@ -249,6 +249,18 @@ def test_what_was_looked_for_in_its_place_is_said_and_paid_for(texture: Texture,
         assert not half.detected
         np.testing.assert_allclose(half.map, child.map, atol=0.02)
         assert half.boxes()[0] == pytest.approx(child.boxes()[0], abs=20)
+    for question in ("is the child sleeping?", "the sleeping child", "is the child eating?"):
+        half = foveate.score(texture, question)
+        assert list(half.looked_for.values()) == ["child"]
+        assert len(half.unknown) == 1
+        assert half.detected == (question == "the sleeping child")
+        assert half.confidence <= DESCRIBED
+        np.testing.assert_allclose(half.map, child.map, atol=0.02)
+        assert half.boxes()[0] == pytest.approx(child.boxes()[0], abs=20)
+    skier = foveate.score(texture, "the skier")  # without skis it is anybody
+    assert not skier.detected
+    assert skier.looked_for == {"skier": "person with skis"}
+    assert np.corrcoef(skier.map.ravel(), child.map.ravel())[0, 1] > 0.9
     for question in ("the child's trophy", "a trophy", "the trophy on the table"):
         assert not len(foveate.score(texture, question).boxes())
     assert foveate.score(texture, "a child or a trophy").looked_for == {}

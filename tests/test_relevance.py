@@ -25,7 +25,7 @@ from foveate.language.negatives import Negatives
 from foveate.language.phrase import FRAMES, Phrase, Pick, words_of
 from foveate.language.query import channel_weights, parse, prepare
 from foveate.reading.words import Word, Words
-from foveate.relevance.composition import GUESS, TOO_FEW, Composed, compose
+from foveate.relevance.composition import ANYBODY, GUESS, TOO_FEW, Composed, compose
 from foveate.relevance.confidence import DETECTED, with_odds
 from foveate.relevance.evidence import (
     COLOUR,
@@ -361,6 +361,20 @@ def test_a_side_and_a_size_choose_one_of_several(text: str, chosen: tuple[int, i
     for place in DOGS.keys() - {chosen}:
         assert made.map[place] < DETECTED * made.map[chosen]  # `boxes()` has no other
     assert made.confidence > DETECTED
+
+
+def test_who_is_known_by_a_thing_is_a_person_with_it_or_with_none_in_sight_anybody() -> None:
+    phrase = prepare(NANO, "the skier").structure[0]
+    people, skis = np.maximum(blob(20, 14, 5), blob(20, 50, 5, 0.9)), blob(27, 50, 3)
+    maps = {"person": people, "skis": skis}
+    made = compose(phrase, lambda word: maps[word], colour, {})
+    assert peak_at(made.map)[1] in range(44, 57)
+    assert made.confidence > DETECTED
+    made = compose(phrase, lambda word: maps[word] * np.float32(word == "person"), colour, {})
+    np.testing.assert_allclose(made.map, people, atol=0.05)
+    assert 0.4 < made.confidence <= ANYBODY
+    nobody = compose(phrase, lambda word: maps[word] * np.float32(word == "skis"), colour, {})
+    assert nobody.confidence < 0.1
 
 
 @pytest.mark.parametrize(

@@ -316,8 +316,9 @@ def add_understood(text: str, record: dict[str, Any]) -> str:
     """For a table: 'violin (unknown)', 'tallest dog (unknown: tallest)', 'police car (as car)', from the lists
     `unknown` and `looked_for` of a record; the text alone where all of it was looked for as asked."""
     others: dict[str, str] = record["looked_for"]
-    if (whole := next((word for word, other in others.items() if other == text != word), None)) is not None:
-        others, text = {word: other for word, other in others.items() if word != whole}, f"{text} in place of {whole}"
+    seen = " ".join(word for word in text.split() if word not in record["unknown"]).strip(" +")
+    if (whole := next((word for word, other in others.items() if other == seen != word), None)) is not None:
+        others, text = {word: other for word, other in others.items() if word != whole}, f"{seen} in place of {whole}"
     said = [f"as {other}" if word == text else f"{word} as {other}" for word, other in others.items()]
     if unknown := record["unknown"]:
         said.append("unknown" if unknown == [text] else f"unknown: {', '.join(unknown)}")

@@ -19,10 +19,11 @@ from foveate.language.lists import read_lists, read_pairs, read_rows, read_set
 
 LONGEST, DEEPEST = 24, 8  # words of a phrase and places within places; longer texts are lists of words
 
-# Where a thing is: noun - relation - of. The second line is of frames, "what is the man holding?".
+# Where a thing is: noun - relation - of. The second line is of frames, "what is the man holding?"; a skier is known by
+# skis.
 Relation = Literal[
     "part", "on", "in", "under", "above", "beside", "between", "left", "right", "behind", "before", "with",
-    "held", "worn", "worn on head", "ridden", "eaten", "carried", "used", "seen", "supporting", "around",
+    "held", "worn", "worn on head", "ridden", "eaten", "carried", "used", "seen", "supporting", "around", "known by",
 ]  # fmt: skip
 
 
@@ -104,6 +105,7 @@ PART_OF = {
     for _, parts in _WHOLES_AND_PARTS
     for part in parts
 }
+_AGENTS = PART_OF["ear"]
 _HAVE_TWO_WORD_PARTS = frozenset[str]().union(*(wholes for wholes, _ in _WHOLES_AND_PARTS))
 _PARTS = frozenset(PART_OF) | read_set("things", "parts")
 
@@ -295,6 +297,11 @@ def is_state(word: str) -> bool:
 def is_doing(word: str) -> bool:
     """Whether a word tells what something does, "pulling", and names no thing as "building" does."""
     return word.endswith("ing") and len(word) > 4 and word not in _NOUNS_ING
+
+
+def is_agent(word: str) -> bool:
+    """Whether a word names what does things by itself: what has ears."""
+    return not _AGENTS.isdisjoint((word, word.removesuffix("s")))
 
 
 def _clauses(words: Sequence[str], spans: Sequence[Span], tails: Sequence[Sequence[str]]) -> list[list[_Item]]:

@@ -27,7 +27,18 @@ from foveate.encoders.protocol import ASK_IN_ENGLISH, Encoder, encode_texts
 from foveate.language.choice import chosen, find_choices
 from foveate.language.cues import COLOUR_OF, COLOURS, CUES, SPELLED, WORDS, Cue, find_cues, is_measured
 from foveate.language.lists import read_rows, read_set
-from foveate.language.phrase import DESCRIBING, Phrase, Pick, Span, is_state, structure, words_of
+from foveate.language.phrase import (
+    DESCRIBING,
+    Phrase,
+    Pick,
+    Place,
+    Span,
+    is_agent,
+    is_doing,
+    is_state,
+    structure,
+    words_of,
+)
 from foveate.language.writing import ALL_WRITING, WrittenOn, find_part, find_writing
 
 MAX_CHARACTERS = 1000  # of a question, and phrases in it: by hand
@@ -35,6 +46,7 @@ SHOWN = 60  # characters of a text in the repr of what was made of it
 MAX_PHRASES = 8
 REMEMBERED = 1024  # questions, by hand
 HALF = 0.45  # how sure a question can be at most where the encoder does not know one of several things that it names
+DESCRIBED = 0.55  # and of "the sleeping cat", which takes it as so: as many are true as not (docs/log.md)
 UnderstoodAs = Callable[[str], tuple[str, float] | None]
 
 _FUNCTION, _PLACE = read_set("small", "function"), read_set("small", "places")
@@ -46,10 +58,13 @@ _AT_START, _ANSWER, _WHOLES = (
     read_set("small", "whole image"),
 )
 _NOT, _ASKING = read_set("small", "not"), read_set("small", "asking")
+_YES_OR_NO = read_set("small", "yes or no")
+_OPEN = _ASKING - _YES_OR_NO
 _DETERMINERS, _CANS = read_set("small", "determiners"), read_set("small", "before can")
 _BESIDE, _IS = read_set("small", "beside"), frozenset(("is", "are", "was", "were"))
 _ADJECTIVES = read_set("small", "adjectives").union(COLOURS, SPELLED)
 _SAID_OF = _IS | {"that", "which", "who"}
+_GEAR = {role: gear for roles, (gear,) in read_rows("gear") for role in roles}
 _TOLD = read_set("small", "whole answer")
 _SIDES = frozenset(("left", "right", "above", "under", "beside", "between", "behind", "before"))
 _BESIDE_IT = re.compile(
@@ -145,7 +160,7 @@ class Query:
     @cached_property
     def plain(self) -> bool:
         """Whether it asks for one thing, and no part of it is composed or names a channel."""
-        return len(self.phrases) == 1 and not self.words and not self.cues
+        return len(self.phrases) == 1 and not self.words and not self.cues and not self.known_half
 
     @cached_property
     def asks(self) -> Literal["thing", "beside", "everything"]:
@@ -174,15 +189,16 @@ class Query:
 
     @cached_property
     def known_half(self) -> Mapping[int, str]:
-        """What is shown where the encoder does not know another thing that is named: of "person holding the trophy" the
-        person. By the phrase's number; with its noun, where its place is unknown. Empty where all are known, or none.
+        """What is shown where the encoder does not know another thing that is named, or nothing measures what one does:
+        of "person holding the trophy" the person, of "the sleeping cat" the cat. By the phrase's number; with its noun,
+        where its place is unknown. Empty where all are known, or none.
         """
         nouns = {noun for phrase in self.structure for noun in _nouns(phrase)} & {*self.unknown}
         things = {i: self.structure[i] for i in self.asked if i < len(self.structure)}
         parts = {i for i, phrase in things.items() if phrase.place is not None and phrase.place.relation == "part"}
         known = {i: phrase for i, phrase in things.items() if phrase.noun not in (*nouns, "") and i not in parts}
         lost = {i for i, phrase in known.items() if not nouns.isdisjoint(_nouns(phrase))}
-        either = not nouns or "or" in self.text.lower().split()
+        either = not (nouns or _unseen(self.structure, self.unread)) or "or" in self.text.lower().split()
         return {} if either else {i: phrase.noun if i in lost else "" for i, phrase in known.items()}
 
     @cached_property
@@ -360,11 +376,17 @@ def _find_ignored(words: list[str], spans: list[Span]) -> set[int]:
 
 
 def _find_unread(words: list[str], spans: list[Span]) -> tuple[str, ...]:
-    """Places in the picture, as a question names them: "on the left", but not "on the left of the car"."""
+    """Places in the picture, as a question names them: "on the left", but not "on the left of the car". And what things
+    do, where it is done to none: "is the dog eating?".
+    """
     inside = {i for span in spans for i in range(span.start, span.end)}
     out, end = [], 0
     for i, word in enumerate(words):
         after = words[i + 1] if i + 1 < len(words) else ""
+        if is_doing(word) and i not in inside and _OPEN.isdisjoint(words):
+            named = next((span.phrase.split()[-1] for span in spans if span.start == i + 1), "")
+            if is_agent(named) or (spans and not any(c.isalnum() for c in after)):
+                out.append(word)
         if word not in _PLACE or i in inside or after == "of" or after in _PLACE:
             continue
         start = i
@@ -505,7 +527,8 @@ def _prepare(encoder: Encoder, text: str) -> Query:
     understood_as: UnderstoodAs = getattr(encoder, "understood_as", lambda text: None)
     if callable(knows := getattr(encoder, "knows", None)):  # "green apple" for apple would lose the colour
         read = tuple(_with_names(phrase, lambda text: knows(text) and not understood_as(text)) for phrase in read)
-    read = tuple(map(chosen, read))
+    roles = [noun for phrase in read for noun in _nouns(phrase) if noun in _GEAR and _other(noun, understood_as)]
+    read = tuple(_with_gear(phrase, roles) for phrase in map(chosen, read))
     if getattr(encoder, "reads_phrases", True):
         read = tuple(_without_attributes(phrase) for phrase in read)
     things = tuple(
@@ -517,7 +540,9 @@ def _prepare(encoder: Encoder, text: str) -> Query:
     unknown += tuple(word for phrase in things for word in _not_understood(phrase, cues, encoder))
     place_of = {word: text.lower().find(word) for word in unknown}
     unknown = tuple(sorted(place_of, key=lambda word: place_of[word]))
-    instead = {noun: other for noun, (other, _) in others.items()}
+    instead = {role: f"person with {_GEAR[role]}" for role in roles} | {
+        noun: other for noun, (other, _) in others.items()
+    }
     if writing is not None and readable:
         instead = {f"writing on the {writing.on}": " + ".join(readable)} | instead
     promises = {noun: at_most for noun, (_, at_most) in others.items()}
@@ -527,6 +552,8 @@ def _prepare(encoder: Encoder, text: str) -> Query:
     if len(known) < len(wording.phrases) and "or" not in text.lower().split():  # "a man holding a trophy" is no man
         promises = {name: min(HALF, at_most) for name, at_most in promises.items()}
     promises |= {noun: HALF for one in things for noun in _nouns(one) if noun in unknown}
+    at_most = HALF if _words(text)[0] in _YES_OR_NO else DESCRIBED
+    promises |= {readable[i]: min(at_most, promises[readable[i]]) for i in _unseen(read, wording.unread)}
     read, words, word_vectors = _encode_words(encoder, read)
     surer: Callable[[str], float] = getattr(encoder, "surer", lambda text: 0.0)
     asked = tuple(dict.fromkeys((*readable, *(noun for one in read if not one.plain for noun in _nouns(one)))))
@@ -542,7 +569,8 @@ def _prepare(encoder: Encoder, text: str) -> Query:
     )  # fmt: skip
     if not (half := query.known_half):
         return query
-    shown = " + ".join(noun or query.phrases[i] for i, noun in half.items())
+    seen = {i: " ".join(word for word in query.phrases[i].split() if word not in unknown) for i in half}
+    shown = " + ".join(noun or seen[i] for i, noun in half.items())
     return replace(query, looked_for=ReadOnly({text.strip(" ?!."): shown} | instead))
 
 
@@ -576,6 +604,13 @@ def _without_attributes(phrase: Phrase) -> Phrase:
     return replace(phrase, noun=" ".join((*phrase.attributes, phrase.noun)).strip(), attributes=(), place=place)
 
 
+def _with_gear(phrase: Phrase, roles: list[str]) -> Phrase:
+    """A skier as a person with skis, where no other place is named."""
+    if phrase.noun in roles and phrase.place is None:
+        return replace(phrase, noun="person", place=Place("known by", Phrase(_GEAR[phrase.noun], _GEAR[phrase.noun])))
+    return replace(phrase, place=phrase.place and phrase.place.changed(lambda thing: _with_gear(thing, roles)))
+
+
 def _with_names(phrase: Phrase, knows: Callable[[str], bool]) -> Phrase:
     """Attributes and wholes that belong to a name join the noun: "front legs", "clock face"."""
     place = phrase.place and phrase.place.changed(lambda thing: _with_names(thing, knows))
@@ -599,6 +634,20 @@ def _not_understood(phrase: Phrase, cues: tuple[Cue, ...], encoder: Encoder) -> 
         out.append(phrase.noun)
     things = () if phrase.place is None else phrase.place.things
     return out + [word for thing in things for word in _not_understood(thing, cues, encoder)]
+
+
+def _unseen(phrases: tuple[Phrase, ...], unread: tuple[str, ...]) -> set[int]:
+    """Numbers of phrases whose things do what nothing measures."""
+    does = any(map(is_doing, unread))
+    return {i for i, phrase in enumerate(phrases) if does or _states(phrase)}
+
+
+def _states(phrase: Phrase) -> list[str]:
+    """What a phrase says that its things do, or how they are: "sleeping", "cat asleep", but not "the old cat"."""
+    of = () if phrase.place is None else phrase.place.things
+    agent = is_agent(phrase.noun)
+    own = [word for word in phrase.attributes if phrase.text.endswith(f" {word}") or (agent and is_doing(word))]
+    return [word for word in own if not is_measured(word)] + [word for thing in of for word in _states(thing)]
 
 
 def _nouns(phrase: Phrase) -> tuple[str, ...]:

@@ -50,8 +50,10 @@ TOUCHING, SOFT = 1.5, 2.0  # cells between things that touch; over how many more
 # Log odds by which less evidence of a thing is enough where more is asked of it than that it is there, and that fits.
 ODDS = {"attribute": 2.5, "part": 0.85, "frame": 0.25, "left": 3.0, "right": 3.0, "above": 3.0, "under": 3.0}
 # How sure a verdict can be where all is seen: so often it is so, with as many questions true as not.
-PROMISES = dict.fromkeys(("left", "right", "above", "under"), 0.9) | dict.fromkeys(("on", "in", "beside", "with"), 0.85)
+PROMISES = dict.fromkeys(("left", "right", "above", "under"), 0.9)
+PROMISES |= dict.fromkeys(("on", "in", "beside", "with", "known by"), 0.85)
 PLACE_ODDS, PROMISED = 2.0, 0.8  # of other relations; the second of parts and frames, too
+ANYBODY = 0.45  # how sure it can be that somebody is a skier where no skis are seen
 HIGH, LOW = read_set("things", "high"), read_set("things", "low")
 # A colour is a thing's if it covers so much of it as the most common other colour does, times MAJOR; not, times MINOR.
 # Both are so much more for a colour that such things seldom have: a zebra on grass has green in its outlines.
@@ -65,8 +67,8 @@ OTHERS, TOO_FEW, BEYOND, ANOTHER = 0.4, 0.45, 0.1, 0.1
 SMALL, LIKELY, VALLEY = 0.05, 0.8, 0.7
 DEEP = 0.5  # of a thing's height, by which feet tell what is behind it
 SAME = 0.6  # overlap (intersection over union) of two pieces from which they are one thing
-_WITHIN = frozenset(("part", "in", "with", "held", "worn"))
-_TOUCH = frozenset(("part", "on", "in", "with", "held", "ridden", "worn"))
+_WITHIN = frozenset(("part", "in", "with", "known by", "held", "worn"))
+_TOUCH = frozenset(("part", "on", "in", "with", "known by", "held", "ridden", "worn"))
 # Where the thing is: down, right of the other.
 _DEPTH: dict[Relation, int] = {"behind": -1, "before": 1}
 _SIDES: dict[Relation, tuple[int, int]] = {"above": (-1, 0), "under": (1, 0), "left": (0, -1), "right": (0, 1)}
@@ -138,13 +140,17 @@ def compose(
     beside = other.confidence
     if relation in _SIDES:  # each of two things that stand so needs less evidence
         beside = with_odds(beside, ODDS[relation])
-    there = np.float32(min(1.0, beside / DETECTED))  # nothing is part of what is not there, or beside it
-    found = np.minimum(found * gate, 1) * there
+    sure = limit(min(with_odds(seen, ODDS.get(relation, PLACE_ODDS)), beside), PROMISES.get(relation, PROMISED))
+    found = np.minimum(found * gate, 1)
+    if relation == "known by":
+        sure = max(sure, limit(thing.confidence, ANYBODY))
+    else:  # nothing is part of what is not there, or beside it
+        found *= np.float32(min(1.0, beside / DETECTED))
     if relation == "part" and (unseen := 1 - float(found.max()) / SEEN) > 0:
         found = np.maximum(found, np.float32(GUESS * unseen) * other.map * usual(phrase.noun, other.map))
     return Composed(
         found,
-        limit(min(with_odds(seen, ODDS.get(relation, PLACE_ODDS)), beside), PROMISES.get(relation, PROMISED)),
+        sure,
         planes | thing.planes,
         confidences | thing.confidences,
         other.weights | thing.weights,
@@ -328,7 +334,7 @@ def region(relation: Relation, w: Floats) -> Floats:
     w = (w + LEAST) / (w.max() + LEAST)
     if relation == "part":
         return grown(w, NEAR * size)
-    if relation in ("on", "in", "with"):
+    if relation in ("on", "in", "with", "known by"):
         return grown(w, (NEAR if relation == "in" else 2 * NEAR) * size)
     if relation in _SIDES:
         down, right = _SIDES[relation]
