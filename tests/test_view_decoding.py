@@ -21,7 +21,8 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from foveate.core.errors import FoveateError, ImageDecodeError, ImageTooLargeError
-from foveate.core.image import FORMATS, load_image
+from foveate.core.image import FORMATS, Picture, load_image
+from foveate.reading.pdf import open_source
 from foveate.view import decoding
 from foveate.view.app import make_app
 from foveate.view.decoding import Decoder
@@ -45,9 +46,15 @@ def png(mode: str, seed: int = 0, size: tuple[int, int] = (7, 5)) -> bytes:
     return out.getvalue()
 
 
+def opened(decoder: Decoder, content: bytes, name: str = "image") -> Picture:
+    found = decoder.decode(content, name)
+    assert isinstance(found, Picture)
+    return found
+
+
 @pytest.mark.parametrize("content", [BUS, png("L"), png("RGB"), png("RGBA"), png("RGB", size=(1, 1))])
 def test_an_image_is_that_of_load_image(content: bytes) -> None:
-    here, there = load_image(content), SHARED.decode(content, "a name")
+    here, there = load_image(content), opened(SHARED, content, "a name")
     assert there.name == "a name"
     assert np.array_equal(here.rgb, there.rgb)
     assert (here.valid is None) == (there.valid is None)
@@ -75,7 +82,7 @@ KINDS: list[tuple[str, str, dict[str, Any]]] = [
 def test_every_decoder_works_where_no_file_can_be_opened(kind: str, mode: str, how: dict[str, Any]) -> None:
     content = turned(kind, mode, **how)
     decoder = Decoder()  # one that decoded nothing yet
-    assert np.array_equal(decoder.decode(content).rgb, load_image(content).rgb)
+    assert np.array_equal(opened(decoder, content).rgb, load_image(content).rgb)
     if sys.platform == "linux":
         process = psutil.Process(decoder._running().pid)
         assert process.rlimit(psutil.RLIMIT_NOFILE) == (process.num_fds(),) * 2
@@ -83,9 +90,9 @@ def test_every_decoder_works_where_no_file_can_be_opened(kind: str, mode: str, h
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", BUS[:2000], b"%PDF-1.7 ", png("RGB")[:60], BUS[:200] + BUS[300:]])
-def test_errors_are_those_of_load_image(content: bytes) -> None:
+def test_errors_are_those_in_this_process(content: bytes) -> None:
     with pytest.raises(FoveateError) as here:
-        load_image(content)
+        open_source(content)
     with pytest.raises(type(here.value)) as there:
         SHARED.decode(content, "n.jpg")
     assert there.value.received == here.value.received.replace("'bytes'", "'n.jpg'", 1)
@@ -125,7 +132,7 @@ def test_memory_is_limited() -> None:
     small, content = Decoder(memory=540 * 2**20), bomb(7_800)  # 61 million pixels: 180 MB as RGB, and once more
     with pytest.raises(ImageDecodeError, match="large"):
         small.decode(content, "large.png")
-    assert small.decode(BUS, "bus").rgb.shape == load_image(BUS).rgb.shape
+    assert opened(small, BUS, "bus").rgb.shape == load_image(BUS).rgb.shape
 
 
 def test_time_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +142,7 @@ def test_time_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(ImageDecodeError, match=r"within 0\.3 s"):
             slow.decode(BUS * 100, "slow.jpg")
     monkeypatch.undo()
-    assert Decoder().decode(BUS, "bus").rgb.size
+    assert opened(Decoder(), BUS, "bus").rgb.size
 
 
 def framed(text: bytes) -> bytes:
@@ -172,17 +179,18 @@ def test_a_process_that_dies_is_an_error_and_the_next_image_is_read(decoder: Dec
     threading.Timer(0.3, first.kill).start()
     with pytest.raises(ImageDecodeError, match="broke the decoder"):
         decoder.decode(BUS, "x")
-    assert decoder.decode(BUS).rgb.size
+    assert opened(decoder, BUS).rgb.size
     second = decoder._running()  # asked again, a dead one is replaced by another, for which a wait has no end
     second.kill()
     second.wait()
-    assert decoder.decode(BUS).rgb.size  # one that died between images is no image's fault
+    assert opened(decoder, BUS).rgb.size  # one that died between images is no image's fault
 
 
 def test_many_threads_get_each_their_image() -> None:
     contents = [png("RGB", seed) for seed in range(24)]
     with ThreadPoolExecutor(8) as pool:
-        for content, picture in zip(contents, pool.map(SHARED.decode, contents), strict=True):
+        found = pool.map(lambda content: opened(SHARED, content), contents)
+        for content, picture in zip(contents, found, strict=True):
             assert np.array_equal(picture.rgb, load_image(content).rgb)
 
 
@@ -199,7 +207,7 @@ def test_it_reads_no_module_of_the_working_directory(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     for name in ("numpy", "PIL", "cv2", "foveate", "signal"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'seen')!r}, 'w')")
-    assert Decoder().decode(BUS).rgb.size
+    assert opened(Decoder(), BUS).rgb.size
     assert not (tmp_path / "seen").exists()
 
 

@@ -62,6 +62,23 @@ def test_a_pdf_is_a_list_of_pages_that_opens_at_one(folder: Path) -> None:
     assert max(Image.open(io.BytesIO(small)).size) == gallery.SIDE
 
 
+def test_a_pdf_that_is_dropped_opens_at_its_first_page_with_its_words(folder: Path) -> None:
+    asked = client_of(None)
+    for name, title in (("below/one.PDF", "one.PDF"), ("paper.pdf", f"paper, page 1 of {COUNT}.pdf")):
+        content = (folder / name).read_bytes()
+        id = asked.post("/api/images", content=content, headers={"x-file-name": Path(name).name}).json()["id"]
+        header, _ = message(asked.get(f"/api/images/{id}"))
+        here = foveate.encode(content, page=1)
+        assert here.words is not None
+        assert header["name"] == title
+        assert [word["text"] for word in header["words"]] == list(here.words.texts)
+        shown = Image.open(io.BytesIO(asked.get(f"/api/images/{id}/pixels").content))
+        assert np.abs(np.asarray(shown, int) - here.pixel).mean() < 1  # a JPEG of the same page
+    for name in ("locked.pdf", "cut.pdf"):
+        refused = asked.post("/api/images", content=(folder / name).read_bytes(), headers={"x-file-name": name})
+        assert f"'{name}'" in check_refusal(refused, 422)["received"]
+
+
 def test_a_pdf_that_is_gone_is_said_and_listed_no_more(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "paper.pdf"
     path.write_bytes((folder / "paper.pdf").read_bytes())

@@ -1,4 +1,4 @@
-"""Uploads are decoded in a separate process (`python -m foveate.view.decoding`), as a hostile image may break decoders.
+"""Uploads are decoded in a separate process (`python -m foveate.view.decoding`), as a hostile file may break decoders.
 
 It has limits of memory and time, and can open no files. Messages of both sides are 8 bytes of length, little-endian,
 and so many bytes: the file, or wire.py's arrays.
@@ -12,13 +12,16 @@ import sys
 import threading
 import weakref
 from contextlib import suppress
-from typing import IO
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
 from foveate.core import errors
-from foveate.core.errors import FoveateError, ImageDecodeError, ImageError
-from foveate.core.image import MAX_PIXELS, Picture, load_image
+from foveate.core.errors import FoveateError, ImageDecodeError, ImageError, MissingExtraError
+from foveate.core.image import MAX_PIXELS, Picture
+from foveate.reading.pdf import PdfPage, count_pages, is_pdf, open_source
+from foveate.reading.words import Word, Words
 from foveate.view.wire import pack, unpack
 
 MEMORY = 4 * 2**30  # bytes of addresses; 64 million pixels with alpha need half of it
@@ -27,7 +30,7 @@ COMMAND = (sys.executable, "-P", "-m", "foveate.view.decoding")  # -P: no module
 
 
 class Decoder:
-    """`load_image` of untrusted bytes, one image at a time; safe from many threads.
+    """`open_source` of untrusted bytes, one image, or first page of a PDF, at a time; safe from many threads.
 
     seconds: that one image may take. memory: bytes of addresses that the process may have (not limited on Windows).
     """
@@ -41,8 +44,8 @@ class Decoder:
         with self._lock:
             self._running()
 
-    def decode(self, content: bytes, name: str = "image") -> Picture:
-        """The image of a file's bytes. Raises what `load_image` raises; ImageDecodeError where the decoder died."""
+    def decode(self, content: bytes, name: str = "image") -> Picture | PdfPage:
+        """The image of a file's bytes. Raises what `open_source` raises; ImageDecodeError where the decoder died."""
         with self._lock:
             process = self._running()
             late = threading.Timer(self._seconds, process.kill)
@@ -86,13 +89,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.communicate()  # waits, and closes the pipes
 
 
-def _picture(message: bytes, name: str) -> Picture:
+def _picture(message: bytes, name: str) -> Picture | PdfPage:
     """The picture in an answer, which is checked first: an image may have taken the process over."""
     header, arrays = unpack(message)
     if "error" in header:
         kind, received, expected, fix = map(str, header["error"])
         found = getattr(errors, kind, None)
-        if not (isinstance(found, type) and issubclass(found, ImageError)):
+        if not (isinstance(found, type) and issubclass(found, ImageError | MissingExtraError)):
             raise ValueError(kind)
         raise found(call_by_name(received, name), expected=expected, fix=fix)
     rgb, valid = arrays["rgb"], arrays.get("valid")
@@ -100,7 +103,12 @@ def _picture(message: bytes, name: str) -> Picture:
         raise ValueError("pixels")
     if valid is not None and (valid.dtype != np.uint8 or valid.shape != rgb.shape[:2]):
         raise ValueError("alpha")
-    return Picture(rgb, valid, name)
+    if "pages" not in header:
+        return Picture(rgb, valid, name)
+    first = f"{Path(name).stem}, page 1 of {int(header['pages'])}{Path(name).suffix}"
+    picture = Picture(rgb, valid, name if header["pages"] == 1 else first)
+    words = header["words"] and Words.of([Word(*each) for each in header["words"]], header["reader"])
+    return PdfPage(picture, words, header["scanned"])
 
 
 def call_by_name(received: str, name: str) -> str:
@@ -130,10 +138,13 @@ def _exactly(file: IO[bytes], count: int) -> bytes:
 def _decode(content: bytes) -> bytes:
     """The message of an image, or of what is wrong with it."""
     try:
-        picture = load_image(content)
+        picture, page = open_source(content, 1 if is_pdf(content) else None)
+        found: dict[str, Any] = {} if page is None else {"pages": count_pages(content), "scanned": page.scanned}
+        if page is not None:
+            found |= {"words": page.words and list(page.words), "reader": page.words and page.words.reader}
     except FoveateError as error:
         return pack({"error": [type(error).__name__, error.received, error.expected, error.fix]}, {})
-    return pack({}, {"rgb": picture.rgb} | ({} if picture.valid is None else {"valid": picture.valid}))
+    return pack(found, {"rgb": picture.rgb} | ({} if picture.valid is None else {"valid": picture.valid}))
 
 
 def _limit(memory: int) -> None:
@@ -161,10 +172,13 @@ def _first_free() -> int:
 def _serve(files: tuple[IO[bytes], IO[bytes]], memory: int) -> None:
     import signal
 
+    import numpy.ma  # noqa: F401  # NumPy's median would open it
     from PIL import Image
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which then ends this process
     Image.init()  # all decoders: from here on no file can be opened
+    with suppress(ImportError):  # the extra [text]
+        import pypdfium2  # noqa: F401
     _limit(memory)
     with suppress(EOFError, BrokenPipeError):
         while True:

@@ -26,6 +26,7 @@ from foveate.encoders.load import load_encoder
 from foveate.encoders.specialists import name_in_textures
 from foveate.encoders.taught import TaughtWords
 from foveate.pipeline import encode, score, teach
+from foveate.reading.pdf import PdfPage
 from foveate.relevance.presets import PresetName, find_preset, remember_preset
 from foveate.texture.cache import TextureCache
 from foveate.texture.texture import Texture
@@ -70,7 +71,12 @@ class SessionEncoding:
             place = Path(place).resolve().name
         return {"encoder": kind + colon + place, **self.named}
 
-    def encode(self, image: Picture | str, page: int | None = None) -> Texture:
+    def encode(self, image: Picture | PdfPage | str, page: int | None = None) -> Texture:
+        """A page that was opened keeps its own words, unless another reader is named or a scan is to be read."""
+        if isinstance(image, PdfPage):
+            if image.words is not None and self.read in (None, True) and not (image.scanned and self.reads):
+                return replace(self, read=False).encode(image.picture).with_words(image.words)
+            image = image.picture
         return encode(image, encoder=self.encoder or "nano", page=page, **self.named)
 
     def take(self, texture: Texture) -> Texture:
@@ -100,7 +106,7 @@ class ImageEntry:
 
     id: str
     name: str
-    load: Callable[[], Picture | str]
+    load: Callable[[], Picture | PdfPage | str]
     texture: Callable[[], Texture] | None = None
     page: tuple[str, int] | None = None
 
@@ -140,7 +146,7 @@ class Pictures:
                 self.texture(first)
 
     def add(self, content: bytes, name: str) -> str:
-        """Keep an upload, if it is an image. -> its id. Raises ImageFormatError and the like."""
+        """Keep an upload, if it is an image or a PDF. -> its id. Raises ImageFormatError and the like."""
         id = hashlib.sha256(content).hexdigest()[:24]
         self._textures.get(id, lambda: self._encode(self.decoder.decode(content, name)))
         with self._lock:
@@ -193,7 +199,7 @@ class Pictures:
         found = self._find(id)
         return None if found is None else found.page
 
-    def _encode(self, image: Picture | str, page: int | None = None) -> Texture:
+    def _encode(self, image: Picture | PdfPage | str, page: int | None = None) -> Texture:
         with self._encoding:
             return self.encoding.encode(image, page)
 

@@ -25,7 +25,7 @@ const KEYS = [
 
 export function mountPage(app, root) {
   const file = make("input",
-    { type: "file", accept: "image/*", hidden: true,
+    { type: "file", accept: "image/*,.pdf", hidden: true,
       onchange: () => { if (file.files[0]) app.open(file.files[0]); file.value = ""; } });
   const choose = () => file.click();
   const plain = (label, path, onclick) => iconButton(label, path, { className: "plain icon", onclick });

@@ -7,7 +7,7 @@ export function mountWelcome(app, root) {
     make("button", { type: "button", className, onclick: () => app.choose() }, "Choose an image");
   const empty = make("div", { className: "empty" },
     make("h2", {}, "Where does a question look?"),
-    make("p", {}, "Drop an image here, paste one, or choose a file. "
+    make("p", {}, "Drop an image or a PDF here, paste one, or choose a file. "
       + "Then type what you look for: the map moves while you type."),
     choose("main"), make("p", { className: "note" }, "or begin with a photograph"), photographs);
   const loading = make("div", { className: "loading", role: "status" },
