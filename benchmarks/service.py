@@ -39,8 +39,8 @@ from benchmarks.common import (
 )
 from foveate.core.checks import check_int
 from foveate.core.image import load_image
+from foveate.core.threads import count_threads
 from foveate.encoders.load import load_encoder
-from foveate.encoders.nano import count_threads
 from foveate.pipeline import allocate, encode, score
 from foveate.texture.cache import texture_nbytes
 from foveate.texture.texture import Texture
@@ -108,13 +108,11 @@ def with_threads_as_they_come(function: Callable[[Any], Any]) -> Callable[[Any],
     spinning = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
 
     def called(image: Any) -> Any:
-        kept = encoder._session
-        encoder.__dict__["_session"] = spinning
-        try:
-            with patch("foveate.pipeline.products_in_one_thread", nullcontext):
-                return function(image)
-        finally:
-            encoder.__dict__["_session"] = kept
+        with (
+            patch("foveate.encoders.nano.load_network", lambda *_: spinning),
+            patch("foveate.pipeline.products_in_one_thread", nullcontext),
+        ):
+            return function(image)
 
     return called
 

@@ -101,6 +101,29 @@ def test_a_basis_is_not_extended_by_nothing_nor_beyond_its_width() -> None:
             compress(features(0), rank=rank)  # type: ignore[arg-type]
 
 
+@given(st.integers(0, 30), st.integers(1, 130))
+def test_outward_undoes_the_root(seed: int, width: int) -> None:
+    """Beside NumPy's solver, for widths of less and more than a block."""
+    rng = np.random.default_rng(seed)
+    metric, directions = query_metric(rng.standard_normal((9, width))), rng.standard_normal((width, 5))
+    given_ = directions.copy()
+    np.testing.assert_allclose(
+        metric.outward(directions), np.linalg.solve(metric.factor.T, directions), rtol=1e-9, atol=1e-9
+    )
+    assert (directions == given_).all()
+
+
+def test_a_basis_is_the_same_by_one_thread_and_by_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, metric = np.random.default_rng(0).random((3001, 90), np.float32) / 9, query_metric(np.eye(90)[:50])
+    found = []
+    for threads in ("1", "2"):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        found.append(compress(x, rank=12, metric=metric))
+    one, two = found
+    for a, b in ((one.z, two.z), (one.residual, two.residual), (one.basis.rows, two.basis.rows)):
+        assert a.tobytes() == b.tobytes()
+
+
 @given(st.integers(0, 30), st.booleans())
 def test_the_quick_directions_are_as_good_as_all_of_them(seed: int, aware: bool) -> None:
     """`principal` with a rank, beside its slow twin without."""

@@ -30,7 +30,7 @@ from foveate.core.errors import (
     ReadingWarning,
     ResolutionHint,
 )
-from foveate.core.threads import map_in_order, once
+from foveate.core.threads import map_in_order, once, side_by_side
 from foveate.encoders.protocol import DenseFeatures
 from foveate.texture import stack
 from tests.conftest import PHOTOS, same
@@ -183,6 +183,29 @@ def test_results_come_in_order_a_few_ahead_and_an_error_stops_the_rest() -> None
     with pytest.raises(KeyError):
         next(results)
     assert len(taken) < 60
+
+
+def test_two_calls_are_made_by_two_threads_where_there_are_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    def who() -> int:
+        return threading.get_ident()
+
+    def fail() -> None:
+        raise KeyError("second")
+
+    here, met = who(), threading.Barrier(2, timeout=10)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    side_by_side(met.wait, met.wait)  # each waits for the other one
+    with pytest.raises(KeyError, match="second"):
+        side_by_side(who, fail)
+    with pytest.raises(ZeroDivisionError):
+        side_by_side(lambda: 1 / 0, fail)
+    with ThreadPoolExecutor(4) as pool:  # more callers than second threads, and calls within calls
+        found = pool.map(
+            lambda i: side_by_side(lambda: i, lambda: side_by_side(lambda: i + 1, lambda: i + 2)), range(200)
+        )
+        assert list(found) == [(i, (i + 1, i + 2)) for i in range(200)]
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert side_by_side(who, who) == (here, here)
 
 
 def test_what_is_large_is_loaded_once_whoever_asks() -> None:

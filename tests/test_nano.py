@@ -26,10 +26,11 @@ from foveate.core.errors import (
     TextureEncoderError,
 )
 from foveate.core.image import load_image
+from foveate.core.threads import count_threads
 from foveate.encoders import windows
 from foveate.encoders.load import check_place, load_encoder
 from foveate.encoders.names import DROPPED, MOST_NAMES, NEAR_BY, TAIL, NameSpace, _keep_highest, read_names
-from foveate.encoders.nano import CLASS, FILES, MOST_CLASSES, NAMES, NanoEncoder, count_threads, fit_image
+from foveate.encoders.nano import CLASS, FILES, MOST_CLASSES, NAMES, NanoEncoder, fit_image
 from foveate.encoders.protocol import Encoder, check_features
 from foveate.encoders.windows import fit_shape, join_windows, place_windows
 from foveate.language.query import prepare

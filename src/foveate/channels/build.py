@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from foveate.channels.depth import DepthModel, compute_depth_plane, missing_depth
 from foveate.channels.geometry import compute_normals, measure_occlusion
 from foveate.channels.objects import find_objects
-from foveate.channels.segments import Provider, mark_borders, measure_cells, segment_image
+from foveate.channels.segments import Cells, Provider, Segments, mark_borders, measure_cells, segment_image
 from foveate.channels.text import NAME, find_text_regions
 from foveate.channels.visual import compute_saliency, compute_visual_planes
 from foveate.core.checks import check_type, keyword
@@ -32,7 +32,7 @@ from foveate.core.errors import ChannelError, UnbuiltChannelWarning, warn
 from foveate.core.grid import Floats, reduce_plane
 from foveate.core.image import is_one_colour
 from foveate.core.layout import EVERY_NAME, LAYOUTS, channel_named
-from foveate.core.threads import once
+from foveate.core.threads import once, side_by_side
 
 ChannelSet = Literal["fast", "standard", "all", "basic", "similarity", "everything"]
 
@@ -119,18 +119,21 @@ def build_planes(
 
     z: compressed features [h, w, r], which segments follow. methods: who makes segments and depth.
     """
-    methods = methods or Channels()
-    planes: dict[str, Floats] = {}
+    methods, features = methods or Channels(), np.asarray(z, np.float32)
     made: dict[str, str] = {}
-    if set(names) & set(VISUAL):
-        planes |= compute_visual_planes(rgb)
-    if "saliency" in names:
-        planes["saliency"] = compute_saliency(rgb, z.shape[:2])
-    parts = None  # an image of one colour is one segment
-    if set(names) & {*SEGMENTS, "occlusion"} and not is_one_colour(rgb):
-        features = np.asarray(z, np.float32)
+
+    def divide() -> tuple[Cells | None, Segments | None]:
+        if not set(names) & {*SEGMENTS, "occlusion"} or is_one_colour(rgb):
+            return None, None  # an image of one colour is one segment
         cells = measure_cells(rgb, features)
-        parts = segment_image(rgb, features, methods.segments, cells=cells)
+        return cells, segment_image(rgb, features, methods.segments, cells=cells)
+
+    def look() -> dict[str, Floats]:
+        planes = compute_visual_planes(rgb) if set(names) & set(VISUAL) else {}
+        return planes | ({"saliency": compute_saliency(rgb, features.shape[:2])} if "saliency" in names else {})
+
+    (cells, parts), planes = side_by_side(divide, look)
+    if parts is not None:
         planes |= parts.planes
         made |= dict.fromkeys(SEGMENTS, parts.provider)
     if "text" in names:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foveate.core.image import Bytes, check_rgb
-from foveate.core.threads import once
+from foveate.core.threads import count_threads
 from foveate.encoders.nano import load_network
 
 Floats = NDArray[np.float32]
@@ -82,6 +82,5 @@ def _fit(rgb: Bytes, scale: float) -> tuple[Bytes, tuple[int, int]]:
     return np.asarray(padded, np.uint8), (h, w)
 
 
-@once()
 def _load_finder() -> Any:
-    return load_network(Path(str(files("foveate") / "channels" / "assets" / "writing.onnx")))
+    return load_network(Path(str(files("foveate") / "channels" / "assets" / "writing.onnx")), count_threads())

@@ -1,8 +1,9 @@
-"""Work in threads: in order (`map_in_order`), ahead of a consumer (`Ahead`), behind a caller (`Behind`)."""
+"""Work in threads: in order, ahead of a consumer (`Ahead`), behind a caller (`Behind`), two calls side by side."""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -25,10 +26,17 @@ P = ParamSpec("P")
 MOST_THREADS = 16  # by default, chosen by hand: each holds a decoded image
 AHEAD = 2  # results for each thread that may wait to be taken: a bound on memory
 MOST_LISTED = 3  # bad images in a message
+MOST_NAMED = 1024  # threads, by hand: more is a mistake in the environment
 
 
 def usual_threads() -> int:
     return min(MOST_THREADS, os.cpu_count() or 1)
+
+
+def count_threads() -> int:
+    """OMP_NUM_THREADS, or 0, all cores, where it is not set."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return min(int(wanted), MOST_NAMED) if wanted.isascii() and wanted.isdigit() else 0
 
 
 def map_in_order(function: Callable[[A], B], items: Iterable[A], threads: int, *, ordered: bool = True) -> Generator[B]:
@@ -65,6 +73,31 @@ def _first(waiting: deque[Future[B]], ordered: bool) -> Future[B]:
         wait(waiting, return_when=FIRST_COMPLETED)
         waiting.rotate(-next(place for place, one in enumerate(waiting) if one.done()))
     return waiting.popleft()
+
+
+def side_by_side(first: Callable[[], A], second: Callable[[], B]) -> tuple[A, B]:
+    """What both return: in two threads, or one after the other where this thread has one core, or is profiled.
+
+    An exception of `first` comes first.
+    """
+    if (count_threads() or os.cpu_count()) == 1 or sys.getprofile() is not None:
+        return first(), second()
+    other = _second_thread().submit(second)
+    try:
+        found = first()
+    except BaseException:
+        other.cancel()
+        raise
+    return found, second() if other.cancel() else other.result()  # it has not begun: the thread does another's
+
+
+@cache
+def _second_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "foveate-second")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_second_thread.cache_clear)
 
 
 class Ahead(Iterator[A]):

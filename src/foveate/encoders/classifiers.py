@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from foveate.core.errors import EncoderFilesError, needed_by
 from foveate.core.grid import Floats
-from foveate.encoders.nano import GREY, STRIDE, count_threads, open_session
+from foveate.core.threads import count_threads
+from foveate.encoders.nano import GREY, STRIDE, open_session
 
 Pixels = NDArray[np.uint8]
 # How an input of floats has its pixels: value = pixel scale + shift.
@@ -111,7 +112,7 @@ def open_file(path: Path) -> Opened:
     if path.suffix == ".tflite":
         return Opened(lambda pixels: _prepare_lite(path, pixels), {})
     try:
-        session = open_session(path)
+        session = open_session(path, count_threads())
     except Exception as cause:
         refuse(path, f"cannot be read by onnxruntime ({_brief(cause)})", "an ONNX file", "export it again", cause)
     return Opened(lambda pixels: _prepare_onnx(path, session, pixels), session.get_modelmeta().custom_metadata_map)

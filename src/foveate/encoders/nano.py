@@ -8,8 +8,6 @@ of a class is evidence CLASS p. MODEL_CARD.md has the words and how well they ar
 from __future__ import annotations
 
 import hashlib
-import os
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,12 +22,13 @@ from numpy.typing import NDArray
 from foveate.core.checks import check_int
 from foveate.core.errors import EncoderFilesError, QueryError
 from foveate.core.grid import Floats, Grid
+from foveate.core.threads import count_threads, once
 from foveate.encoders.names import CLASSES, NameSpace, read_names
 from foveate.encoders.protocol import ASK_IN_ENGLISH, Calibration, DenseFeatures
 
 LONG_SIDE = 512  # that its head was trained at
 MAX_LONG_SIDE = 2048  # 1.2 GB; attention at stride 32 grows with the fourth power
-MOST_THREADS = 1024  # by hand: more is a mistake in the environment
+MOST_SESSIONS = 4  # nano's and the finder of writing, each with all cores and with one
 STRIDE = 8  # pixels along a cell
 PADDED_TO = 32  # the network halves its input five times
 GREY = 114  # what the network saw outside the photographs in training
@@ -49,7 +48,6 @@ WAITING = {"session.intra_op.spin_duration_us": "100", "session.force_spinning_s
 # Files whose weights differ from an earlier release's by rounding keep its revision, so that its textures are asked as
 # before. Features differ by up to .065, maps by up to .27, verdicts as little as docs/performance.md says.
 ROUNDS_AS = {"65a827ed6bde": "ef34f22be35f"}
-_loading = threading.Lock()
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,10 +105,9 @@ class NanoEncoder:
         """What it has evidence for, each as a question; "tie (part)" is asked as "tie"."""
         return tuple(dict.fromkeys((*(name.partition(" (")[0] for name in self.space.names), *self.space.classes)))
 
-    @cached_property
+    @property
     def _session(self) -> Any:
-        with _loading:  # of threads that begin together, one loads
-            return self.__dict__.get("_session") or load_network(self.folder / IMAGE)
+        return load_network(self.folder / IMAGE, count_threads())
 
     @cached_property
     def _outputs(self) -> list[str]:
@@ -177,27 +174,25 @@ class NanoEncoder:
         return np.array([self.space.place(text) for text in texts], np.float32).reshape(-1, self.width)
 
 
-def count_threads() -> int:
-    """OMP_NUM_THREADS, which onnxruntime does not read; 0 (all cores) where it is not set."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return min(int(wanted), MOST_THREADS) if wanted.isascii() and wanted.isdigit() else 0
-
-
-def load_network(path: Path) -> Any:
+@once(MOST_SESSIONS)
+def load_network(path: Path, threads: int = 0) -> Any:
     """One of the package's networks (ONNX) as a session of onnxruntime. Raises EncoderFilesError."""
     try:
-        return open_session(path)
+        return open_session(path, threads)
     except Exception as cause:
         raise _damaged(str(path), cause) from cause
 
 
-def open_session(path: Path) -> Any:
-    """An ONNX file as a session of onnxruntime, which says by whatever exception what is wrong with it."""
+def open_session(path: Path, threads: int) -> Any:
+    """An ONNX file as a session of onnxruntime, which says by whatever exception what is wrong with it.
+
+    threads: of each run; 0 is all cores.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    options.intra_op_num_threads = count_threads()
+    options.intra_op_num_threads = threads
     for key, value in WAITING.items():
         options.add_session_config_entry(key, value)
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -221,11 +216,14 @@ def with_classes(dense: DenseFeatures, width: int, probabilities: Floats, padded
     some = probabilities[..., few]
     evidence = np.where(some >= FAINTEST, CLASS * some, 0).astype(np.float32)
     h, w = dense.grid.shape
-    both = dense.features
+    both = np.empty((h, w, dense.features.shape[-1] + len(few)), np.float32)
+    both[..., : -len(few) or None] = dense.features
     if len(few):
-        fine = cv2.resize(evidence, padded[::-1], interpolation=cv2.INTER_LINEAR).reshape(*padded, -1)[:h, :w]
-        both = np.concatenate([both, fine], -1).astype(np.float32)
-    both = both / np.sqrt(np.maximum(np.einsum("yxd,yxd->yx", both, both), 1))[..., None]
+        fine = cv2.resize(evidence, padded[::-1], interpolation=cv2.INTER_LINEAR).reshape(*padded, -1)
+        both[..., -len(few) :] = fine[:h, :w]
+    squares = np.einsum("yxd,yxd->yx", both, both)
+    if (squares > 1).any():
+        both /= np.sqrt(np.maximum(squares, 1))[..., None]
     columns = np.arange(width) if dense.columns is None else dense.columns
     return replace(dense, features=both, columns=np.append(columns, width + few))
 

@@ -198,4 +198,4 @@ def _count(columns: NDArray[np.intp] | None, width: int) -> int:
 
 def _lengths(vectors: Floats) -> Floats:
     with np.errstate(over="ignore", invalid="ignore"):  # an infinite length is refused like any other wrong one
-        return np.asarray(np.linalg.norm(vectors, axis=-1))
+        return np.sqrt(np.einsum("...d,...d->...", vectors, vectors, dtype=np.result_type(vectors, np.float32)))

@@ -21,24 +21,22 @@ from foveate.core.arrays import to_half, to_single
 from foveate.core.checks import check_int
 from foveate.core.errors import OptionError
 from foveate.core.readonly import Frozen
+from foveate.core.threads import side_by_side
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 DEFAULT_RANK = 24  # docs/numbers.md, "compression"
 SPARE, TURNS = 16, 4  # directions beyond those wanted, and iterations: scores as good as with exact eigenvectors
+BLOCK = 48  # unknowns that are solved for at a time
 ROWS, CHUNK = 512, 8192  # cells at a time: what stays in the processor's cache; features at a time, as float64
 RIDGE = 1e-2  # of the mean eigenvalue of S, chosen by hand: keeps S^(-1/2) finite where the bank says nothing
 
 
 @dataclass(frozen=True)
 class Metric(Frozen):
-    """S of a bank of queries, float64 [D, D], and its root L, float32 [D, D] and lower triangular: S = L L^T.
-
-    once: of one image, so that inverting L takes longer than solving for what is asked.
-    """
+    """S of a bank of queries, float64 [D, D], and its root L, float32 [D, D] and lower triangular: S = L L^T."""
 
     second: Doubles
-    once: bool = False
 
     @cached_property
     def factor(self) -> Doubles:
@@ -48,19 +46,18 @@ class Metric(Frozen):
     def root(self) -> Floats:
         return self.factor.astype(np.float32)
 
-    @cached_property
-    def inverse(self) -> Doubles:
-        return np.asarray(np.linalg.inv(self.factor), np.float64)
-
     def outward(self, directions: NDArray[np.floating]) -> Doubles:
         """Directions [D, n] of x L -> directions of x: L^-T directions."""
-        wide = directions.astype(np.float64)
-        found = np.linalg.solve(self.factor.T, wide) if self.once else self.inverse.T @ wide
-        return np.asarray(found, np.float64)
+        found = directions.astype(np.float64)
+        for start in reversed(range(0, len(found), BLOCK)):  # NumPy has no solver for triangles
+            part = slice(start, start + BLOCK)
+            found[part] = np.linalg.solve(self.factor[part, part].T, found[part])
+            found[:start] -= self.factor[part, :start].T @ found[part]
+        return found
 
     def of(self, columns: NDArray[np.intp]) -> Metric:
         """For features that are 0 outside these columns."""
-        return Metric(self.second[np.ix_(columns, columns)], once=True)
+        return Metric(self.second[columns][:, columns])
 
 
 @dataclass(frozen=True)
@@ -153,8 +150,16 @@ def fit(x: Floats, rank: int, metric: Metric | None) -> tuple[Basis, Floats]:
     """-> (the basis of features [n, D], M float32 [D, rank] with z = (x - mean) M)."""
     mean = x.mean(0)
     centred = x - mean
-    directions = principal(centred.T @ centred / np.float32(len(x)), metric, rank)
+    products, _ = side_by_side(lambda: _products(centred), lambda: None if metric is None else metric.root)
+    directions = principal(products / np.float32(len(x)), metric, rank)
     return Basis(mean, directions.outward(rank)), directions.inward(rank)
+
+
+def _products(x: Floats) -> Floats:
+    """x^T x, as two halves that two threads multiply; in one thread they are the same, so no bit depends on it."""
+    half = len(x) // 2
+    first, second = side_by_side(lambda: x[:half].T @ x[:half], lambda: x[half:].T @ x[half:])
+    return np.asarray(first + second, np.float32)
 
 
 @dataclass(frozen=True)
@@ -232,12 +237,18 @@ def _with_residual(basis: Basis, x: Floats, inward: Floats) -> Compressed:
     """Features [n, D] in a basis, z = (x - mean) inward, as they are stored; and what these numbers leave of x."""
     rows = basis.rows.astype(np.float32)
     stored, squares = np.empty((len(x), basis.rank), np.float16), np.empty(len(x), np.float32)
-    for start in range(0, len(x), ROWS):
-        part = slice(start, start + ROWS)
-        left = x[part] - basis.mean
-        stored[part] = to_half(left @ inward)
-        left -= to_single(stored[part]) @ rows
-        squares[part] = np.einsum("nd,nd->n", left, left)
+
+    places = iter(range(0, len(x), ROWS))
+
+    def fill() -> None:  # by two threads: each takes the next rows when it is done with others
+        for start in places:
+            part = slice(start, start + ROWS)
+            left = x[part] - basis.mean
+            stored[part] = to_half(left @ inward)
+            left -= to_single(stored[part]) @ rows
+            squares[part] = np.einsum("nd,nd->n", left, left)
+
+    side_by_side(fill, fill)
     return Compressed(basis, stored, rounded_up(np.sqrt(squares)))
 
 
