@@ -248,6 +248,19 @@ def test_images_like_one_where_the_index_is_damaged(quick: Path, monkeypatch: py
         Store(other.path, encoder=Planes()).search("a dog")
 
 
+def test_damage_is_not_laid_to_a_condition(quick: Path) -> None:
+    store = Store(quick / "s.fov", encoder=Toy())
+    store.add(pictures(quick / "photos", IMAGES))
+    store.tag(["001.png"], ["dog"])
+    for file in Path(store.path, "data").iterdir():
+        content = file.read_bytes()
+        assert content.count(b".PageLayout") > 1
+        file.write_bytes(content.replace(b".PageLayout", b".PageLayouT"))
+    for where in ("tag = 'dog'", "width > 1"):
+        with pytest.raises(StoreDamagedError, match="PageLayouT"):
+            Store(store.path, encoder=Toy()).page(where=where)
+
+
 def test_a_shard_whose_head_lacks_something_is_named(quick: Path) -> None:
     shutil.copytree(Path(__file__).parent / "golden" / "store-v4.fov" / "store", quick / "old.fov")
     for path in (quick / "old.fov" / "shards").iterdir():

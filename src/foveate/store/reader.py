@@ -51,7 +51,8 @@ ROW = "_rowid"
 PAGE, TOGETHER = 64, 2**28  # records that are read at a time, of at most so many bytes
 VECTORS = 4096  # rows of vectors that are read at a time
 log = logging.getLogger("foveate")
-REFUSED = re.compile("Invalid user input|Error applying filter expression|Not supported: This feature")  # a condition
+# A condition, and not a file, which is an "External error: Invalid user input".
+REFUSED = re.compile("^Invalid user input|^Not supported: This feature|Error applying filter expression")
 TEXTS = re.compile("'(?:[^']|'')*'")
 QUOTED = re.compile(TEXTS.pattern + r"""|"(?:[^"]|"")*"|`[^`]*`""")
 TIMES = re.compile(  # of a condition whose quoted texts are all '', as those below
