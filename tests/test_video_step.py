@@ -11,11 +11,15 @@ import pytest
 from numpy.typing import NDArray
 
 import foveate
+from foveate.core.grid import Grid
 from foveate.encoders.load import load_encoder
+from foveate.encoders.protocol import DenseFeatures
+from foveate.texture.basis import Basis
 from foveate.tiles.re_encode import RAMP, fading
 from foveate.video import Frame, Refresh, stream
 from foveate.video import state as steps
 from foveate.video.flow import Floats
+from foveate.video.propagation import Field
 from foveate.video.refresh import add_halo
 from foveate.video.state import State, StreamSettings, step
 from tests.video_scenes import Counting, grouped, panning, photo, seen_after
@@ -64,6 +68,25 @@ def restored(state: State, frame: Frame) -> Floats:
 @pytest.fixture(scope="module")
 def pan() -> list[Bytes]:
     return list(panning(6, SIZE, 8.0))
+
+
+@pytest.mark.parametrize("some", [True, False])
+def test_a_keyframe_is_mixed_with_what_came_along_but_for_what_has_faded(some: bool) -> None:
+    """Beside the sum over all columns; and what is only in the older frame goes when it is small everywhere."""
+    random = np.random.default_rng(3)
+    rows, mean = random.normal(size=(3, 9)).astype(np.float16), random.normal(size=9).astype(np.float32)
+    rows[:, 2], rows[:, 7], mean[7] = 0, 1e-4, 1e-4  # in the mean alone; faded
+    basis, z = Basis(mean, rows), random.normal(size=(*CELLS, 3)).astype(np.float32)
+    old = Field(z, np.zeros(CELLS, np.float32), random.random(CELLS, np.float32))
+    columns = np.array([1, 4, 8]) if some else None
+    own = random.normal(size=(*CELLS, 3 if some else 9)).astype(np.float32)
+    grid = Grid(*CELLS, *SIZE)
+    mixed = steps._mix(DenseFeatures(own, grid, columns=columns), old, basis, 0.5)
+    share = 0.5 * old.confidence[..., None]
+    both = share * basis.restore(z) + (1 - share) * DenseFeatures(own, grid, columns=columns).full(9)
+    kept = [0, 1, 3, 4, 5, 6, 8] if some else list(range(9))
+    assert mixed.columns is None or sorted(mixed.columns) == kept
+    np.testing.assert_allclose(mixed.full(9)[..., kept], both[..., kept], atol=1e-5)
 
 
 def corner(rgb: Bytes, right: bool) -> Bytes:

@@ -18,7 +18,7 @@ from foveate.core.gone import without
 from foveate.core.grid import Box, Floats, Grid
 from foveate.core.image import is_one_colour
 from foveate.encoders.load import match_encoder
-from foveate.encoders.protocol import LEAST_SIDE, Encoder, check_features
+from foveate.encoders.protocol import LEAST_SIDE, DenseFeatures, Encoder, check_features
 from foveate.encoders.windows import cell_pixels
 from foveate.language.negatives import query_metric_of
 from foveate.pipeline import score
@@ -136,12 +136,12 @@ def _refine_box(texture: Texture, cells: Box, scale: float, network: Encoder) ->
     )
 
 
-def encode_part(rgb: NDArray[np.uint8], pixels: Box, network: Encoder, side: float | None) -> Floats:
-    """Features [hf, wf, D] of a box of pixels; `side` is the working size of that part, None the encoder's default."""
+def encode_part(rgb: NDArray[np.uint8], pixels: Box, network: Encoder, side: float | None) -> DenseFeatures:
+    """Features of a box of pixels; `side` is the working size of that part, None the encoder's default."""
     part = np.ascontiguousarray(rgb[pixels[0] : pixels[2], pixels[1] : pixels[3]])
     dense = network.encode_image(part, long_side=None if side is None else max(LEAST_SIDE, round(side)))
     check_features(network, dense, (part.shape[0], part.shape[1]))
-    return np.asarray(dense.full(network.width), np.float32)
+    return dense
 
 
 def working_side(texture: Texture, network: Encoder) -> float:
@@ -160,7 +160,7 @@ def _encode_finer(texture: Texture, pixels: Box, scale: float, network: Encoder)
     if abs(ratio - 1) * max(grid.shape) >= 0.5:
         side = ratio * working_side(texture, network)
     try:
-        return encode_part(texture.pixel, pixels, network, side)
+        return encode_part(texture.pixel, pixels, network, side).full(network.width)
     except OptionError as error:
         raise OptionError(
             f"scale={scale:g} for {size[0]} x {size[1]} pixels: {error.received}",

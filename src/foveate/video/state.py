@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 # By hand: a part of which compression leaves out NEW times as much as usual gets EXTRA directions more.
 NEW, EXTRA = 1.5, 8
+FADED = 0.001  # propagated features nowhere larger are dropped: else every keyframe has more columns than the last
 MOST_LAYERS = 8  # each costs its own flow in every frame; by hand
 FRESH: tuple[str, ...] = (
     "saliency",
@@ -325,16 +326,7 @@ def _encode_keyframe(
     outlooks = given.look_further((cover_all(shape, view),), shape, part_age)
     check_features(settings.encoder, dense, (rgb.shape[0], rgb.shape[1]))
     if before is not None and features is not None and settings.propagation.blend > 0:
-        share = (np.float32(settings.propagation.blend) * features.confidence)[..., None]
-        basis, columns = before.basis, dense.columns
-        if columns is not None:  # those of either
-            columns = np.union1d(columns, np.flatnonzero(basis.rows.any(0)))
-            basis = Basis(basis.mean[columns], basis.rows[:, columns])
-        mixed = (1 - share) * (dense.features if columns is None else dense.of(columns))
-        old = basis.restore(features.z)
-        old *= share
-        mixed += old
-        dense = DenseFeatures(np.asarray(mixed, np.float32), dense.grid, columns=columns)
+        dense = _mix(dense, features, before.basis, settings.propagation.blend)
     names = [channel for channel in settings.names if channel not in (*FRESH, *LATER)]
     segment_age, moved = 0, dict[str, NDArray[np.float16]]()
     if before is not None and before.segment_age + before.layers[0].age < settings.propagation.refresh.segments:
@@ -365,6 +357,21 @@ def _encode_keyframe(
     return _answer(given, after, blend_layers(after.layers, find_trust(after.layers, view)), motion, before, reason)
 
 
+def _mix(dense: DenseFeatures, old: Field, basis: Basis, blend: float) -> DenseFeatures:
+    """Features with a share of the propagated ones, `blend` times the confidence in those."""
+    share, columns = (np.float32(blend) * old.confidence)[..., None], dense.columns
+    weights = np.concatenate([share * old.z, share], -1)
+    rows = np.concatenate([basis.rows, basis.mean[None]], dtype=np.float32)
+    if columns is not None:
+        others = np.setdiff1d(np.flatnonzero(basis.rows.any(0)), columns)
+        others = others[np.abs(weights @ rows[:, others]).max((0, 1)) >= FADED]
+        columns = np.concatenate([columns, others])
+        rows = rows[:, columns]
+    mixed = weights @ rows  # share (mean + z rows)
+    mixed[..., : dense.features.shape[-1]] += (1 - share) * dense.features
+    return DenseFeatures(mixed, dense.grid, columns=columns)
+
+
 def _read(given: StepInput, before: Writing | None) -> Writing | None:
     settings = given.settings
     if settings.reader is None:
@@ -391,10 +398,15 @@ def _encode_part(given: StepInput, box: Box, before: State, side: float) -> tupl
     cells = (max(0, box[0] - RAMP), max(0, box[1] - RAMP), min(h, box[2] + RAMP), min(w, box[3] + RAMP))
     pixels = pixel_box(add_halo(box, grid.shape), grid)
     share = max(pixels[2] - pixels[0], pixels[3] - pixels[1]) / max(grid.height, grid.width)
-    fine = area_means(encode_part(given.sight.rgb, pixels, encoder, side * share), pixels, grid, cells)
-    used = np.flatnonzero(fine.any((0, 1)) | basis.rows.any(0) | (basis.mean != 0))  # the others are 0 before and after
-    fine, width, metric = fine[..., used], basis.width, query_metric_of(encoder).of(used)
+    dense = encode_part(given.sight.rgb, pixels, encoder, side * share)
+    fine, width = area_means(dense.features, pixels, grid, cells), basis.width
+    columns = np.arange(width) if dense.columns is None else dense.columns
+    heard = fine.any((0, 1))
+    old = np.setdiff1d(np.flatnonzero(basis.rows.any(0) | (basis.mean != 0)), columns[heard])
+    used = np.concatenate([columns[heard], old])  # the others are 0 before and after
     basis = Basis(basis.mean[used], basis.rows[:, used])
+    fine = np.pad(fine[..., heard], ((0, 0), (0, 0), (0, len(old))))
+    metric = query_metric_of(encoder).of(used)
     z_part, left = _compress(fine, basis, metric)
     usual = float(np.median(before.texture.residual))
     if float(np.median(np.linalg.norm(left, axis=-1))) > NEW * usual:
