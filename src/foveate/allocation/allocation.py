@@ -210,13 +210,13 @@ def choose_cells(
     the policy; and the planes "protected" and "floor" of them. `floors`: the share of any map, and of one without
     contrast.
     """
+    flat = plane.ravel()
     if plane.shape != grid.shape or math.isnan(plane.max()):
         raise OptionError(
             f"a map of shape {list(plane.shape)}" + (" with NaN" if plane.shape == grid.shape else ""),
             expected=f"{list(grid.shape)}, without NaN",
             fix="move it with Relevance.on(grid), replace NaN with np.nan_to_num",
         )
-    flat = plane.ravel()
     budget = check_budget(budget, grid)
     spread = math.floor(budget * floors[is_flat(plane)] + 1e-9)
     policy = BEST if keep.policy is None else cast(Policy, keep.policy)  # Keep has found the name's

@@ -136,7 +136,7 @@ def worth_on_device(relevance: DeviceRelevance, mix: Mix) -> Tensor:
     q: Tensor = quality(relevance, mix)
     if not mix.power or is_flat(q):
         return q
-    arrays = Arrays(torch.take, lambda x: x.amax(0), lambda x: x.amin(0), torch.maximum, torch.minimum)
+    arrays = Arrays(torch.take, lambda x: x.amin(0), torch.maximum)
     return q * unlike(q, texture.derive("alike", find), mix.power, arrays)
 
 

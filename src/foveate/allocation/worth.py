@@ -95,15 +95,12 @@ class Arrays(NamedTuple):
     """Functions of NumPy, or of torch."""
 
     take: Callable[[Any, Any], Any]
-    highest: Callable[[Any], Any]  # along the first axis
-    lowest: Callable[[Any], Any]
-    maximum: Callable[[Any, Any], Any]
-    minimum: Callable[[Any, Any], Any]
+    lowest: Callable[[Any], Any]  # along the first axis
+    maximum: Callable[..., Any]
 
 
-NUMPY = Arrays(  # "wrap" is faster than a check of each index
-    lambda values, at: values.take(at, mode="wrap"), np.maximum.reduce, np.minimum.reduce, np.maximum, np.minimum
-)
+# "wrap" is faster than a check of each index
+NUMPY = Arrays(lambda values, at: values.take(at, mode="wrap"), np.minimum.reduce, np.maximum)
 
 
 def worth_keeping(relevance: Relevance, mix: Mix | None = None) -> Floats:
@@ -148,8 +145,10 @@ def quality(relevance: Relevance | DeviceRelevance, mix: Mix) -> Any:
 
 def asked_share(found: Any, salient: Any, mix: Mix) -> Any:
     """Which part of q was asked for, in [0, 1]; the rest is context. Of values of a map and of saliency."""
-    asked = found * mix.question
-    return asked / (asked + salient * mix.stands_out + mix.even)
+    asked, every = found * mix.question, salient * mix.stands_out
+    every += asked
+    every += mix.even
+    return asked / every
 
 
 def is_flat(q: Any) -> bool:
@@ -164,16 +163,17 @@ def unlike(q: Any, alike: Any, power: int, arrays: Arrays = NUMPY) -> Any:
     """
     if alike is None or not power:
         return 1.0
-    take, highest, lowest, maximum, minimum = arrays
-    tops = (q.ravel() if alike.cells is None else take(q, alike.cells)) * BEYOND
-    best = tops if alike.cells is None else highest(tops)
-    behind = best - take(best, alike.near)  # negative where the other is higher, else from 1 on
+    take, lowest, maximum = arrays
+    tops = (q.ravel() if alike.cells is None else take(q, alike.cells)) * -BEYOND
+    best = tops if alike.cells is None else lowest(tops)
+    behind = take(best, alike.near)  # less the own: negative where the other is higher, else from 1 on
+    behind -= best
     behind += alike.later
-    u = lowest(maximum(behind, alike.apart))
+    u = lowest(maximum(behind, alike.apart, out=behind))
     if alike.cells is not None:
-        tops -= best  # 0 or below -1
+        tops = best - tops  # 0 or below -1
         tops += u
-        u = take(maximum(tops, minimum(u, alike.apart[0])), alike.back)
+        u = take(maximum(tops, alike.apart[0], out=tops), alike.back)
     u = u.reshape(q.shape)
     return u if power == 1 else u * u if power == 2 else u * u * u
 

@@ -234,13 +234,16 @@ def score_maps(
 def relevance_of(logits: Floats, calibration: Calibration) -> Floats:
     """p of the module's formula for each logit m, float32."""
     maps, floor = np.float32(-calibration.slope) * logits, floor_of(calibration)
+    most, least = np.float32(1 / (1 - floor)), np.float32(floor / (1 - floor))
     maps -= np.float32(calibration.offset)
     np.exp(maps, out=maps)
-    maps += 1
-    np.divide(np.float32(1 / (1 - floor)), maps, out=maps)
+    maps += np.float32(1)
+    np.divide(most, maps, out=maps)
     if floor:
-        maps -= np.float32(floor / (1 - floor))
-        np.clip(maps, 0, 1, out=maps)
+        maps -= least
+        np.maximum(maps, np.zeros(maps.shape, np.float32), out=maps)  # NumPy takes three times as long with a number
+        if most - least > 1:  # rounding
+            np.minimum(maps, 1, out=maps)
     return maps
 
 
@@ -327,21 +330,20 @@ def _see(
 
     Where the word's own evidence is too little to follow, the map is that of the surest.
     """
-    kinds = query.kinds.get(word, ())
-    every = np.concatenate([vector, *(kind for kind, _ in kinds)]) if kinds else vector
-    logits, shown = _logits_of(texture, every, calibration, negatives), 0
-    found = _maps_of(texture, logits[0], calibration)
+    logits = _logits_of(texture, vector, calibration, negatives)[0]
+    found = _maps_of(texture, logits, calibration)
     own = peak(found)  # without the odds: they make a thing surer, its map no brighter
-    sure = with_odds(own, query.surer.get(word, 0.0))
-    for place, (_, odds) in enumerate(kinds, 1):
-        if sure >= SUREST:
-            break
-        highest = _likely(float(logits[place].max()), calibration)
-        if with_odds(highest, odds) <= sure:  # nor can its peak be
+    sure, shown, kinds = with_odds(own, query.surer.get(word, 0.0)), logits, query.kinds.get(word, ())
+    if not kinds or sure >= SUREST:
+        return logits, found, sure
+    every = kinds[0][0] if len(kinds) == 1 else np.concatenate([kind for kind, _ in kinds])
+    for seen, (_, odds) in zip(_logits_of(texture, every, calibration, negatives), kinds, strict=True):
+        highest = _likely(float(seen.max()), calibration)
+        if sure >= SUREST or with_odds(highest, odds) <= sure:  # nor can its peak be
             continue
-        if (surer := with_odds(_peak_of(texture, logits[place], calibration), odds)) > sure:
-            sure, shown = surer, place if own < FOLLOWED else 0
-    return logits[shown], _maps_of(texture, logits[shown], calibration) if shown else found, sure
+        if (surer := with_odds(_peak_of(texture, seen, calibration), odds)) > sure:
+            sure, shown = surer, seen if own < FOLLOWED else logits
+    return shown, found if shown is logits else _maps_of(texture, shown, calibration), sure
 
 
 def _peak_of(texture: Texture, logits: Floats, calibration: Calibration) -> float:
