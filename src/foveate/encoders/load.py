@@ -153,14 +153,15 @@ def _find_flaw(encoder: Any) -> str:
 
 def match_encoder(stamp: EncoderStamp, encoder: str | Encoder | None) -> Encoder:
     """The encoder that made a texture: `encoder`, or for None one of the defaults. Raises TextureEncoderError."""
-    if encoder is None and stamp.name.partition("#")[0] not in DEFAULTS and stamp.name not in _joined:
+    built_in = encoder is None and stamp.name in BUILT_IN
+    if encoder is None and not built_in and stamp.name.partition("#")[0] not in DEFAULTS and stamp.name not in _joined:
         named = f"'{stamp.name}.onnx', with the folders of the files" if files_of(stamp.name) else "..."
         raise TextureEncoderError(
             f"the texture was made by encoder '{stamp.name}'",
             expected="that encoder: foveate does not load what a file names",
             fix=f"pass it: score(texture, query, encoder={named}), or --encoder",
         )
-    found = resolve_encoder(stamp.name if encoder is None else encoder)
+    found = _load_built_in(stamp.name) if built_in else resolve_encoder(stamp.name if encoder is None else encoder)
     same = found.name == stamp.name or found.name.partition(":")[0] == stamp.name.partition(":")[0]
     if not same or found.revision != stamp.revision or found.width != stamp.width:
         raise TextureEncoderError(

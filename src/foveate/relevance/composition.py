@@ -267,7 +267,7 @@ def _rank(piece: NDArray[np.bool_], choice: Pick, near: Floats | None) -> float:
 
 def find_pieces(p: Floats, main: float = MAIN) -> Pieces:
     """The parts of a thing: connected cells above half of its highest value, bool [h, w] each; none that is small."""
-    count, of_cell = cv2.connectedComponents((p > p.max() / 2).astype(np.uint8), connectivity=8)
+    count, of_cell = cv2.connectedComponents((p > p.max() / 2).view(np.uint8), connectivity=8)
     if count <= 2:
         return [of_cell == 1] * (count - 1)
     sizes = np.bincount(of_cell.ravel())[1:]
@@ -279,7 +279,7 @@ def property_fits(shown: Shown, p: Floats, pieces: Pieces, less: float = 0.0) ->
     planes = shown.planes.reshape(len(shown.planes), -1)
     fits = np.empty(len(pieces), np.float32)
     for i, piece in enumerate(pieces):
-        weights = np.where(piece, p, 0).ravel()
+        weights = (p * piece).ravel()
         shares = planes.dot(weights)
         own, shares[shown.own] = shares[shown.own], ENOUGH * weights.sum()
         fits[i] = 1 - shown.certain * (1 - min(1.0, max(0.0, (own / shares.max() - less - MINOR) / (MAJOR - MINOR))))

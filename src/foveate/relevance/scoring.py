@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from foveate.core.arrays import largest
 from foveate.core.checks import check_array
-from foveate.core.grid import Floats, Grid, check_grid, resize_map
+from foveate.core.grid import Floats, check_grid, resize_map
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Calibration
 from foveate.language.cues import find_cues
@@ -55,7 +55,7 @@ def score_query(
     """The relevance of one prepared question. `negatives` is needed where the calibration's contrast is above 0."""
     if not query.phrases:
         return score_nothing(texture, query.text, options)
-    if query.plain and options is DEFAULTS and _of_texture(texture).plain:
+    if query.plain and options is DEFAULTS and _of_texture(texture)[1]:
         return _score_plain(texture, query, calibration, negatives)
     scored = _score_phrases(texture, query, calibration, negatives)
     asked, half = query.asked, query.known_half
@@ -100,28 +100,26 @@ def score_query(
 
 def _score_plain(texture: Texture, query: Query, calibration: Calibration, negatives: Negatives | None) -> Relevance:
     """In half the time, where only segments enter."""
-    phrase, kept = query.phrases[0], _of_texture(texture)
-    logits, own, confidence = _see(texture, query, phrase, query.vectors, calibration, negatives)
-    own, confidence = own.reshape(kept.grid.shape), limit(confidence, query.promises.get(phrase, 1.0))
+    phrase, shape = query.phrases[0], texture.grid.shape
+    logits, found, confidence = _see(texture, query, phrase, query.vectors, calibration, negatives)
+    own, confidence = found.reshape(shape), limit(confidence, query.promises.get(phrase, 1.0))
     means = segment_means(texture, own)
-    return Relevance(
-        query=query.text,
-        map=smooth(own, means, DEFAULTS.smoothing),
-        logits=logits.reshape(kept.grid.shape),
-        confidence=confidence,
-        parts=ReadOnly({phrase: own}),
-        reasons=ReadOnly({"participation": own, "segment": means}),
-        saliency=kept.saliency,
-        valid=None,
-        grid=kept.grid,
-        features=kept.features,
-        confidences=ReadOnly({phrase: confidence}),
-        ignored=query.ignored,
-        unknown=query.unknown,
-        looked_for=query.looked_for,
-        weights=NO_WEIGHTS,
-        asks=query.asks,
-        texture=texture,
+    return Relevance.from_state(
+        {
+            **_fields_of(texture),
+            "query": query.text,
+            "map": smooth(own, means, DEFAULTS.smoothing),
+            "logits": logits.reshape(shape),
+            "confidence": confidence,
+            "parts": ReadOnly({phrase: own}),
+            "reasons": ReadOnly({"participation": own, "segment": means}),
+            "confidences": ReadOnly({phrase: confidence}),
+            "ignored": query.ignored,
+            "unknown": query.unknown,
+            "looked_for": query.looked_for,
+            "weights": NO_WEIGHTS,
+            "asks": query.asks,
+        }
     )
 
 
@@ -170,32 +168,24 @@ def given_relevance(texture: Texture, text: str, given: Relevance | ArrayLike) -
     )
 
 
-class _OfTexture(NamedTuple):
-    grid: Grid
-    saliency: Floats
-    valid: Floats | None
-    features: Floats
-    plain: bool
+def _of_texture(texture: Texture) -> tuple[dict[str, Any], bool]:
+    """What all its relevances have; and whether only segments enter the map of a plain question."""
 
-
-def _of_texture(texture: Texture) -> _OfTexture:
-    def make() -> _OfTexture:
+    def make() -> tuple[dict[str, Any], bool]:
         shape, valid = texture.grid.shape, _validity(texture)
-        return _OfTexture(
-            texture.grid,
-            texture.channel("saliency", warn=False),
-            None if valid is None else valid.reshape(shape),
-            texture.coordinates().reshape(*shape, -1),
-            valid is None and texture.has("cluster_id") and not texture.words and page_of(texture)[1] is None,
-        )
+        plain = valid is None and texture.has("cluster_id") and not texture.words and page_of(texture)[1] is None
+        return {
+            "grid": texture.grid,
+            "saliency": texture.channel("saliency", warn=False),
+            "valid": None if valid is None else valid.reshape(shape),
+            "features": texture.coordinates().reshape(*shape, -1),
+        }, plain
 
     return texture.derive("of every relevance", make)
 
 
 def _fields_of(texture: Texture) -> dict[str, Any]:
-    kept = _of_texture(texture)._asdict()
-    del kept["plain"]
-    return kept | {"texture": texture}
+    return _of_texture(texture)[0] | {"texture": texture}
 
 
 def join_confidences(groups: Sequence[Sequence[str]], confidences: Mapping[str, float]) -> float:
@@ -257,8 +247,15 @@ def _likely(logit: float, calibration: Calibration) -> float:
 def logits_behind(maps: Floats, calibration: Calibration) -> Floats:
     """The logits m whose relevance a composed map is."""
     floor = floor_of(calibration)
-    likely = np.maximum(np.float32(floor) + np.float32(1 - floor - 1e-6) * maps, np.float32(1e-6))
-    return (np.log(likely / (1 - likely)) - np.float32(calibration.offset)) / np.float32(calibration.slope)
+    likely = np.float32(1 - floor - 1e-6) * maps
+    likely += np.float32(floor)
+    if floor < 1e-6:
+        likely = np.maximum(likely, np.float32(1e-6))
+    odds = 1 - likely
+    np.log(np.divide(likely, odds, out=odds), out=odds)
+    odds -= np.float32(calibration.offset)
+    odds /= np.float32(calibration.slope)
+    return odds
 
 
 def floor_of(calibration: Calibration) -> float:
