@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -341,6 +342,23 @@ def test_of_cells_that_look_alike_the_most_relevant_is_kept_and_context_is_said(
     everything = foveate.allocate(foveate.score(texture, "what is in the picture?"), 200)
     assert everything.kinds.count("context") > 100
     assert default.why(0)["kept as"] == default.kinds[0]
+
+
+def test_why_cells_were_kept_is_found_once_it_is_asked(texture: Texture) -> None:
+    relevance = foveate.score(texture, "broccoli")
+    kept = foveate.allocate(relevance, 64)
+    again = pickle.loads(pickle.dumps(kept))
+    mix = mix_of(relevance)
+    q = relevance.map * np.float32(mix.question)
+    asked = q / (q + relevance.saliency * np.float32(mix.stands_out) + np.float32(mix.even))
+    for reasons in (kept.reasons, again.reasons):
+        assert [*reasons] == ["participation", "segment", "asked"]
+        np.testing.assert_array_equal(reasons["segment"], relevance.reasons["segment"].ravel()[kept.indices])
+        np.testing.assert_allclose(reasons["asked"], asked.ravel()[kept.indices], rtol=1e-6)
+        assert not any(values.flags.writeable for values in reasons.values())
+    assert kept.reasons["asked"] is kept.reasons["asked"]
+    with pytest.raises(AttributeError, match="other"):
+        kept.reasons.other  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_what_is_faint_everywhere_is_left_to_the_context(texture: Texture) -> None:

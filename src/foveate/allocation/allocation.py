@@ -28,7 +28,7 @@ from foveate.core.checks import check_array, check_int, check_number, keyword
 from foveate.core.display import Drawable
 from foveate.core.errors import BudgetError, OptionError
 from foveate.core.grid import Floats, Grid
-from foveate.core.readonly import Frozen, ReadOnly
+from foveate.core.readonly import Frozen, Later, ReadOnly
 from foveate.relevance.confidence import DETECTED
 from foveate.relevance.value import Found, Relevance
 from foveate.texture.texture import Texture
@@ -162,10 +162,14 @@ def allocate_relevance(
         key = worth_keeping(relevance, mix) if worth is None else worth
     features = None if isinstance(keep.policy, TopK | None) else relevance.features  # checking them takes time
     kept, marks = choose_cells(key, relevance.grid, number, keep, (check_floor(keep.floor), 1.0), eligible, features)
-    reasons = {name: plane.ravel()[kept] for name, plane in relevance.reasons.items()} | marks
     scores = relevance.map.ravel()[kept]
-    reasons["asked"] = asked_share(scores, relevance.saliency.ravel()[kept], mix or mix_of(relevance))
-    return Allocation(kept, scores, relevance.grid, ReadOnly(reasons), relevance.words, relevance.texture)
+
+    def explain() -> dict[str, Floats]:
+        reasons = {name: plane.ravel()[kept] for name, plane in relevance.reasons.items()} | marks
+        reasons["asked"] = asked_share(scores, relevance.saliency.ravel()[kept], mix or mix_of(relevance))
+        return reasons
+
+    return Allocation(kept, scores, relevance.grid, Later(explain), relevance.words, relevance.texture)
 
 
 def allocate_map(

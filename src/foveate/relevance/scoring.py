@@ -78,7 +78,7 @@ def score_query(
     if reading is not None:
         confidence = reading.confidence if reading.written else max(confidence, reading.confidence)
     was_read = reading is not None and bool(reading.written or reading.words)
-    return Relevance(
+    return Relevance.from_attributes(
         query=query.text,
         map=final,
         logits=logits.reshape(shape),
@@ -104,22 +104,20 @@ def _score_plain(texture: Texture, query: Query, calibration: Calibration, negat
     logits, found, confidence = _see(texture, query, phrase, query.vectors, calibration, negatives)
     own, confidence = found.reshape(shape), limit(confidence, query.promises.get(phrase, 1.0))
     means = segment_means(texture, own)
-    return Relevance.from_state(
-        {
-            **_fields_of(texture),
-            "query": query.text,
-            "map": smooth(own, means, DEFAULTS.smoothing),
-            "logits": logits.reshape(shape),
-            "confidence": confidence,
-            "parts": ReadOnly({phrase: own}),
-            "reasons": ReadOnly({"participation": own, "segment": means}),
-            "confidences": ReadOnly({phrase: confidence}),
-            "ignored": query.ignored,
-            "unknown": query.unknown,
-            "looked_for": query.looked_for,
-            "weights": NO_WEIGHTS,
-            "asks": query.asks,
-        }
+    return Relevance.from_attributes(
+        query=query.text,
+        map=smooth(own, means, DEFAULTS.smoothing),
+        logits=logits.reshape(shape),
+        confidence=confidence,
+        parts=ReadOnly({phrase: own}),
+        reasons=ReadOnly({"participation": own, "segment": means}),
+        confidences=ReadOnly({phrase: confidence}),
+        ignored=query.ignored,
+        unknown=query.unknown,
+        looked_for=query.looked_for,
+        weights=NO_WEIGHTS,
+        asks=query.asks,
+        **_fields_of(texture),
     )
 
 
