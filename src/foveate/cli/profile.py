@@ -81,7 +81,11 @@ def profile(
         )  # the CPU's alone
         asked, relevance = _timed(lambda: score(sent, question, **scoring), settle)
         allocate(relevance, budget)  # what is bad is refused before a model is loaded, and anything measured
-    vlm = None if model is None else _load_model(model, device, network)
+    vlm: Any = None
+    if model is not None:
+        from foveate.vlm import load
+
+        vlm = load(model, device=device or "auto", encoder=network)
     with terminal.waiting(f"measuring {image}"):
         runs = list[list[Call]]()
         for _ in range(repeats):
@@ -127,6 +131,8 @@ def profile(
 
 def parts_of_encode(network: Any) -> Watched:
     """The functions that encode is made of, by the names that the table has."""
+    from onnxruntime import InferenceSession
+
     from foveate.channels import depth, geometry, objects, segments, text, visual
     from foveate.encoders import nano, windows
     from foveate.encoders.hub import HubEncoder
@@ -141,7 +147,7 @@ def parts_of_encode(network: Any) -> Watched:
         "open": [open_source],
         "encoder": [windows.encode_native, *[each for each in encoders if hasattr(each, "__func__")]],
         "resize": [nano.fit_image, HubEncoder._resized],
-        "network": [*_session_run(), HubEncoder._run],
+        "network": [InferenceSession.run, HubEncoder._run],
         "classes": [nano.with_classes],
         "read": [read_picture],
         "compress": [compress, keep_all],
@@ -152,12 +158,6 @@ def parts_of_encode(network: Any) -> Watched:
         "writing": [text.find_text_regions],
         "depth": [depth.compute_depth_plane, geometry.compute_normals, geometry.measure_occlusion],
     }
-
-
-def _session_run() -> list[Any]:
-    import onnxruntime
-
-    return [onnxruntime.InferenceSession.run]
 
 
 def _nothing() -> None:
@@ -181,12 +181,6 @@ def _timed(call: Callable[[], Any], settle: Callable[[], None]) -> tuple[float, 
 def _medians(runs: Sequence[Sequence[Call]]) -> dict[Path_, float]:
     sums = [with_rest(seconds_by_path(spans)) for spans in runs]
     return {path: median(each.get(path, 0.0) for each in sums) for path in max(sums, key=len)}
-
-
-def _load_model(name: str, device: str | None, network: Any) -> Any:
-    from foveate.vlm import load
-
-    return load(name, device=device or "auto", encoder=network)
 
 
 def _measure_model(
