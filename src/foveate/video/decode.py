@@ -34,6 +34,7 @@ ClipSource: TypeAlias = "str | os.PathLike[str] | Iterable[object]"
 RATE = 24.0  # pictures a second where nothing says it
 MOST = 1024  # pictures of a clip in a prompt: more do not fit, and are most often a wrong fps
 APART = 24  # pictures from one mark to the next, at least; by hand
+EARLIER = (0, 0.5, 4)  # seconds, by hand: streams are sought by when packets are decoded, before they are shown
 PATIENCE = 30  # failures in a row after which a file counts as ended; by hand
 SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif"))
 CONTAINERS = (  # FFmpeg would draw a text file as a terminal, and follow the addresses in a playlist
@@ -400,13 +401,16 @@ class FileReader(ClipReader):
 
     def jump(self, place: int) -> Iterator[Row] | None:
         start = float(place * self._stream.time_base)
-        try:
-            self._container.seek(place, stream=self._stream)
-        except (self._errors, OSError):
-            return None
-        rows = dropwhile(lambda row: row[0] is None or row[0] < start, self.read())
-        first = next(rows, None)
-        return None if first is None or first[0] != start else chain([first], rows)
+        for seconds in EARLIER:
+            try:
+                self._container.seek(place - round(seconds / self._stream.time_base), stream=self._stream)
+            except (self._errors, OSError):
+                continue
+            rows = dropwhile(lambda row: row[0] is None or row[0] < start, self.read())
+            first = next(rows, None)
+            if first is not None and first[0] == start:
+                return chain([first], rows)
+        return None
 
     def read(self) -> Iterator[Row]:
         last, ordered = -math.inf, True  # where timestamps go back, one may be there twice
