@@ -364,6 +364,14 @@ def test_a_side_and_a_size_choose_one_of_several(text: str, chosen: tuple[int, i
     assert made.confidence > DETECTED
 
 
+@pytest.mark.parametrize("place", ["on the couch", "with the couch", "above the couch"])
+def test_a_place_chooses_a_thing_as_a_whole(place: str) -> None:
+    near, far = blob(16, 16, 12), blob(16, 50, 8)
+    made = put(f"the dog {place}", {"dog": np.maximum(near, far), "couch": blob(34, 16, 6)})
+    np.testing.assert_allclose(made.map[near > DETECTED], near[near > DETECTED], atol=0.02)  # its head as well
+    assert made.map[16, 50] < DETECTED
+
+
 def test_who_is_known_by_a_thing_is_a_person_with_it_or_with_none_in_sight_anybody() -> None:
     phrase = prepare(NANO, "the skier").structure[0]
     people, skis = np.maximum(blob(20, 14, 5), blob(20, 50, 5, 0.9)), blob(27, 50, 3)

@@ -9,7 +9,8 @@ The map:
 A choice ("on the left", "the largest") leaves what is chosen of the things of the map as it is, and lowers the others.
 
 A part is nothing without its whole. One that is not found is looked for where such parts are ("paws": low on the dog);
-that map stays below one half (GUESS). A place chooses among things of a kind: the one that fits best keeps its value.
+that map stays below one half (GUESS). A place chooses among things of a kind: the one that fits best keeps its value,
+and keeps it as a whole.
 The map of a frame ("what is the man holding?") is the place times the likeliest of some words for what is held.
 
 The verdict is of pieces, connected cells above half of the noun's highest value:
@@ -128,15 +129,19 @@ def compose(
         return Composed(found, seen, planes, confidences, other.weights)
     thing, pieces, fits = _describe(phrase, look, evidence, known)
     found, sure = thing.map, thing.confidences[phrase.noun]
-    planes["place"] = place = region(relation, other.map)
+    place = region(relation, other.map)
+    if relation != "part":  # a thing is in its place as a whole
+        pieces = pieces or find_pieces(found)
+        near = place_fits(relation, pieces, other.map)
+        place = np.max([place, *(fit * piece for fit, piece in zip(near, pieces, strict=True))], 0)
+    planes["place"] = place
     gate = 1 - np.float32(GATE) * (1 - place)
     if relation == "part":
         own = peak(found * place)  # near its whole a part is seen for less than elsewhere: its evidence is no surer
         seen = with_odds(own, min(0.0, surer.get(phrase.noun, 0.0))) * float(fits.max(initial=0))
     else:
         gate /= gate[found >= found.max() / 2].max()  # the best of its kind keeps its value
-        pieces = pieces or find_pieces(found)
-        seen = sure * float((fits * place_fits(relation, pieces, other.map)).max(initial=0))
+        seen = sure * float((fits * near).max(initial=0))
     beside = other.confidence
     if relation in _SIDES:  # each of two things that stand so needs less evidence
         beside = with_odds(beside, ODDS[relation])
