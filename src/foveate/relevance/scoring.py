@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from foveate.core.arrays import largest
 from foveate.core.checks import check_array
 from foveate.core.grid import Floats, check_grid, resize_map
-from foveate.core.readonly import ReadOnly
+from foveate.core.readonly import ReadOnly, from_attributes
 from foveate.encoders.protocol import Calibration
 from foveate.language.cues import find_cues
 from foveate.language.negatives import Negatives
@@ -78,7 +78,8 @@ def score_query(
     if reading is not None:
         confidence = reading.confidence if reading.written else max(confidence, reading.confidence)
     was_read = reading is not None and bool(reading.written or reading.words)
-    return Relevance.from_attributes(
+    return from_attributes(
+        Relevance,
         query=query.text,
         map=final,
         logits=logits.reshape(shape),
@@ -104,7 +105,8 @@ def _score_plain(texture: Texture, query: Query, calibration: Calibration, negat
     logits, found, confidence = _see(texture, query, phrase, query.vectors, calibration, negatives)
     own, confidence = found.reshape(shape), limit(confidence, query.promises.get(phrase, 1.0))
     means = segment_means(texture, own)
-    return Relevance.from_attributes(
+    return from_attributes(
+        Relevance,
         query=query.text,
         map=smooth(own, means, DEFAULTS.smoothing),
         logits=logits.reshape(shape),
