@@ -11,12 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from PIL import Image
 
 torch = pytest.importorskip("torch")
 from training.nano import (  # noqa: E402
+    classifier,
     detector,
     evidence,
     export,
+    fold,
     head,
     integers,
     labels,
@@ -286,6 +289,54 @@ def test_agreement_says_what_differs() -> None:
     assert found.lost == pytest.approx(1 - exact[4, 5, 0] / 0.8, abs=1e-6)
     assert found.kept == 0
     assert found.bad()
+
+
+def test_more_channels_change_no_code() -> None:
+    draw = np.random.default_rng(0)
+    coded = [integers.Coded(0.008, 127), *(integers.Coded(0.02, 0) for _ in range(3))]
+    shapes = {(6, 3, 3, 3): (2, 1, 1, 1), (6, 1, 3, 3): (1, 1, 1, 6), (5, 6, 1, 1): (1, 0, 1, 1)}
+    layers = torch.nn.ModuleList(
+        integers.Layer(
+            torch.from_numpy(draw.integers(-127, 128, shape, np.int8)),
+            torch.from_numpy(draw.uniform(0.001, 0.01, shape[0]).astype(np.float32)),
+            torch.zeros(shape[0], dtype=torch.int8),
+            torch.from_numpy(draw.integers(-500, 500, shape[0], np.int32)),
+            options,
+        )
+        for shape, options in shapes.items()
+    )
+    steps = [(kind, [i], i + 1, i) for i, kind in enumerate(("CONV_2D", "DEPTHWISE_CONV_2D", "CONV_2D"))]
+
+    def codes(x: Any) -> Any:
+        for layer, before, after in zip(layers, coded, coded[1:], strict=False):
+            x = layer(x, before, after)
+        return x
+
+    rgb = torch.from_numpy(draw.integers(0, 256, (2, 3, 9, 12), np.uint8))
+    expected = codes(rgb)
+    integers.even(steps, layers)
+    assert [tuple(layer.weight.shape[:2]) for layer in layers] == [(16, 4), (16, 1), (5, 16)]
+    fourth: Any = integers.Fourth
+    assert torch.equal(codes(fourth.apply(rgb)), expected)
+    assert len(expected.unique()) > 20
+
+
+def test_the_shipped_network_is_folded_and_folding_it_says_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = (classifier.PHOTOS.parents[1] / "encoders/assets/nano_image.onnx").read_bytes()
+    assert b"Identity" not in shipped  # of which torch's exporter leaves hundreds
+    network = tmp_path / "network.onnx"
+    network.write_bytes(shipped)
+    Image.open(classifier.PHOTOS / "yellow_bus.jpg").crop((0, 200, 512, 264)).save(tmp_path / "bus.jpg")
+    monkeypatch.setattr(fold, "PHOTOS", tmp_path)
+    fold.fold(network)  # stops where a number changes
+    assert len(network.read_bytes()) == pytest.approx(len(shipped), rel=0.01)
+    monkeypatch.setattr(fold, "AGREE", -1.0)
+    kept = network.read_bytes()
+    with pytest.raises(SystemExit, match=r"bus\.jpg changes"):
+        fold.fold(network)
+    assert network.read_bytes() == kept
 
 
 def test_weights_get_a_zero_of_0_and_lose_only_what_is_beyond_a_byte() -> None:

@@ -66,7 +66,10 @@ class Classifier(nn.Module):
 
 
 def join(model: onnx.ModelProto, more: onnx.ModelProto) -> onnx.ModelProto:
-    """Two networks that see the same input `rgb` as one; names of the second get PREFIX, but for its outputs."""
+    """Two networks that see the same input `rgb` as one; names of the second get PREFIX, but for its outputs.
+
+    What is computed twice, as the picture's fourth channel and its edges are, is computed once.
+    """
     from onnx.checker import check_model
 
     kept = {"rgb", "", *(each.name for each in more.graph.output)}
@@ -82,7 +85,16 @@ def join(model: onnx.ModelProto, more: onnx.ModelProto) -> onnx.ModelProto:
             names.extend(renamed)
     for tensor in more.graph.initializer:
         tensor.name = PREFIX + tensor.name
-    model.graph.node.extend(nodes)
+    same: dict[str, str] = {}
+    once: dict[tuple[object, ...], onnx.NodeProto] = {}
+    for node in [*model.graph.node, *nodes]:
+        inputs = [same.get(name, name) for name in node.input]
+        del node.input[:]
+        node.input.extend(inputs)
+        key = node.op_type, *inputs, *(each.SerializeToString(deterministic=True) for each in node.attribute)
+        same |= zip(node.output, once.setdefault(key, node).output, strict=True)
+    del model.graph.node[:]
+    model.graph.node.extend(once.values())
     model.graph.initializer.extend(more.graph.initializer)
     model.graph.output.extend(more.graph.output)
     check_model(model)

@@ -7,6 +7,8 @@ What is notable
   (`symmetric`). A ReLU6 is the range of its codes.
 * torch has no such convolution, so `Convolution` computes it in doubles, which is exact, and tells ONNX the operator's
   name: QLinearConv. onnxruntime brings it to the processor's integer instructions.
+* onnxruntime's quick kernels want channels in fours, and in sixteens where each channel is alone. So the picture gets
+  a fourth channel (`Fourth`), and layers with other numbers get more (`even`): all of zeros, so no code changes.
 * TFLite rounds halves away from zero, ONNX to even ones: codes may differ by one.
 
 Not covered: operations that the teachers do not have.
@@ -24,6 +26,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.nano.lite import CONVOLUTIONS, File, geometry, outputs_first, read, stored
+
+PICTURE, ALONE = 3, 16  # channels of the picture; channels that a depthwise kernel takes at a time
 
 
 class Dequantise(torch.autograd.Function):
@@ -89,6 +93,33 @@ class Product(torch.autograd.Function):
         return g.op("Cast", sums, to_i=1)
 
 
+class Fourth(torch.autograd.Function):
+    """Bytes [n, 3, h, w], w a multiple of 4 -> [n, 4, h, w]; the fourth channel is 0.
+
+    As ONNX it is a convolution of four pixels at a time, 12 channels to 16: a tenth of what a Pad takes.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return F.pad(x, (0, 0, 0, 0, 0, 1))
+
+    @staticmethod
+    def symbolic(g: Any, x: Any) -> Any:
+        def constant(value: Tensor) -> Any:
+            return g.op("Constant", value_t=value)
+
+        one, zero = constant(torch.tensor(1.0)), constant(torch.tensor(0, dtype=torch.uint8))
+        weight = torch.block_diag(*[torch.eye(4, 3, dtype=torch.int8)] * 4)[..., None, None]
+        x = g.op("Reshape", g.op("Transpose", x, perm_i=[0, 2, 3, 1]), constant(torch.tensor([0, 0, -1, 12])))
+        x = g.op("Transpose", x, perm_i=[0, 3, 1, 2])
+        x = g.op(
+            "QLinearConv", x, one, zero, constant(weight), constant(torch.ones(16)),
+            constant(torch.zeros(16, dtype=torch.int8)), one, zero, kernel_shape_i=[1, 1],
+        )  # fmt: skip
+        x = g.op("Reshape", g.op("Transpose", x, perm_i=[0, 2, 3, 1]), constant(torch.tensor([0, 0, -1, 4])))
+        return shaped(g.op("Transpose", x, perm_i=[0, 3, 1, 2]), torch.uint8, sizes=[None, 4, None, None])
+
+
 def codes(x: Tensor, zero: Tensor) -> Tensor:
     return (x.round() + zero.float()).clamp(0, 255).to(torch.uint8)
 
@@ -130,6 +161,14 @@ class Layer(nn.Module):
         self.register_buffer("bias", bias)
         self.options = options
 
+    def widen(self, inputs: int = 0, outputs: int = 0) -> None:
+        """More channels, whose weights are 0."""
+        self.weight = F.pad(self.weight, (0, 0, 0, 0, 0, inputs, 0, outputs))
+        self.scale = F.pad(self.scale, (0, outputs), value=1.0)
+        self.zeros, self.bias = F.pad(self.zeros, (0, outputs)), F.pad(self.bias, (0, outputs))
+        *rest, groups = self.options
+        self.options = (*rest, groups + outputs if groups > 1 else 1)
+
     def forward(self, x: Tensor, before: Coded, after: Coded) -> Tensor:
         return Convolution.apply(
             x, before.scale, before.zero, self.weight, self.scale, self.zeros, after.scale, after.zero, self.bias,
@@ -152,12 +191,14 @@ class Integers(nn.Module):
             self.steps.append((kind, inputs, output, len(self.layers)))
             if operation is not None:
                 self.layers.append(_layer(file, operation, kind))
+        even(self.steps, self.layers)
 
     def forward(self, rgb: Tensor) -> list[Tensor]:
         return [coded.read(x) for x, coded in self.codes(rgb)]
 
     def codes(self, rgb: Tensor) -> list[tuple[Tensor, Coded]]:
         """The outputs as bytes, with what they mean."""
+        rgb = Fourth.apply(rgb)
         rgb = torch.cat([rgb, rgb[:, :, -1:]], 2)
         values = {self.input: torch.cat([rgb, rgb[..., -1:]], 3)}
         for kind, inputs, output, layer in self.steps:
@@ -168,7 +209,7 @@ class Integers(nn.Module):
             elif kind == "ADD":
                 y = after.write(before[0].read(x[0]) + before[1].read(x[1]))
             elif kind == "AVERAGE_POOL_2D":
-                y = after.write(before[0].read(x[0]).mean((2, 3), keepdim=True))
+                y = after.write(F.adaptive_avg_pool2d(before[0].read(x[0]), 1))
             elif kind == "CONCATENATION":
                 size = max((each.shape[-2:] for each in x), key=lambda s: s[0] * s[1])
                 y = torch.cat([each if each.shape[-2:] == size else each.expand(-1, -1, *size) for each in x], 1)
@@ -199,6 +240,20 @@ def _layer(file: File, op: Any, kind: str) -> Layer:
     scale = np.ones(len(weight), np.float32) * np.array(q.scale, np.float32)
     added = torch.from_numpy(stored(file.model, bias).copy())
     return Layer(*symmetric(weight, torch.from_numpy(scale), added), geometry(weight, op, kind))
+
+
+def even(steps: Sequence[tuple[str, list[int], int, int]], layers: nn.ModuleList) -> None:
+    """Give layers of lone channels a multiple of ALONE of them, and the picture's layers a fourth channel, in place."""
+    convolutions = [(inputs[0], output, layers[layer]) for kind, inputs, output, layer in steps if kind in CONVOLUTIONS]
+    for source, written, layer in convolutions:
+        if layer.weight.shape[1] == PICTURE:
+            layer.widen(inputs=1)
+        if layer.options[-1] > 1 and (more := -len(layer.weight) % ALONE):
+            for before, after, other in convolutions:
+                if after in (source, written):
+                    other.widen(outputs=more)
+                if before == written:
+                    other.widen(inputs=more)
 
 
 def symmetric(weight: Tensor, scale: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

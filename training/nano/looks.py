@@ -98,10 +98,10 @@ def add_looks(model: onnx.ModelProto, projection: Projection) -> None:
         start += channels
         half = constant(f"weights.{i}", kernel.astype(np.float16))
         weights = node("Cast", [half], f"{OUTPUT}.w{i}", to=TensorProto.FLOAT)
+        if stride == 8:  # before it is wide
+            name = node("AveragePool", [name], f"{OUTPUT}.p{i}", kernel_shape=[2, 2], strides=[2, 2])
         x = node("Conv", [name, weights], f"{OUTPUT}.c{i}")
-        if stride == 8:
-            x = node("AveragePool", [x], f"{OUTPUT}.p{i}", kernel_shape=[2, 2], strides=[2, 2])
-        elif stride == 32:
+        if stride == 32:
             x = node("Resize", [x, "", scales], f"{OUTPUT}.r{i}", mode="nearest",
                      coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
         total = node("Add", [total, x], f"{OUTPUT}.s{i}") if total else x

@@ -139,7 +139,8 @@ def brought(reach: Tensor, seen: Tensor, grid: Tensor) -> tuple[tuple[Tensor, ..
 
 def cells(x: Tensor, dim: int) -> Tensor:
     """x.shape[dim], as a number that a traced graph works out for itself."""
-    return torch.ones_like(x[:1, :1, :, 0] if dim == 2 else x[:1, :1, 0]).sum()
+    x = x[:, :1][:1]  # in this order: a traced graph copies whatever it slices
+    return torch.ones_like(x[..., 0] if dim == 2 else x[..., 0, :]).sum()
 
 
 def resemblance(features: Tensor, core: Tensor, frame: Tensor, size: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ ADE_SEES = (
     "concat_projection/Conv2D1",
 )
 BODY_SEES = ("Conv2d_13_pointwise/Conv2D_bias",)
-FINE_PARTS, COARSE_PARTS = (64, 32), (128, 256, 96, 320, 256, 384, 24, 17, 1)  # channels of Trunks.inputs
+FINE_PARTS, COARSE_PARTS = (64, 32), (128, 256, 96, 320, 256, 384, 24, 16, 2)  # channels of Trunks.inputs
 CLOSER = (5, 4)
 BODY_SAYS = ("float_segments1", "float_part_heatmaps1", "float_heatmaps1")
 
@@ -71,10 +71,14 @@ class Trunks(nn.Module):
         return Seen((near, fine5), coarse, levels, tuple(said), says[0] if says else None)
 
     def inputs(self, seen: Seen) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """What the head looks at: seen.fine, and seen.coarse with BodyPix's answers, 1482 channels."""
+        """What the head looks at: seen.fine, and seen.coarse with BodyPix's answers, 1482 channels.
+
+        The answers are parts of few channels or of a multiple of four, as onnxruntime's quick convolutions want.
+        """
         person, parts, points = seen.body
         sure = person.sigmoid()
-        return seen.fine, (*seen.coarse, parts.softmax(1) * sure, points.sigmoid(), sure)
+        rest = torch.cat([points.sigmoid(), sure], 1)
+        return seen.fine, (*seen.coarse, parts.softmax(1) * sure, rest[:, :16], rest[:, 16:])
 
     def answers(self, seen: Seen) -> dict[str, Tensor]:
         """The specialists' own answers as probabilities: for training targets."""
