@@ -156,6 +156,15 @@ ITEM               QTY      PRICE
 001697             5.00     1.00
                    1L.6627 Seamaster
 Thank you for shopping here. Goods sold are not returnable."""
+LABELS_INSIDE = """GST ID: 000012345678    GST 6 %     6.0%     -0.72
+TEL: 03-555 0142 FAX: 03-555 0143
+JOB NO. 7559
+BRAND KOLA
+DESCRIPTION CMS Dispenser Sign
+DATE 12/15/97
+Cash              20.00
+Cash Change       1.20
+Items received: 287"""
 NEITHER = """ACME SUPPLIES LTD      Invoice No: 40127
 Copper pipe 15 mm      48.00
 Please quote the PO number on all payments and letters to us.
@@ -189,6 +198,12 @@ Items may be returned to the cashier with this tape."""
         ("Contract Date     3 May 2024", "what is the contract number?", None),
         (CONTRACT, "what is the program budget code?", None),
         (SLIP, "what is the invoice number?", "Tax Invoice -> No.CS00233394"),
+        (LABELS_INSIDE, "what is the GST registration number?", "GST ID -> 000012345678"),  # not a share, nor money
+        (LABELS_INSIDE, "what is the phone number?", "TEL -> 03-555 0142"),
+        (LABELS_INSIDE, "which brand is it?", "BRAND -> KOLA"),
+        (LABELS_INSIDE, "what is the description?", "DESCRIPTION -> CMS Dispenser Sign"),  # a line with a label ends it
+        (LABELS_INSIDE, "how much cash was paid?", "Cash -> 20.00"),  # "change" is no misread "charge"
+        (LABELS_INSIDE, "how many items were received?", "Items received -> 287"),
         (NEITHER, "what is the PO number?", None),
         (NEITHER, "who is the cashier?", None),
         (NEITHER, "how much is the test pen?", None),
@@ -202,6 +217,13 @@ def test_an_answer_is_one_value_of_the_type_that_is_asked_for(page: str, questio
     else:
         assert say(found) == answer
         assert confidence >= 0.5
+
+
+def test_of_two_values_over_one_another_that_in_the_row_of_the_label_is_meant() -> None:
+    rows = (("Brands:", 100, 100, 80), ("KOLA", 99, 205, 50), ("Agreement:", 112, 90, 100), ("Filled", 112, 202, 60))
+    words = [Word(text, (y, x, y + 18, x + wide), 1.0, k) for k, (text, y, x, wide) in enumerate(rows)]
+    found, _ = find_words(prepare_words(Words.of(words, "x")), read_question("what are the brands?"))
+    assert say(found) == "Brands -> KOLA"
 
 
 def test_a_long_value_is_less_sure(monkeypatch: pytest.MonkeyPatch) -> None:

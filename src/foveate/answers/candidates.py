@@ -1,7 +1,7 @@
 """Which of the values that a question found is its answer: one piece of writing, of the type that is asked for.
 
     can     (OTHER + (1 - OTHER) min(1, f / FULL)) of a type whose shape can be checked, a number or a date;
-            SOFT + (1 - SOFT) f of names, addresses and measures; less of a label, and beside another label
+            OTHER + (1 - OTHER) f of names, addresses and measures; less of a label, and beside another label
     answer  the unit with the highest score x can, with those of its piece, or of the lines that go on
 
 Constants: `python -m benchmarks values`, half A.
@@ -14,12 +14,11 @@ import re
 import numpy as np
 
 from foveate.answers.page import RIGHT_OF, Floats, Ints, ReadWords, Truths
-from foveate.answers.question import FIELDS, ReadingQuestion
+from foveate.answers.question import FIELDS, LABEL_WORDS, ReadingQuestion
 from foveate.language.lists import read_set
 from foveate.language.spelling import split_words
 
-OTHER, FULL = 0.25, 0.5  # of a score, without the shape that is asked for; a shape that is good enough
-SOFT = 0.6  # the same of a name, an address, a measure
+OTHER, FULL = 0.6, 0.5  # of a score, without the shape that is asked for; a shape that is good enough
 LABELLED, ELSEWHERE, MINE = 0.6, 0.3, 0.3  # what a label loses; a value beside another label; a label's own evidence
 ALMOST, SAME = 0.35, 0.85  # of the best unit's score: parts of the same value; values that are about as good
 CLEARLY, NO_NUMBER = 0.9, 0.2  # what has this shape of a date or of money, counts so much as a number, by hand
@@ -43,21 +42,23 @@ _AMOUNT = re.compile(r"(\d[\d.,']*?)(?:[.,](\d{1,2}))?(?![\d.,']*\d)")
 
 
 def weigh_candidates(
-    page: ReadWords, question: ReadingQuestion, kinds: tuple[str, ...], fits: Floats, label: Floats
+    page: ReadWords, question: ReadingQuestion, kinds: tuple[str, ...], fits: Floats, label: Floats, own: Truths
 ) -> Floats:
     """How far each unit can be a value at all, [u] in (0, 1].
 
     kinds: of the question's types those of planes. fits: how well each unit has their shape, [u]. label: how much each
-    piece is the label that is asked for, [p].
+    piece is the label that is asked for, [p]. own: whether that stands before a unit in its own piece, [u].
     """
     can = 1 - LABELLED * page.label - ELSEWHERE * _has_other_label(page, label)
-    can = np.maximum(can, 1 - LABELLED)[page.piece]
+    beside = page.source[(page.way == RIGHT_OF) & (page.label[page.target] < 0.5)]
+    inside = own & ~np.isin(page.piece, beside)  # "BRAND KOLA" and nothing beside it
+    can = np.where(inside, 1, np.maximum(can, 1 - LABELLED)[page.piece])
     for kind in {"amount", "date"}.intersection(page.types) if kinds == ("number",) else ():
         can = np.where(page.types[kind] > CLEARLY, can * NO_NUMBER, can)
     if kinds and CHECKED.issuperset(kinds):
         return np.asarray(can * (OTHER + (1 - OTHER) * np.minimum(1, fits / FULL)))
     if question.types and _SHAPED.issuperset(question.types):
-        return np.asarray(can * (SOFT + (1 - SOFT) * fits))
+        return np.asarray(can * (OTHER + (1 - OTHER) * fits))
     return can
 
 
@@ -99,13 +100,18 @@ def choose_units(
     labelled[page.target[(page.way == RIGHT_OF) & (page.label[page.source] >= 0.5)]] = True
     for _ in range(MOST_LINES if any(c.isalpha() for c in page.text_of(last)) else 0):
         following = np.flatnonzero(page.follows == last)
-        if not len(following) or labelled[following[0]]:
+        if not len(following) or labelled[following[0]] or _begins_with_label(page, int(following[0])):
             break
-        if "person" in kinds and page.types["address"][page.starts[following[0]]] < FULL / 2:
+        if "person" in kinds:
             break  # below a name stands where somebody lives, or something else
         last = int(following[0])
         inside |= page.piece == last
     return np.flatnonzero(inside & (free >= ALMOST * free[best]))
+
+
+def _begins_with_label(page: ReadWords, piece: int) -> bool:
+    first = page.texts[page.starts[piece]]
+    return first[0].isupper() and not LABEL_WORDS.isdisjoint(split_words(first))
 
 
 def ties(page: ReadWords, question: ReadingQuestion, units: Ints, free: Floats) -> float:

@@ -27,14 +27,14 @@ import numpy as np
 
 from foveate.answers.candidates import CHECKED, MOST_LINES, choose_units, ties, weigh_candidates
 from foveate.answers.page import ABOVE_OF, BELOW_OF, LEFT_OF, LONG, Floats, Ints, ReadWords
-from foveate.answers.question import FIELDS, ReadingQuestion, Term
+from foveate.answers.question import FIELDS, LABEL_WORDS, ReadingQuestion, Term
 from foveate.core.grid import Grid
 from foveate.core.readonly import Frozen
 from foveate.language.lists import read_set
 from foveate.language.spelling import RATIO, alike, fold, forms, near, skeleton, split_words
 from foveate.reading.words import Words
 
-MATCHED = 0.6  # from which on a word counts as a part of a label
+MATCHED = 0.81  # from which on a word is a part of a label; "KOLA" of "BRAND KOLA", as one word, only begins like it
 PURE = 0.45  # share of a label's evidence that depends on how much of the piece matches
 LABEL = 0.55  # what a label itself counts beside its value
 SELF = 0.5  # what a piece that holds a term counts as a value: "2nd floor" of "which floor"
@@ -108,7 +108,8 @@ def _by_word(page: ReadWords, units: Floats) -> Floats:
 def _compare(page: ReadWords, wanted: tuple[str, ...], least: float = RATIO) -> Floats:
     same = np.zeros((len(wanted), len(page.vocabulary)), np.float32)
     for row, token in np.argwhere(near([skeleton(word) for word in wanted], page.skeletons)).tolist():
-        same[row, token] = alike(wanted[row], page.vocabulary[token], least)
+        if page.vocabulary[token] not in LABEL_WORDS:  # "change" is no misread "charge"
+            same[row, token] = alike(wanted[row], page.vocabulary[token], least)
     for row, word in enumerate(wanted):
         for form, value in forms(word):
             if (known := page.index.get(form)) is not None:
@@ -196,7 +197,7 @@ def _score_values(page: ReadWords, question: ReadingQuestion) -> WordScores:
     score = np.maximum(score, LABEL * label[piece])
     score = np.maximum(score, MASK) * page.keeps
     because = _explain(page, question, labels, own, near, value, fits, score, kinds)
-    can = weigh_candidates(page, question, kinds, fits, label)
+    can = weigh_candidates(page, question, kinds, fits, label, fits < 0 if own is None else own > 0)
     free = score * can
     if labels is not None:  # "www" is a label, and a part of an address
         values = np.where(part & ~((fits > 0.5) & ({*kinds} <= _HOLD_LABELS)), 0, free)
@@ -356,7 +357,9 @@ def _why_value(page: ReadWords, labels: _Labels, own: Floats, near: Floats, i: i
             way = {BELOW_OF: "below", LEFT_OF: "left of", ABOVE_OF: "above"}.get(int(page.way[edge]), "right of")
             return f'{way} "{_text_of_label(page, labels, int(page.source[edge]))}"'
         if own[i] > 0:
-            inside = np.flatnonzero((page.piece == p) & (labels.matched > MATCHED))
+            units = np.flatnonzero(page.piece == p)
+            named = [k < i and not LABEL_WORDS.isdisjoint(split_words(page.texts[k])) for k in units.tolist()]
+            inside = units[named | (labels.matched[units] > MATCHED)]
             return f'after "{" ".join(page.texts[k] for k in inside).rstrip(" :")}"'
         seen.add(p)
         p = int(page.follows[p])

@@ -35,6 +35,7 @@ RIGHT = (0.95, 0.75, 0.6)  # along the row
 BELOW = (0.8, 0.6, 0.5, 0.45)  # down the column, and farther down:
 FAR_BELOW = 0.4
 LEVEL = 0.25  # overlap of two heights on one row
+SKEWED = 1.25  # times the overlap of another in the same column, from which on that one alone is in the row
 WRAPPED = 0.55  # on the next line of running text
 FEW, MANY = 6, 30  # words of a photograph with a sign in it, and of a page
 MOST_ROWS = 40  # rows that the header of a column reaches
@@ -49,7 +50,7 @@ _LOST_SPACE = re.compile(
     r"(?<=[^\W\d_]{3})(?=\d{1,4}[/.,:\-]\d)"  # DATE11/4/93
     r"|(?<=[A-Z]{3})(?=[A-Z][a-z]{2,})"  # DATEMay
     r"|(?<=[a-z]{3})(?=(?:No|Date|Number|Time|Name)\b)"  # InvoiceNo
-    r"|(?<=[^\W\d_]{2}[:：])(?=[\w(])"
+    r"|(?<=[^\W\d_]{2}[:：])(?=[\w(])|(?<=#)(?=\d{3})"
     r"|(?<=\b[Nn][Oo]\.)(?=[A-Z]{0,4}\d)|(?<=\b[Nn][Oo]\.[:：])(?=\w)"  # No.CS00233394, No.:000689913856
 )
 
@@ -196,12 +197,13 @@ def _cut(texts: tuple[str, ...], boxes: Floats, lines: NDArray[np.integer]) -> I
 
 def _begin_of_label(texts: tuple[str, ...], new: Truths, last: int) -> int | None:
     """Where a label within a line begins, whose last word is known, if a long number tells: "923-9208 BEEPER NO:"."""
-    for i in range(last - 1, max(last - 1 - LONG, -1), -1):
-        if sum(c.isdigit() for c in texts[i]) >= DIGITS:
-            return i + 1
-        if new[i + 1] or not texts[i].isalpha():
-            break
-    return None
+    at = last
+    while at > max(last - LONG, 0) and texts[at - 1].isalpha() and not new[at]:
+        at -= 1
+    first = at
+    while first > 0 and not new[first] and 2 * sum(c.isdigit() for c in texts[first - 1]) > len(texts[first - 1]):
+        first -= 1
+    return at if sum(c.isdigit() for c in "".join(texts[first:at])) >= DIGITS else None
 
 
 def _tokens(texts: tuple[str, ...], piece: Ints) -> list[tuple[str, ...]]:
@@ -317,7 +319,11 @@ def _right_of(
     near = order[low:high]
     overlap = np.minimum(boxes[p, 2], boxes[near, 2]) - np.maximum(boxes[p, 0], boxes[near, 0])
     behind = boxes[near, 1] > (boxes[p, 1] + boxes[p, 3]) / 2
-    near = near[(overlap > LEVEL * np.minimum(height[p], height[near])) & behind & (near != p)]
+    there = (overlap > LEVEL * np.minimum(height[p], height[near])) & behind & (near != p)
+    near, overlap = near[there], overlap[there]
+    x0, x1 = boxes[near, 1], boxes[near, 3]
+    same = np.minimum(x1[:, None], x1) > np.maximum(x0[:, None], x0)  # over one another: the one in this row alone
+    near = near[(overlap[:, None] * SKEWED > same * overlap).all(1)]
     return [int(q) for q in near[np.argsort(boxes[near, 1], kind="stable")][: len(RIGHT)]]
 
 

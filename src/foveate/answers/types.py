@@ -127,8 +127,8 @@ def _weigh_phone(text: str) -> float:
 
 
 def _weigh_identifier(text: str) -> float:
-    if re.fullmatch(r"\d+[.,]\d{2}|\d{1,2}[/:.]\d{2}(?:[/:.]\d{2,4})?|\d{4}[/.-]\d{2}[/.-]\d{2}", text):
-        return 0.4  # an amount, a time, a date
+    if re.fullmatch(r"\d+[.,]\d{1,2}|\d{1,2}[/:.]\d{2}(?:[/:.]\d{2,4})?|\d{4}[/.-]\d{2}[/.-]\d{2}", text):
+        return 0.1  # an amount, a share, a time, a date
     if sum(c.isdigit() for c in text) >= 3 or any(c.isalpha() for c in text):
         return 1.0
     return 0.7
