@@ -1,12 +1,13 @@
 """Is the value of a label said, and does the confidence know? "what is the invoice number?" -> `Relevance.answer`.
 
     python -m benchmarks values --data DATA/dev/docs --words words.json --half B
+    python -m benchmarks values --data DATA/dev/docs --words words.json --fit
 
 Questions of `reading` whose answer is a value: of at most MOST words, beside a label of a form or a receipt, so many of
 each page. Of each page, too, as many that other pages answer and that hold no word of this one: nothing is right there.
 Said is what is said without its label; right: letters and digits agree in ALIKE and more (readers misread some).
 AUC: of the confidence, of what is right against all else; "there": among the questions that the page answers.
-Constants were chosen on half A.
+Constants were chosen, and the weights of the confidence fitted, on half A.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 from rapidfuzz.fuzz import ratio
 
 from benchmarks.reading import KeptWords, PageHalf, PagesData, Question, read_pages, read_questions
+from foveate.answers.match import Evidence, score_words
 from foveate.answers.page import ReadWords, prepare_words
 from foveate.answers.question import read_question
 from foveate.cli.evaluate.agreement import auroc_estimate, mean_estimate
@@ -30,6 +33,26 @@ from foveate.relevance.written import find_words
 
 KINDS = ("form", "receipt-total", "receipt-date", "receipt-field")
 MOST, OF_A_PAGE, ALIKE = 5, 2, 80
+LEARNED = (*KINDS, "form-paraphrase", "receipt-company")
+WRONG, FEW, PARTLY = 2.0, 0.05, (0.2, 0.45)
+THINGS = (
+    "person",
+    "dog",
+    "bus",
+    "clock",
+    "bottle",
+    "book",
+    "chair",
+    "car",
+    "cup",
+    "pizza",
+    "train",
+    "boat",
+    "tie",
+    "bed",
+)
+FORMS = ("where is the {}?", "a {}", "how many {}s are there?", "the {} on the left", "what is the {} doing?")
+Floats = NDArray[np.float64]
 COLUMNS = ("questions", "number", "right", "confidence", "detected", "AUC")
 
 
@@ -51,9 +74,12 @@ def measure(
     data: PagesData,
     words: KeptWords = None,
     half: PageHalf = None,
+    fit: Annotated[bool, typer.Option(help="Fit the weights of the confidence to half A instead.")] = False,
     shown: Annotated[bool, typer.Option(help="Print what was said to each question that is not right.")] = False,
 ) -> dict[str, Any]:
     """Is the value of a label said?"""
+    if fit:
+        return fit_weights(data, words)
     asked = [q for q in choose(read_questions(data)) if half in (None, q.half)]
     files = list(dict.fromkeys(question.file for question in asked))
     pages = {file: prepare_words(page) for file, (_, page) in read_pages(data, files, words).items()}
@@ -63,6 +89,62 @@ def measure(
     rows += [_row("not on the page", absent), _row("all", [*there, *absent])]
     wrong = [json.dumps([*one[1:], one.right]) for one in (*there, *absent)] if shown else []
     return {"title": f"values of {len(files)} pages", "columns": COLUMNS, "rows": rows, "half": half, "after": wrong}
+
+
+def fit_weights(data: PagesData, words: KeptWords) -> dict[str, Any]:
+    """BIAS and WEIGHTS of answers/match.py: a logistic regression on all of half A.
+
+    Wrong answers count WRONG times. Not on a page is what a stranger asks, what it has few words for, and a thing
+    (those count FEW times); left out is what a shape alone may answer there, as "the date".
+    """
+    every = [q for q in read_questions(data) if q.half == "A"]
+    asked = [q for q in every if q.kind in LEARNED and 0 < len(q.answer.split()) <= MOST]
+    files = list(dict.fromkeys(q.file for q in every))
+    pages = {file: prepare_words(page) for file, (_, page) in read_pages(data, files, words).items()}
+    texts = sorted({q.text for q in asked if not _by_shape(q.text)})
+    cases = [(q.file, q.text, q.answer, 1.0) for q in asked]
+    cases += [(q.file, q.text, "", 1.0) for q in strangers(asked, pages) if q.text in texts]
+    cases += [(file, text, "", FEW) for file in files for text in texts if _partly(pages[file], text)]
+    cases += [(file, form.format(thing), "", FEW) for file in files for form in FORMS for thing in THINGS]
+    rows: list[tuple[Evidence, bool, float]] = []
+    for file, text, answer, count in cases:
+        found = score_words(pages[file], read_question(text))
+        if found.evidence is not None:
+            said = " ".join(pages[file].words.texts[i] for i in found.answer)
+            right = Said(file, text, answer, said, 1.0).right
+            rows.append((found.evidence, right, WRONG if answer and not right else count))
+    columns = [np.array([row[k] for row in rows], np.float64) for k in range(3)]
+    weights = fit_logistic(columns[0], columns[1], columns[2])
+    cells = [[name, f"{weight:.2f}"] for name, weight in zip(("BIAS", *Evidence._fields), weights, strict=True)]
+    return {
+        "title": f"weights of the confidence, from {len(rows)} questions about {len(files)} pages",
+        "columns": ("of", "weight"),
+        "rows": [{"cells": each} for each in cells],
+    }
+
+
+def fit_logistic(x: Floats, right: Floats, count: Floats, shrink: float = 0.3) -> Floats:
+    """Weights [1 + f], the bias first, of rows [n, f] that are right (1) or not (0), each so often; Newton's steps."""
+    x = np.column_stack((np.ones(len(x)), x))
+    penalty = np.diag([1e-6, *[shrink] * (x.shape[1] - 1)])
+    out = np.zeros(x.shape[1])
+    for _ in range(50):
+        sure = 1 / (1 + np.exp(-x @ out))
+        slope = x.T @ (count * (sure - right)) + penalty @ out
+        out -= np.linalg.solve((x.T * (count * sure * (1 - sure))) @ x + penalty, slope)
+    return out
+
+
+def _by_shape(text: str) -> bool:
+    question = read_question(text)
+    return question.heading or not {"date", "time", "url", "email", "org", "shop"}.isdisjoint(question.types)
+
+
+def _partly(page: ReadWords, text: str) -> bool:
+    """Whether a page has words for some of what is asked for, and not for half."""
+    terms, there = read_question(text).terms, set(page.vocabulary)
+    held = sum(term.weight for term in terms if any(there.issuperset(phrase) for phrase, _ in term.phrases))
+    return bool(terms) and PARTLY[0] < held / sum(term.weight for term in terms) < PARTLY[1]
 
 
 def choose(questions: list[Question]) -> list[Question]:

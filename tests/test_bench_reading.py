@@ -14,6 +14,7 @@ from benchmarks import values
 from benchmarks.reading import lay_boxes, measure
 from benchmarks.selection_pages import pages
 from benchmarks.text import measure_kept
+from foveate.answers.match import Evidence
 from foveate.cli.evaluate.policies import RULES, SIDE
 from tests.reading_pages import draw
 
@@ -89,6 +90,19 @@ def test_values_are_said_and_the_confidence_tells_those_that_are_not_there(tmp_p
     assert rows["not on the page"]["cells"][1] == "2"  # each page is asked the other's question
     assert rows["not on the page"]["right"]["mean"] == 0
     assert rows["all"]["auc"]["mean"] == 1
+
+
+def test_weights_are_fitted_to_what_was_right(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    for file in (tmp_path / "queries.json", tmp_path / "words.json"):
+        file.write_text(file.read_text("utf-8").replace("a.png", "h.png"), "utf-8")  # of half A
+    report = values.measure(tmp_path, tmp_path / "words.json", fit=True)
+    assert [row["cells"][0] for row in report["rows"]] == ["BIAS", *Evidence._fields]
+    random = np.random.default_rng(0)
+    x, count = random.random((4000, 2)), random.random(4000)
+    sure = 1 / (1 + np.exp(1 - x @ (4, -3)))
+    weights = values.fit_logistic(x, (random.random(4000) < sure).astype(float), count, 1e-6)
+    assert weights == pytest.approx([-1, 4, -3], abs=0.5)
 
 
 def test_boxes_on_cells() -> None:

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import foveate
-from foveate.answers import match
-from foveate.answers.match import WordScores, place_words, score_words
+from foveate.answers.match import Evidence, WordScores, place_words, score_words
 from foveate.answers.page import prepare_words
 from foveate.answers.question import FIELDS, read_question
 from foveate.answers.types import find_types
@@ -226,12 +225,24 @@ def test_of_two_values_over_one_another_that_in_the_row_of_the_label_is_meant() 
     assert say(found) == "Brands -> KOLA"
 
 
-def test_a_long_value_is_less_sure(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = prepare_words(draw("Description: A sign that our representative will put up next week").words)
-    _, sure = find_words(page, read_question("what is the description?"))
-    monkeypatch.setattr(match, "LONGER", 1.0)
-    _, surer = find_words(page, read_question("what is the description?"))
-    assert sure == pytest.approx(0.6 * surer)
+def test_what_speaks_against_an_answer() -> None:
+    """A long value, one that another equals, words hardly read, a label that holds a part: each makes it less sure."""
+
+    def sure(text: str, question: str = "what is the batch number?", read: float = 1.0) -> tuple[float, Evidence]:
+        words = [word._replace(confidence=read) for word in draw(text).words]
+        found = score_words(prepare_words(Words.of(words, "x")), read_question(question))
+        assert found.evidence is not None
+        assert all(0 <= each <= 1 for each in found.evidence)
+        return found.confidence, found.evidence
+
+    plain, evidence = sure("Batch number: 40127")
+    assert evidence[1:] == (0, 0, 0, 0)
+    assert plain > 0.7
+    assert (sure("Batch number: 40127   Batch number: 40128")[0]) < plain
+    assert sure("Batch number: 40127", read=0.9)[0] < plain
+    assert sure("Number: 40127")[0] < 0.35
+    long = "Description: A sign that our representative will put up next week"
+    assert sure(long, "what is the description?")[0] < sure(long[:22], "what is the description?")[0] - 0.2
 
 
 @pytest.mark.parametrize("question", ["when must it be paid?", "when is it due?", "by when must it be paid?"])

@@ -40,6 +40,8 @@ _NO_TOTALS = frozenset(
 ).difference(_TOTALS, (word for field in FIELDS if ("price",) in field.names for name in field.names for word in name))
 _AMOUNT = re.compile(r"(\d[\d.,']*?)(?:[.,](\d{1,2}))?(?![\d.,']*\d)")
 
+_ZEROS = re.compile(r"(?<!\d)0+(?=\d)")
+
 
 def weigh_candidates(
     page: ReadWords, question: ReadingQuestion, kinds: tuple[str, ...], fits: Floats, label: Floats, own: Truths
@@ -65,7 +67,7 @@ def weigh_candidates(
 def _has_other_label(page: ReadWords, label: Floats) -> Truths:
     """Whether the label of each piece's row, [p], is one of something else than is asked for: cash beside the total."""
     out = np.zeros(len(page.starts), bool)
-    edges = np.flatnonzero((page.way == RIGHT_OF) & (page.label[page.source] >= 0.5))
+    edges = np.flatnonzero((page.way == RIGHT_OF) & (np.maximum(page.label, label)[page.source] >= 0.5))
     source, target = page.source[edges], page.target[edges]
     y0, _, y1, _ = page.piece_boxes.T
     shared = np.minimum(y1[source], y1[target]) - np.maximum(y0[source], y0[target])
@@ -118,9 +120,11 @@ def ties(page: ReadWords, question: ReadingQuestion, units: Ints, free: Floats) 
     """How far another text is as good an answer as that of the units: 0 below TIE of its score, 1 at the same."""
     if _asks_for_largest(question):
         return 0.0
-    said = {page.texts[i] for i in units.tolist()}
-    other = max((score for text, score in zip(page.texts, free.tolist(), strict=True) if text not in said), default=0.0)
-    return float(np.clip((other / max(float(free.max()), 1e-6) - TIE) / (1 - TIE), 0, 1))
+    best = max(float(free.max()), 1e-6)
+    said = {_ZEROS.sub("", page.texts[i]) for i in units.tolist()}  # "09/08/95" is "9/8/95"
+    near = np.flatnonzero(free > TIE * best).tolist()
+    other = max((float(free[i]) for i in near if _ZEROS.sub("", page.texts[i]) not in said), default=0.0)
+    return float(np.clip((other / best - TIE) / (1 - TIE), 0, 1))
 
 
 def _asks_for_largest(question: ReadingQuestion) -> bool:

@@ -11,7 +11,7 @@
 3. **Types** f of the answer in [0, 1] (types.py) favour values that look like one, and are a weak reason alone:
    s = 1 - (1 - v (.7 + .3 f)) (1 - floor f).
 4. Text that is asked for itself ("the sign that says X") is found by its spelling alone.
-5. The answer is one value (candidates.py), and the confidence is that of this one.
+5. The answer is one value (candidates.py), and the confidence is that of this one: a logistic regression of `Evidence`.
 
 Scores keep .4 to 1 of themselves by how surely a word was read. Constants: `python -m benchmarks reading`.
 """
@@ -45,19 +45,15 @@ FLOORS = {
     "date": 0.35, "time": 0.35, "amount": 0.3, "count": 0.12, "number": 0.15, "measure": 0.25, "phone": 0.5,
     "email": 0.8, "url": 0.8, "person": 0.15, "company": 0.2, "address": 0.5,
 }  # fmt: skip
-SURE_BY_TYPE = {  # confidence that a question is answered by what is only of the right type
-    "date": 0.6, "time": 0.55, "amount": 0.55, "count": 0.1, "number": 0.3, "measure": 0.25, "phone": 0.65,
-    "email": 0.9, "url": 0.9, "person": 0.15, "company": 0.3, "address": 0.6,
-}  # fmt: skip
-PHOTOGRAPH = {"what": 0.8, "label": 0.7, "where": 0.45, "plain": 0.45, "is": 0.45}  # where little is written
+PHOTOGRAPH = {"what": 0.8, "label": 0.7, "where": 0.65, "plain": 0.65, "is": 0.65}  # where little is written
 PAGE = {"what": 1.0, "label": 1.0, "where": 0.85, "plain": 0.85, "is": 0.7}  # where much is
 HEADING = 0.8  # floor of a heading where the name of a house is asked for
 LOST, GUESSED = 0.25, 0.45  # a confidence below which none answers; that of other words in their place
 NEAR = 0.35  # a cosine of two words from which on they are near in meaning, by hand
-UNNAMED, TIED = 0.6, 0.3  # of a confidence, where no label has a word for the very thing; where two values are as good
-VALUE = 5  # words of a value, above which it is less sure,
-LONGER = 0.6  # but never below this share: of 9 a quarter is right
-TOWN = 0.4  # of what an address alone makes sure, where a town is asked for
+VALUE = 5  # words of a value, above which it is less sure
+HELD = 0.5  # share of what is asked for that a label holds, from which on it is as good as all
+BY_SHAPE = 1.6  # of a floor of FLOORS, for the confidence
+DOUBT = 0.2  # of what a word keeps of its score: as unsure as can be
 EXACTLY = 0.8  # of the best word's score, where the very text is asked for
 LARGE = 0.7  # share of the highest word's height
 MASK = 0.03  # everything written, where nothing else is known
@@ -77,6 +73,20 @@ _IS = {
 }  # fmt: skip
 
 
+class Evidence(NamedTuple):
+    """What speaks for an answer, and from `unnamed` on against it: each in [0, 1]."""
+
+    support: float  # how near it stands to a label that holds what is asked for, and has its shape; or the shape alone
+    unnamed: float  # share of the words for the very thing, "test pen" of "how much is the test pen?", without a label
+    tied: float  # how far another value is as good
+    long: float  # words above VALUE, of all
+    doubt: float  # how unsurely its least sure word was read
+
+
+BIAS = -3.64  # log-odds of an answer for which nothing speaks; both: `python -m benchmarks values --fit`
+WEIGHTS = Evidence(5.93, -2.28, -2.07, -4.21, -2.54)
+
+
 class WordScores(NamedTuple):
     """Scores of each word, float32 [n] in [0, 1]; their confidence; the reasons of the best words."""
 
@@ -85,6 +95,7 @@ class WordScores(NamedTuple):
     because: Mapping[int, str]
     instead: str = ""  # what is named where no word answers: the largest, or those that are near in meaning
     answer: tuple[int, ...] = ()  # the words of the one value that answers best; empty where many words may
+    evidence: Evidence | None = None  # of that value
 
 
 def score_words(page: ReadWords, question: ReadingQuestion) -> WordScores:
@@ -204,32 +215,44 @@ def _score_values(page: ReadWords, question: ReadingQuestion) -> WordScores:
         free = values if kinds or values.any() else free  # "CAFE" alone is what is asked for
     units = choose_units(page, question, kinds, fits, free, label)
     score[units] = score.max(initial=0)  # the peak of the map, and the first of the words, lie on it
-    named = 1.0 if labels is None else 1 - UNNAMED * _unnamed(question.terms, labels)
-    sure = (
-        _be_sure(page, question, value * can, kinds)[units].max(initial=0)
-        * named
-        * (1 - TIED * ties(page, question, units, free))
-        * max(LONGER, min(1, VALUE / max(len(units), 1)))
-    )
-    return WordScores(
-        _by_word(page, score), float(sure), because, answer=tuple(dict.fromkeys(page.word[units].tolist()))
-    )
+    if not len(units):
+        return WordScores(_by_word(page, score), 0.0, because)
+    evidence = _weigh_evidence(page, question, labels, own, near, units, float(alone[units].max()), can, free)
+    sure = 1 / (1 + np.exp(-BIAS - np.dot(WEIGHTS, evidence)))
+    answer = tuple(dict.fromkeys(page.word[units].tolist()))
+    return WordScores(_by_word(page, score), float(sure), because, answer=answer, evidence=evidence)
 
 
-def _unnamed(terms: tuple[Term, ...], labels: _Labels) -> float:
-    """The share of the words for the very thing, "test pen" of "how much is the test pen?", that no label has."""
-    names = [k for k, term in enumerate(terms) if term.names]
-    return float(np.mean(labels.cover[names].max(1) < MATCHED)) if names else 0.0
+def _weigh_evidence(
+    page: ReadWords, question: ReadingQuestion, labels: _Labels | None, own: Floats | None, near: Floats | None,
+    units: Ints, shape: float, can: Floats, free: Floats,
+) -> Evidence:  # fmt: skip
+    support, unnamed, best = BY_SHAPE * shape * (0.5 + 0.5 * page.full), 0.0, int(units[free[units].argmax()])
+    if labels is not None and own is not None and near is not None:
+        wanted = _flatten(question.terms).weights
+        edge = _label_of(page, own, near, best)
+        piece = int(page.piece[best] if edge < 0 else page.source[edge])
+        close = float(page.weight[edge]) if edge >= 0 else AFTER if own[best] > 0 else SELF
+        form = PHOTOGRAPH[question.form] + page.full * (PAGE[question.form] - PHOTOGRAPH[question.form])
+        held = min(1.0, float(wanted @ labels.cover[:, piece]) / HELD)
+        support = max(support, float(np.sqrt(close * can[best])) * form * held)
+        names = [k for k, term in enumerate(question.terms) if term.names]
+        unnamed = float(np.mean(labels.cover[names].max(1) < MATCHED)) if names else 0.0
+    tied, long = ties(page, question, units, free), max(0.0, 1 - VALUE / len(units))
+    return Evidence(min(1.0, support), unnamed, tied, long, min(1.0, float(1 - page.keeps[units].min()) / DOUBT))
 
 
-def _be_sure(page: ReadWords, question: ReadingQuestion, value: Floats, kinds: tuple[str, ...]) -> Floats:
-    form = PHOTOGRAPH[question.form] + page.full * (PAGE[question.form] - PHOTOGRAPH[question.form])
-    alone = np.zeros_like(value)
-    for kind in kinds:
-        if kind in page.types:
-            sure = 1.0 if question.heading else SURE_BY_TYPE[kind] * (TOWN if "place" in question.types else 1)
-            alone = np.maximum(alone, page.types[kind] * np.float32(sure * (0.5 + 0.5 * page.full)))
-    return np.minimum(1, (1 - (1 - form * value) * (1 - alone)) * page.keeps)
+def _label_of(page: ReadWords, own: Floats, near: Floats, unit: int) -> int:
+    """The edge from a label to a unit's piece, or to the line that this continues; -1 of none, or of its own piece."""
+    piece = int(page.piece[unit])
+    for _ in range(MOST_LINES):
+        low, high = np.searchsorted(page.target, (piece, piece + 1))
+        if high > low and float(near[low:high].max()) > float(own[unit]):
+            return int(low + near[low:high].argmax())
+        if own[unit] > 0 or page.follows[piece] < 0:
+            break
+        piece = int(page.follows[piece])
+    return -1
 
 
 def _move(
@@ -348,24 +371,16 @@ def _explain(
 
 
 def _why_value(page: ReadWords, labels: _Labels, own: Floats, near: Floats, i: int) -> str:
-    p = int(page.piece[i])
-    seen = set()
-    for _ in range(MOST_LINES):
-        low, high = np.searchsorted(page.target, (p, p + 1))
-        if high > low and float(near[low:high].max()) > max(float(own[i]), 0.1):
-            edge = int(low + near[low:high].argmax())
-            way = {BELOW_OF: "below", LEFT_OF: "left of", ABOVE_OF: "above"}.get(int(page.way[edge]), "right of")
-            return f'{way} "{_text_of_label(page, labels, int(page.source[edge]))}"'
-        if own[i] > 0:
-            units = np.flatnonzero(page.piece == p)
-            named = [k < i and not LABEL_WORDS.isdisjoint(split_words(page.texts[k])) for k in units.tolist()]
-            inside = units[named | (labels.matched[units] > MATCHED)]
-            return f'after "{" ".join(page.texts[k] for k in inside).rstrip(" :")}"'
-        seen.add(p)
-        p = int(page.follows[p])
-        if p < 0 or p in seen:
-            return ""
-    return ""
+    edge = _label_of(page, own, near, i)
+    if edge >= 0:
+        way = {BELOW_OF: "below", LEFT_OF: "left of", ABOVE_OF: "above"}.get(int(page.way[edge]), "right of")
+        return f'{way} "{_text_of_label(page, labels, int(page.source[edge]))}"'
+    if own[i] == 0:
+        return ""
+    units = np.flatnonzero(page.piece == page.piece[i])
+    named = [k < i and not LABEL_WORDS.isdisjoint(split_words(page.texts[k])) for k in units.tolist()]
+    inside = units[named | (labels.matched[units] > MATCHED)]
+    return f'after "{" ".join(page.texts[k] for k in inside).rstrip(" :")}"'
 
 
 def _text_of_label(page: ReadWords, labels: _Labels, piece: int) -> str:
