@@ -30,7 +30,8 @@ from foveate.core.errors import (
     ReadingWarning,
     ResolutionHint,
 )
-from foveate.core.threads import map_in_order, once, side_by_side
+from foveate.core.threads import MANY, count_threads, map_in_order, once, side_by_side
+from foveate.encoders.nano import load_network
 from foveate.encoders.protocol import DenseFeatures
 from foveate.texture import stack
 from tests.conftest import PHOTOS, same
@@ -183,6 +184,41 @@ def test_results_come_in_order_a_few_ahead_and_an_error_stops_the_rest() -> None
     with pytest.raises(KeyError):
         next(results)
     assert len(taken) < 60
+
+
+def test_threads_beside_each_other_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    def counts(threads: int, share: bool = True) -> list[int]:
+        return list(map_in_order(lambda _: count_threads(), range(6), threads, many=MANY if share else 0))
+
+    for cores, shares in (("8", {1: 8, 2: 4, 3: 2, 16: 1}), ("1", {1: 1, 2: 1})):
+        monkeypatch.setenv("OMP_NUM_THREADS", cores)
+        for threads, share in shares.items():
+            assert counts(threads) == [share] * 6
+        assert counts(2, share=False) == [int(cores)] * 6
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.setattr("os.cpu_count", lambda: 6)
+    assert counts(1) == [0] * 6  # all
+    assert counts(3) == [2] * 6
+
+
+def test_a_long_list_looks_with_a_network_of_one_thread_each_and_a_short_one_with_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = set[int]()
+
+    def load(path: Path, threads: int) -> Any:
+        asked.add(threads)
+        return load_network(path, threads)
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setattr("foveate.encoders.nano.load_network", load)
+    alone = foveate.encode(BUS, channels="fast", long_side=128)
+    asked.clear()
+    for images, threads in (([BUS], {2}), ([BUS] * 3, {2}), ([BUS] * MANY, {1})):
+        found = foveate.encode(images, threads=2, channels="fast", long_side=128)
+        assert all(same(each, alone) for each in found)
+        assert asked == threads
+        asked.clear()
 
 
 def test_two_calls_are_made_by_two_threads_where_there_are_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,7 +168,7 @@ def encode(
     if not several:
         done = [finish(look(open_one(given)))]
     elif not hasattr(network, "encode_images") or isinstance(long_side, str):
-        done = complete(map_in_order(attempt(lambda source: finish(look(open_one(source)))), given, threads))
+        done = complete(map_in_order(attempt(lambda one: finish(look(open_one(one)))), given, threads, many=len(given)))
     else:
         opened = map_in_order(attempt(open_one), given, threads)
         done = complete(map_in_order(attempt(finish), _look_together(network, opened, long_side), threads))

@@ -148,7 +148,9 @@ def resemblance(features: Tensor, core: Tensor, frame: Tensor, size: Tensor) -> 
     f = features.flatten(2).transpose(1, 2)  # [n, h * w, c]: the fast way round
     mean = f.mean(1, keepdim=True)
     spread = f.square().mean(1, keepdim=True) - mean.square()
-    d = (core - frame) @ f  # [n, k, c]; standardising f is dividing d by the spread, as means cancel
+    # [n, k, c]; standardising f is dividing d by the spread, as means cancel. Not (core - frame) @ f: how onnxruntime
+    # adds that up depends on how many threads there are.
+    d = (f.transpose(1, 2) @ (core - frame).transpose(1, 2)).transpose(1, 2)
     weight = d / (spread.clamp(min=0) + LEVEL)
     weight = weight * (STEEP / (d * weight).sum(-1, keepdim=True).clamp(min=1e-6))
     t = weight @ f.transpose(1, 2)

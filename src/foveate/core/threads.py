@@ -26,7 +26,9 @@ P = ParamSpec("P")
 MOST_THREADS = 16  # by default, chosen by hand: each holds a decoded image
 AHEAD = 2  # results for each thread that may wait to be taken: a bound on memory
 MOST_LISTED = 3  # bad images in a message
+MANY = 32  # images: for fewer it does not pay to load nano's network again, for one thread, in .3 s
 MOST_NAMED = 1024  # threads, by hand: more is a mistake in the environment
+_own = threading.local()  # `beside`: how many threads share the cores with this one, itself too
 
 
 def usual_threads() -> int:
@@ -34,20 +36,25 @@ def usual_threads() -> int:
 
 
 def count_threads() -> int:
-    """OMP_NUM_THREADS, or 0, all cores, where it is not set."""
+    """OMP_NUM_THREADS, or 0, all cores, where it is not set; in a thread of `map_in_order` its share of them."""
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return min(int(wanted), MOST_NAMED) if wanted.isascii() and wanted.isdigit() else 0
+    most = min(int(wanted), MOST_NAMED) if wanted.isascii() and wanted.isdigit() else 0
+    beside = getattr(_own, "beside", 1)
+    return most if beside == 1 else max(1, (most or os.cpu_count() or 1) // beside)
 
 
-def map_in_order(function: Callable[[A], B], items: Iterable[A], threads: int, *, ordered: bool = True) -> Generator[B]:
+def map_in_order(
+    function: Callable[[A], B], items: Iterable[A], threads: int, *, ordered: bool = True, many: int = 0
+) -> Generator[B]:
     """`function(item)` of each item, in their order, by so many threads; items are taken a few ahead of the results.
 
-    Not `ordered`: each as soon as it is done.
+    Not `ordered`: each as soon as it is done. `many`: how many come; from MANY on each thread works with its part of
+    the cores, else as if it had all of them.
 
     An exception of `function`, or of taking an item, is raised in its place; work that has not begun is then dropped.
     """
     waiting: deque[Future[B]] = deque()
-    pool = ThreadPoolExecutor(threads, "foveate")
+    pool = ThreadPoolExecutor(threads, "foveate", lambda: setattr(_own, "beside", threads if many >= MANY else 1))
     taken, end, failed = iter(items), object(), None
     try:
         while True:

@@ -48,7 +48,7 @@ class Local:
     ordered: bool = True  # results in the order of the items; else each as soon as it is there
 
     def map(self, work: Work, items: Sequence[Any], part: int) -> Iterator[list[Any]]:
-        return map_in_order(work, parts_of(items, part), self.workers, ordered=self.ordered)
+        return map_in_order(work, parts_of(items, part), self.workers, ordered=self.ordered, many=len(items))
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,8 @@ def gather(
         return found
 
     moments, kept, bad = Moments.nothing(encoder.width), [np.zeros((0, encoder.width), np.float32)], []
-    for done, (source, found) in enumerate(zip(images, map_in_order(look, images, workers), strict=True), 1):
+    results = map_in_order(look, images, workers, many=len(images))
+    for done, (source, found) in enumerate(zip(images, results, strict=True), 1):
         if isinstance(found, str):
             bad.append((source.path, found))
         else:
