@@ -39,7 +39,6 @@ _NO_TOTALS = frozenset(
     if len(name) == 1
 ).difference(_TOTALS, (word for field in FIELDS if ("price",) in field.names for name in field.names for word in name))
 _AMOUNT = re.compile(r"(\d[\d.,']*?)(?:[.,](\d{1,2}))?(?![\d.,']*\d)")
-
 _ZEROS = re.compile(r"(?<!\d)0+(?=\d)")
 
 
@@ -58,10 +57,10 @@ def weigh_candidates(
     for kind in {"amount", "date"}.intersection(page.types) if kinds == ("number",) else ():
         can = np.where(page.types[kind] > CLEARLY, can * NO_NUMBER, can)
     if kinds and CHECKED.issuperset(kinds):
-        return np.asarray(can * (OTHER + (1 - OTHER) * np.minimum(1, fits / FULL)))
-    if question.types and _SHAPED.issuperset(question.types):
-        return np.asarray(can * (OTHER + (1 - OTHER) * fits))
-    return can
+        fits = np.minimum(1, fits / FULL)
+    elif not question.types or not _SHAPED.issuperset(question.types):
+        return can
+    return np.asarray(can * (OTHER + (1 - OTHER) * fits))
 
 
 def _has_other_label(page: ReadWords, label: Floats) -> Truths:
@@ -102,18 +101,14 @@ def choose_units(
     labelled[page.target[(page.way == RIGHT_OF) & (page.label[page.source] >= 0.5)]] = True
     for _ in range(MOST_LINES if any(c.isalpha() for c in page.text_of(last)) else 0):
         following = np.flatnonzero(page.follows == last)
-        if not len(following) or labelled[following[0]] or _begins_with_label(page, int(following[0])):
+        first = page.texts[page.starts[following[0]]] if len(following) else ""
+        if not first or labelled[following[0]] or (first[0].isupper() and LABEL_WORDS.intersection(split_words(first))):
             break
         if "person" in kinds:
             break  # below a name stands where somebody lives, or something else
         last = int(following[0])
         inside |= page.piece == last
     return np.flatnonzero(inside & (free >= ALMOST * free[best]))
-
-
-def _begins_with_label(page: ReadWords, piece: int) -> bool:
-    first = page.texts[page.starts[piece]]
-    return first[0].isupper() and not LABEL_WORDS.isdisjoint(split_words(first))
 
 
 def ties(page: ReadWords, question: ReadingQuestion, units: Ints, free: Floats) -> float:

@@ -45,8 +45,9 @@ FLOORS = {
     "date": 0.35, "time": 0.35, "amount": 0.3, "count": 0.12, "number": 0.15, "measure": 0.25, "phone": 0.5,
     "email": 0.8, "url": 0.8, "person": 0.15, "company": 0.2, "address": 0.5,
 }  # fmt: skip
-PHOTOGRAPH = {"what": 0.8, "label": 0.7, "where": 0.65, "plain": 0.65, "is": 0.65}  # where little is written
-PAGE = {"what": 1.0, "label": 1.0, "where": 0.85, "plain": 0.85, "is": 0.7}  # where much is
+FORMS = {  # what a label counts where little is written, and where much is
+    "what": (0.8, 1.0), "label": (0.7, 1.0), "where": (0.65, 0.85), "plain": (0.65, 0.85), "is": (0.65, 0.7),
+}  # fmt: skip
 HEADING = 0.8  # floor of a heading where the name of a house is asked for
 LOST, GUESSED = 0.25, 0.45  # a confidence below which none answers; that of other words in their place
 NEAR = 0.35  # a cosine of two words from which on they are near in meaning, by hand
@@ -177,13 +178,12 @@ def _find_labels(page: ReadWords, wanted: _Wanted) -> _Labels:
             held = weight * inside[numbers].min(0)
         np.maximum(cover[t], held, out=cover[t])
         np.maximum(matches[t], np.where(held[page.piece] > 0, mine.max(0), 0), out=matches[t])
-    matched = matches.max(0)
+    matched = matches.max(0, initial=0)
     pure = np.minimum(np.add.reduceat(page.letters * matched, page.starts) / page.piece_letters, 1)
     return _Labels(cover, matches, matched, np.asarray(cover * (1 - PURE + PURE * pure), np.float32))
 
 
 def _score_values(page: ReadWords, question: ReadingQuestion) -> WordScores:
-    piece = page.piece
     kinds = ("company",) if question.heading else tuple(dict.fromkeys(_OF_TYPE.get(k, k) for k in question.types))
     fits = np.zeros(len(page.texts), np.float32)
     alone = fits
@@ -192,54 +192,47 @@ def _score_values(page: ReadWords, question: ReadingQuestion) -> WordScores:
         if plane is not None:
             fits = np.maximum(fits, plane)
             alone = np.maximum(alone, plane * (HEADING if question.heading else FLOORS[kind]))
-    value, label = np.zeros(len(page.texts), np.float32), np.zeros(len(page.starts), np.float32)
-    labels = own = near = None
-    if question.terms:
-        wanted = _flatten(question.terms)
-        labels = _find_labels(page, wanted)
-        label = wanted.weights @ labels.evidence
-        value, own, near = _move(page, wanted, labels, question, kinds, fits)
+    wanted = _flatten(question.terms)
+    labels = _find_labels(page, wanted)
+    label = wanted.weights @ labels.evidence
+    value, own, near = _move(page, wanted, labels, question, kinds, fits)
     if kinds:
         value = value * (1 - FITS + FITS * fits)
     score = 1 - (1 - value) * (1 - alone)
-    if labels is not None:
-        part = (labels.matched > MATCHED) & ~(question.heading & (fits > 0.5))  # "restaurant" may be a part of the name
-        score = np.where(part, np.minimum(score, LABEL * label[piece]), score)
-    score = np.maximum(score, LABEL * label[piece])
-    score = np.maximum(score, MASK) * page.keeps
+    part = (labels.matched > MATCHED) & ~(question.heading & (fits > 0.5))  # "restaurant" may be a part of the name
+    as_label = LABEL * label[page.piece]
+    score = np.maximum(np.where(part, as_label, np.maximum(score, as_label)), MASK) * page.keeps
     because = _explain(page, question, labels, own, near, value, fits, score, kinds)
-    can = weigh_candidates(page, question, kinds, fits, label, fits < 0 if own is None else own > 0)
+    can = weigh_candidates(page, question, kinds, fits, label, own > 0)
     free = score * can
-    if labels is not None:  # "www" is a label, and a part of an address
-        values = np.where(part & ~((fits > 0.5) & ({*kinds} <= _HOLD_LABELS)), 0, free)
-        free = values if kinds or values.any() else free  # "CAFE" alone is what is asked for
+    values = np.where(part & ~((fits > 0.5) & ({*kinds} <= _HOLD_LABELS)), 0, free)  # "www" is a part of an address
+    free = values if kinds or values.any() else free  # "CAFE" alone is what is asked for
     units = choose_units(page, question, kinds, fits, free, label)
     score[units] = score.max(initial=0)  # the peak of the map, and the first of the words, lie on it
     if not len(units):
         return WordScores(_by_word(page, score), 0.0, because)
     evidence = _weigh_evidence(page, question, labels, own, near, units, float(alone[units].max()), can, free)
     sure = 1 / (1 + np.exp(-BIAS - np.dot(WEIGHTS, evidence)))
-    answer = tuple(dict.fromkeys(page.word[units].tolist()))
-    return WordScores(_by_word(page, score), float(sure), because, answer=answer, evidence=evidence)
+    words = tuple(dict.fromkeys(page.word[units].tolist()))
+    return WordScores(_by_word(page, score), float(sure), because, answer=words, evidence=evidence)
 
 
 def _weigh_evidence(
-    page: ReadWords, question: ReadingQuestion, labels: _Labels | None, own: Floats | None, near: Floats | None,
+    page: ReadWords, question: ReadingQuestion, labels: _Labels, own: Floats, near: Floats,
     units: Ints, shape: float, can: Floats, free: Floats,
 ) -> Evidence:  # fmt: skip
-    support, unnamed, best = BY_SHAPE * shape * (0.5 + 0.5 * page.full), 0.0, int(units[free[units].argmax()])
-    if labels is not None and own is not None and near is not None:
-        wanted = _flatten(question.terms).weights
-        edge = _label_of(page, own, near, best)
-        piece = int(page.piece[best] if edge < 0 else page.source[edge])
-        close = float(page.weight[edge]) if edge >= 0 else AFTER if own[best] > 0 else SELF
-        form = PHOTOGRAPH[question.form] + page.full * (PAGE[question.form] - PHOTOGRAPH[question.form])
-        held = min(1.0, float(wanted @ labels.cover[:, piece]) / HELD)
-        support = max(support, float(np.sqrt(close * can[best])) * form * held)
-        names = [k for k, term in enumerate(question.terms) if term.names]
-        unnamed = float(np.mean(labels.cover[names].max(1) < MATCHED)) if names else 0.0
+    best = int(units[free[units].argmax()])
+    edge = _label_of(page, own, near, best)
+    piece = int(page.piece[best] if edge < 0 else page.source[edge])
+    close = float(page.weight[edge]) if edge >= 0 else AFTER if own[best] > 0 else SELF
+    few, many = FORMS[question.form]
+    held = min(1.0, float(_flatten(question.terms).weights @ labels.cover[:, piece]) / HELD)
+    labelled = float(np.sqrt(close * can[best])) * (few + page.full * (many - few)) * held
+    support = min(1.0, max(labelled, BY_SHAPE * shape * (0.5 + 0.5 * page.full)))
+    names = [k for k, term in enumerate(question.terms) if term.names]
+    unnamed = float(np.mean(labels.cover[names].max(1) < MATCHED)) if names else 0.0
     tied, long = ties(page, question, units, free), max(0.0, 1 - VALUE / len(units))
-    return Evidence(min(1.0, support), unnamed, tied, long, min(1.0, float(1 - page.keeps[units].min()) / DOUBT))
+    return Evidence(support, unnamed, tied, long, min(1.0, float(1 - page.keeps[units].min()) / DOUBT))
 
 
 def _label_of(page: ReadWords, own: Floats, near: Floats, unit: int) -> int:
@@ -351,19 +344,19 @@ def _score_exact(page: ReadWords, question: ReadingQuestion) -> WordScores:
 
 
 def _explain(
-    page: ReadWords, question: ReadingQuestion, labels: _Labels | None, own: Floats | None, near: Floats | None,
-    value: Floats, fits: Floats, score: Floats, kinds: tuple[str, ...],
+    page: ReadWords, question: ReadingQuestion, labels: _Labels, own: Floats, near: Floats, value: Floats,
+    fits: Floats, score: Floats, kinds: tuple[str, ...],
 ) -> dict[int, str]:  # fmt: skip
     out: dict[int, str] = {}
     best = float(score.max())
     for i in np.flatnonzero(score >= max(0.12, 0.5 * best)).tolist():
         parts = []
-        if labels is not None and labels.matched[i] > MATCHED:
+        if labels.matched[i] > MATCHED:
             parts.append(f'matches "{question.terms[int(labels.matches[:, i].argmax())].text}"')
-        elif labels is not None and own is not None and near is not None and value[i] > 0.1:
+        elif value[i] > 0.1:
             parts.append(_why_value(page, labels, own, near, i))
         kind = next((k for k in kinds if k in page.types and page.types[k][i] > 0.5), None)
-        if kind is not None and (labels is None or labels.matched[i] <= MATCHED):
+        if kind is not None and labels.matched[i] <= MATCHED:
             parts.append(_IS[kind])
         if why := ", ".join(filter(None, parts)):
             out.setdefault(int(page.word[i]), why)
