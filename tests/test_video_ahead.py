@@ -184,8 +184,9 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("refresh", [Refresh(every=1), Refresh(every=3, parts=False), Refresh(every=12, pause=2)])
 def test_pictures_that_are_encoded_before_their_turn_give_the_same_frames(
-    clip: Path, encoded: list[str], refresh: Refresh
+    clip: Path, encoded: list[str], monkeypatch: pytest.MonkeyPatch, refresh: Refresh
 ) -> None:
+    monkeypatch.setattr("foveate.video.streams.MANY", 2)  # from the second on with a part of the cores
     how: dict[str, Any] = {"budget": 9, "long_side": SIDE, "propagation": Propagation(refresh=refresh)}
     with open_clip(clip) as opened:
         pictures = [(picture.time, picture.rgb) for picture in opened]

@@ -43,6 +43,11 @@ def count_threads() -> int:
     return most if beside == 1 else max(1, (most or os.cpu_count() or 1) // beside)
 
 
+def share_cores(threads: int) -> None:
+    """From now on this thread works as one of so many that share the cores."""
+    _own.beside = threads
+
+
 def map_in_order(
     function: Callable[[A], B], items: Iterable[A], threads: int, *, ordered: bool = True, many: int = 0
 ) -> Generator[B]:
@@ -54,7 +59,7 @@ def map_in_order(
     An exception of `function`, or of taking an item, is raised in its place; work that has not begun is then dropped.
     """
     waiting: deque[Future[B]] = deque()
-    pool = ThreadPoolExecutor(threads, "foveate", lambda: setattr(_own, "beside", threads if many >= MANY else 1))
+    pool = ThreadPoolExecutor(threads, "foveate", share_cores, (threads if many >= MANY else 1,))
     taken, end, failed = iter(items), object(), None
     try:
         while True:

@@ -20,7 +20,7 @@ from foveate.core.checks import check_choice, check_int, check_number, check_typ
 from foveate.core.errors import BudgetError, ChannelError, QueryError, VideoError
 from foveate.core.gone import without
 from foveate.core.layout import FLOW
-from foveate.core.threads import Ahead
+from foveate.core.threads import MANY, Ahead, share_cores
 from foveate.encoders.load import resolve_encoder
 from foveate.encoders.protocol import DenseFeatures, Encoder
 from foveate.encoders.taught import TaughtWords
@@ -49,6 +49,7 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
         self._settings = settings
         self._seen = _look_ahead(clip, settings.propagation.flow)
         self._encoding = ThreadPoolExecutor(1, "foveate-encoding")
+        self._begun = 0
         self._count = 0
         self._state: State | None = None
         self._gaze: tuple[float, float] | None = None
@@ -117,6 +118,9 @@ class Stream(AbstractContextManager["Stream"], Iterator[Frame]):
     def _begin(self, sight: Sight) -> Future[DenseFeatures] | None:
         settings = self._settings
         with suppress(RuntimeError):  # closed meanwhile
+            self._begun += 1
+            if self._begun == MANY:  # the network for a part of the cores is worth loading
+                self._encoding.submit(share_cores, 2)
             return self._encoding.submit(settings.encoder.encode_image, sight.rgb, long_side=settings.long_side)
         return None
 
