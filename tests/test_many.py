@@ -240,6 +240,11 @@ def test_two_calls_are_made_by_two_threads_where_there_are_cores(monkeypatch: py
             lambda i: side_by_side(lambda: i, lambda: side_by_side(lambda: i + 1, lambda: i + 2)), range(200)
         )
         assert list(found) == [(i, (i + 1, i + 2)) for i in range(200)]
+    with ThreadPoolExecutor(1) as ended:  # as all are once the main thread has ended, and others still encode
+        pass
+    with monkeypatch.context() as patched:
+        patched.setattr("foveate.core.threads._second_thread", lambda: ended)
+        assert side_by_side(who, who) == (here, here)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert side_by_side(who, who) == (here, here)
 

@@ -320,6 +320,7 @@ def test_kinds_of_the_built_in_names_are_words_of_them() -> None:
     assert {text: found and found[0] for text, found in looked_for.items()} == {
         "lorry": None, "ambulance": None, "police cars": "car", "tote bags": "bag", "watch": None
     }  # fmt: skip
+    assert nano.space.specialist("pitcher") == "classifier"  # the jug: it is seldom a person, or a vase
 
 
 def test_a_thing_is_detected_where_what_is_surely_one_of_it_is(textures: dict[str, Texture], nano: NanoEncoder) -> None:

@@ -53,7 +53,7 @@ class Later(ReadOnly[K, V]):
             raise AttributeError(name)
         items = self._make()
         _freeze(items.values())
-        self._items = items
+        self._items, self._make = items, lambda: items  # what they were made of is let go
         return items
 
     def __reduce__(self) -> Any:

@@ -94,7 +94,10 @@ def side_by_side(first: Callable[[], A], second: Callable[[], B]) -> tuple[A, B]
     """
     if (count_threads() or os.cpu_count()) == 1 or sys.getprofile() is not None:
         return first(), second()
-    other = _second_thread().submit(second)
+    try:
+        other = _second_thread().submit(second)
+    except RuntimeError:  # the main thread has ended, or there may be no more threads
+        return first(), second()
     try:
         found = first()
     except BaseException:
