@@ -9,6 +9,8 @@ OLDEST_TESTS = $(filter-out $(addprefix tests/test_vlm_,docs.py reading.py lmms.
 	tests/test_masks.py
 SLOW = vlm or ray or crash or video or browser or slow
 WORKERS = 2
+# What is compiled is kept, whatever the machine's setting: else each of some 300 processes of the tests compiles torch again.
+export PYTHONDONTWRITEBYTECODE =
 SERVING = .venv/serving
 
 .PHONY: demo test suite beside test-fast test-oldest serving test-serving check style types lint docs notebook links clean

@@ -70,6 +70,9 @@ EXTRAS = (
     "httpx",
 )
 WHICH = os.environ.get("FOVEATE_TESTS", "")
+ENCODERS = ("bench_suite", "nano", "one_thread", "overlap", "specialists")  # what their tests are about
+SEEN: dict[object, DenseFeatures] = {}  # at most MOST_SEEN, the newest last
+MOST_SEEN = 60
 IMPORTS = re.compile(r"^(?:import|from) ([\w.]+)", re.MULTILINE)  # at the top of a file
 
 
@@ -126,17 +129,23 @@ def _imports(path: Path) -> frozenset[str]:
     return frozenset(found)
 
 
-@pytest.fixture(scope="module")
-def seen_once() -> Iterator[None]:
-    """While a file's tests run, nano keeps the features of each picture: theirs are few, and they encode them often."""
-    encode_image, kept = NanoEncoder.encode_image, dict[object, DenseFeatures]()
+@pytest.fixture(scope="module", autouse=True)
+def seen_once(request: pytest.FixtureRequest) -> Iterator[None]:
+    """nano keeps the features of pictures: tests have few, and encode them often. Not where nano is what is tested."""
+    if request.path.stem.removeprefix("test_") in ENCODERS:
+        yield
+        return
+    encode_image = NanoEncoder.encode_image
 
     def remember(self: NanoEncoder, rgb: np.ndarray, *, long_side: int | None = None) -> DenseFeatures:
         key = self.folder, rgb.shape, hashlib.sha1(rgb.tobytes()).digest(), long_side
-        if key not in kept:
-            kept[key] = encode_image(self, rgb, long_side=long_side)
-            kept[key].features.flags.writeable = False
-        return kept[key]
+        if (found := SEEN.pop(key, None)) is None:
+            found = encode_image(self, rgb, long_side=long_side)
+            found.features.flags.writeable = False
+        SEEN[key] = found  # the last one is the newest
+        if len(SEEN) > MOST_SEEN:
+            del SEEN[next(iter(SEEN))]
+        return found
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(NanoEncoder, "encode_image", remember)

@@ -16,7 +16,7 @@ from foveate.pipeline import encode, score
 from tests.conftest import PHOTOS
 from tests.test_evaluate import write_folder
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("seen_once")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from tests.conftest import PHOTOS
 SIZE = [480, 640]
 CHILD = [[91, 24], [480, 24], [480, 640], [91, 640]]
 BROCCOLI = [[120, 80], [320, 80], [320, 240], [120, 240]]
-pytestmark = pytest.mark.usefixtures("seen_once")
 
 UNREADABLE = "\u72ac"
 

@@ -16,7 +16,7 @@ from foveate.store import Store, nearest
 from foveate.store.nearest import Indexed
 from tests.test_evaluate import write_folder
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("seen_once")]
+pytestmark = pytest.mark.slow
 
 
 def test_a_made_store_is_a_store_with_few_whole_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,8 +28,6 @@ from tests.conftest import PHOTOS
 from tests.vlm_folders import saved
 from tests.vlm_models import pair
 
-pytestmark = pytest.mark.usefixtures("seen_once")
-
 PICTURE = load_image(PHOTOS / "child_with_broccoli.jpg")
 QUICK = Plan((25.0,), MODES, (1, 2), new=3, repeats=1)
 

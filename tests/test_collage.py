@@ -18,7 +18,7 @@ from training.judges import llava  # noqa: E402
 from training.judges.collage import cases, cutouts, evaluate, features, model, scenes, tower  # noqa: E402
 from training.judges.collage.scenes import COLOURS  # noqa: E402
 
-pytestmark = [pytest.mark.vlm, pytest.mark.usefixtures("seen_once")]
+pytestmark = pytest.mark.vlm
 
 GROUND = np.full((60, 80, 3), 128, np.uint8)
 

@@ -21,7 +21,7 @@ from training.judges import cases as judges  # noqa: E402
 from training.judges import llava  # noqa: E402
 from training.judges.micro_doc import cases, evaluate, pages, train, words  # noqa: E402
 
-pytestmark = [pytest.mark.vlm, pytest.mark.usefixtures("seen_once")]
+pytestmark = pytest.mark.vlm
 
 KINDS = [False, True]
 MANY = {kind: [pages.page_of(7, index, held_back=kind, plain=True) for index in range(30)] for kind in KINDS}

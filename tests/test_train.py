@@ -45,7 +45,7 @@ from foveate.texture.basis import Basis, Moments, compress, inward
 from foveate.texture.texture import EncoderStamp
 from tests.conftest import PHOTOS
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("seen_once")]
+pytestmark = pytest.mark.slow
 
 NANO = load_encoder("nano")
 STAMP = EncoderStamp(NANO.name, NANO.revision, NANO.width)
