@@ -426,7 +426,10 @@ def _cuts(words: list[str], i: int) -> bool:
         return False
     if word in _CUTS or not any(c.isalnum() for c in word) or word.isdigit():
         return True
-    if _follows_be(words, i) and is_state(word) and any(c.isalnum() for c in after):
+    ends, said_of = not any(c.isalnum() for c in after), words[i - 2] if i > 1 and words[i - 1] in _IS else "it"
+    if is_doing(word) and ends and said_of not in _CUTS and words[0] not in _OPEN:
+        return True  # "the child is smiling"
+    if _follows_be(words, i) and is_state(word) and not ends:
         return True  # "who is pushing the stroller?", "which car is parked outside?"
     if word in _AT_START and before in ("", "please", "you", "to", "and") and after:
         return True
