@@ -94,7 +94,7 @@ def test_what_the_network_sees_is_bounded(size: tuple[int, int], monkeypatch: py
             seen.append(feed["rgb"].shape)
             return [np.zeros((1, 1, *feed["rgb"].shape[1:3]), np.uint8)]
 
-    monkeypatch.setattr(text, "_load_finder", Nothing)
+    monkeypatch.setattr(text, "load_network", lambda path, threads: Nothing())
     mask = find_text_regions(np.zeros((*size, 3), np.uint8))
     assert mask.shape == (-(-size[0] // 4), -(-size[1] // 4))
     _, rows, columns, _ = seen[0]

@@ -195,14 +195,14 @@ def _score_values(page: ReadWords, question: ReadingQuestion) -> WordScores:
     wanted = _flatten(question.terms)
     labels = _find_labels(page, wanted)
     label = wanted.weights @ labels.evidence
-    value, own, near = _move(page, wanted, labels, question, kinds, fits)
+    value, own, near = _move(page, wanted, labels, kinds, fits)
     if kinds:
         value = value * (1 - FITS + FITS * fits)
     score = 1 - (1 - value) * (1 - alone)
     part = (labels.matched > MATCHED) & ~(question.heading & (fits > 0.5))  # "restaurant" may be a part of the name
     as_label = LABEL * label[page.piece]
     score = np.maximum(np.where(part, as_label, np.maximum(score, as_label)), MASK) * page.keeps
-    because = _explain(page, question, labels, own, near, value, fits, score, kinds)
+    because = _explain(page, question, labels, own, near, value, score, kinds)
     can = weigh_candidates(page, question, kinds, fits, label, own > 0)
     free = score * can
     values = np.where(part & ~((fits > 0.5) & ({*kinds} <= _HOLD_LABELS)), 0, free)  # "www" is a part of an address
@@ -249,7 +249,7 @@ def _label_of(page: ReadWords, own: Floats, near: Floats, unit: int) -> int:
 
 
 def _move(
-    page: ReadWords, wanted: _Wanted, labels: _Labels, question: ReadingQuestion, kinds: tuple[str, ...], fits: Floats
+    page: ReadWords, wanted: _Wanted, labels: _Labels, kinds: tuple[str, ...], fits: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """-> (value of each unit [u]; what of it a label before it in its piece gives; what each edge carries [e])."""
     piece, starts = page.piece, page.starts
@@ -345,7 +345,7 @@ def _score_exact(page: ReadWords, question: ReadingQuestion) -> WordScores:
 
 def _explain(
     page: ReadWords, question: ReadingQuestion, labels: _Labels, own: Floats, near: Floats, value: Floats,
-    fits: Floats, score: Floats, kinds: tuple[str, ...],
+    score: Floats, kinds: tuple[str, ...],
 ) -> dict[int, str]:  # fmt: skip
     out: dict[int, str] = {}
     best = float(score.max())

@@ -156,7 +156,7 @@ def read_question(text: str) -> ReadingQuestion:
         form = "is"
     if form == "plain" and asked.endswith("?"):
         form = "label"
-    terms, kinds = _find_terms(split_words(rest), form)
+    terms, kinds = _find_terms(split_words(rest))
     if written is not None and on is None and split_words(written.on)[-1:] in _PRONOUNS:  # "what number is on it?"
         terms = ()
     kinds = [kind for pattern, kind in _TYPES if pattern.search(fold(rest))] + kinds
@@ -201,7 +201,7 @@ def _find_on(bare: str) -> tuple[str | None, str]:
     return None, bare
 
 
-def _find_terms(words: list[str], form: str) -> tuple[tuple[Term, ...], list[str]]:
+def _find_terms(words: list[str]) -> tuple[tuple[Term, ...], list[str]]:
     content = [word for word in words if word not in _STOP]
     strong = [word for word in content if word not in _WEAK]
     terms: list[Term] = []

@@ -49,7 +49,8 @@ def find_writing(rgb: Bytes) -> Floats:
     height, width = rgb.shape[:2]
     scale = min(1.0, (PIXELS / (height * width)) ** 0.5, LONGEST / max(height, width))
     small, (h, w) = _fit(rgb, scale)
-    (chances,) = _load_finder().run(None, {"rgb": small[None]})  # uint8 [1, 1, rows, columns]
+    finder = load_network(Path(str(files("foveate") / "channels" / "assets" / "writing.onnx")), count_threads())
+    (chances,) = finder.run(None, {"rgb": small[None]})  # uint8 [1, 1, rows, columns]
     return find_quads(chances[0, 0, :h, :w]) * np.array([height / h, width / w], np.float32)
 
 
@@ -80,7 +81,3 @@ def _fit(rgb: Bytes, scale: float) -> tuple[Bytes, tuple[int, int]]:
     small = cv2.resize(rgb, (w, h), interpolation=cv2.INTER_AREA) if scale < 1 else rgb
     padded = cv2.copyMakeBorder(small, 0, -h % STEP, 0, -w % STEP, cv2.BORDER_REPLICATE)
     return np.asarray(padded, np.uint8), (h, w)
-
-
-def _load_finder() -> Any:
-    return load_network(Path(str(files("foveate") / "channels" / "assets" / "writing.onnx")), count_threads())

@@ -330,7 +330,7 @@ def _place(clause: Sequence[_Item], found: Sequence[Phrase], places: list[Phrase
     for n in range(len(at) - 2, -1, -1):
         first, second = int(clause[at[n]]), int(clause[at[n + 1]])
         gap = [str(item) for item in clause[at[n] + 1 : at[n + 1]]]
-        if _owns(found[first], gap, alone=n == 0):
+        if _owns(gap, alone=n == 0):
             places[second] = _inside(places[second], Place("part", found[first]))
             if gap[-1] == "whose":
                 continue
@@ -351,7 +351,7 @@ def _place(clause: Sequence[_Item], found: Sequence[Phrase], places: list[Phrase
         places[first] = _inside(places[first], Place(relation, of, other))
 
 
-def _owns(first: Phrase, gap: Sequence[str], alone: bool) -> bool:
+def _owns(gap: Sequence[str], alone: bool) -> bool:
     if not gap or gap[-1] not in _OWN or gap[0] == "of" or not (alone or gap[-1] == "whose"):
         return False
     return gap[-1] == "whose" or _link(gap, definite=False) in (None, "with")

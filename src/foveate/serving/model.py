@@ -26,7 +26,7 @@ from foveate.serving import metrics
 from foveate.serving.features import FEATURES, FEATURES_MB, FeaturePool
 from foveate.serving.kept import find_encoder, kept_rows
 from foveate.serving.layouts import ALONE, COUNT, DIGEST, PLACES, SECTION, SPAN, is_flat, is_pixels, take_images
-from foveate.serving.request import PREFIX, read_megabytes
+from foveate.serving.request import read_megabytes, split_keywords
 
 
 class ChosenRows:
@@ -67,7 +67,7 @@ class ChosenRows:
 
     def embed_multimodal(self, **inputs: Any) -> Any:
         """The kept rows of each image; as stock for what came without a choice."""
-        ours, stock = split_inputs(inputs)
+        ours, stock = split_keywords(inputs)
         if not ours:
             return super().embed_multimodal(**stock)  # type: ignore[misc]
         keys, pool = [tuple(digest) for digest in ours[DIGEST].tolist()], self._features
@@ -195,12 +195,6 @@ def group_images(numbers: Sequence[int], spans: Sequence[int], most: int) -> lis
             room = most - spans[number]
         groups[-1].append(number)
     return groups
-
-
-def split_inputs(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(our fields, the stock model's) of a batch of images."""
-    ours = {name: value for name, value in inputs.items() if name.startswith(PREFIX)}
-    return ours, {name: value for name, value in inputs.items() if name not in ours}
 
 
 def restore_prompt(ids: list[int], features: Sequence[Any]) -> tuple[list[int], list[Any], torch.Tensor]:

@@ -49,8 +49,8 @@ class Request:
     encode: Encode = "all"
 
 
-def split_keywords(keywords: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
-    """(ours, the stock processor's) of the keywords of a request or of a server."""
+def split_keywords(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(ours, those of the stock classes) of the keywords of a request or a server, or the fields of a batch."""
     ours = {name: value for name, value in keywords.items() if name.startswith(PREFIX)}
     return ours, {name: value for name, value in keywords.items() if name not in ours}
 

@@ -56,12 +56,9 @@ def look_at(before: Situation, sight: Sight, passage: Passage, rules: Refresh) -
     trust, motion = find_trust(layers, sight.view), measure_motion(passage, before.shape)
     reason = rules.find_reason(layers[0].age, trust.confidence, trust.difference, motion.difference, motion.lost)
     found = Situation(sight.view, layers, before.shape, before.part_age + 1)
-    sure = reason is not None or not may_renew(found, rules) or not find_stale_parts(trust.confidence)
+    renews = reason is None and rules.parts and found.part_age >= rules.pause
+    sure = not (renews and find_stale_parts(trust.confidence))
     return Outlook(sight, found, trust, motion, reason, sure)
-
-
-def may_renew(found: Situation, rules: Refresh) -> bool:
-    return rules.parts and found.part_age >= rules.pause
 
 
 def look_further(
