@@ -70,7 +70,7 @@ EXTRAS = (
     "httpx",
 )
 WHICH = os.environ.get("FOVEATE_TESTS", "")
-ENCODERS = ("bench_suite", "nano", "one_thread", "overlap", "specialists")  # what their tests are about
+ENCODERS = ("bench_suite", "many", "nano", "one_thread", "overlap", "specialists")  # what their tests are about
 SEEN: dict[object, DenseFeatures] = {}  # at most MOST_SEEN, the newest last
 MOST_SEEN = 60
 IMPORTS = re.compile(r"^(?:import|from) ([\w.]+)", re.MULTILINE)  # at the top of a file
@@ -143,8 +143,8 @@ def seen_once(request: pytest.FixtureRequest) -> Iterator[None]:
             found = encode_image(self, rgb, long_side=long_side)
             found.features.flags.writeable = False
         SEEN[key] = found  # the last one is the newest
-        if len(SEEN) > MOST_SEEN:
-            del SEEN[next(iter(SEEN))]
+        for oldest in tuple(SEEN)[:-MOST_SEEN]:
+            SEEN.pop(oldest, None)  # or another thread has
         return found
 
     with pytest.MonkeyPatch.context() as patch:

@@ -206,9 +206,9 @@ def test_a_long_list_looks_with_a_network_of_one_thread_each_and_a_short_one_wit
 ) -> None:
     asked = set[int]()
 
-    def load(path: Path, threads: int) -> Any:
+    def load(path: Path, threads: int, *state: Any) -> Any:
         asked.add(threads)
-        return load_network(path, threads)
+        return load_network(path, threads, *state)
 
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     monkeypatch.setattr("foveate.encoders.nano.load_network", load)

@@ -107,7 +107,11 @@ class NanoEncoder:
 
     @property
     def _session(self) -> Any:
-        return load_network(self.folder / IMAGE, count_threads())
+        return load_network(self.folder / IMAGE, count_threads(), self._file)
+
+    @cached_property
+    def _file(self) -> tuple[int, int] | None:
+        return state_of(self.folder / IMAGE)  # another encoder of this folder may find a newer one
 
     @cached_property
     def _outputs(self) -> list[str]:
@@ -174,9 +178,19 @@ class NanoEncoder:
         return np.array([self.space.place(text) for text in texts], np.float32).reshape(-1, self.width)
 
 
+def state_of(file: Path) -> tuple[int, int] | None:
+    if not file.is_file():
+        return None
+    found = file.stat()
+    return found.st_size, found.st_mtime_ns
+
+
 @once(MOST_SESSIONS)
-def load_network(path: Path, threads: int = 0) -> Any:
-    """One of the package's networks (ONNX) as a session of onnxruntime. Raises EncoderFilesError."""
+def load_network(path: Path, threads: int = 0, state: tuple[int, int] | None = None) -> Any:
+    """One of the package's networks (ONNX) as a session of onnxruntime. Raises EncoderFilesError.
+
+    state: of the file; one that has changed is opened again.
+    """
     try:
         return open_session(path, threads)
     except Exception as cause:

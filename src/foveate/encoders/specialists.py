@@ -27,7 +27,7 @@ from foveate.core.grid import Floats
 from foveate.core.threads import once
 from foveate.encoders.classifiers import OUTPUTS, PIXELS, Classifier, open_classifier, open_file, refuse
 from foveate.encoders.names import NameSpace, words_of
-from foveate.encoders.nano import NanoEncoder, fit_image, with_classes
+from foveate.encoders.nano import NanoEncoder, fit_image, state_of, with_classes
 from foveate.encoders.protocol import DenseFeatures
 
 SUFFIXES = (".onnx", ".tflite")
@@ -181,19 +181,12 @@ def _join(base: NanoEncoder, specialists: tuple[Specialist, ...]) -> SpecialistE
 
 def _find(path: Path) -> Specialist:
     _check_file(path)
-    return _read(path.absolute(), tuple(_state(file) for file in (path, *_beside(path))))
+    return _read(path.absolute(), tuple(state_of(file) for file in (path, *_beside(path))))
 
 
 @once(MOST_KEPT)
 def _read(path: Path, state: object) -> Specialist:
     return Specialist.read(path)
-
-
-def _state(file: Path) -> tuple[int, int] | None:
-    if not file.is_file():
-        return None
-    found = file.stat()
-    return found.st_size, found.st_mtime_ns
 
 
 def _beside(path: Path) -> tuple[Path, Path, Path]:
