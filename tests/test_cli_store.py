@@ -16,7 +16,7 @@ from foveate import Store
 from foveate.cli.index import parse_column
 from foveate.cli.main import app
 from foveate.cli.search import _record
-from foveate.core.errors import FoveateError
+from foveate.core.errors import FoveateError, OptionError
 from foveate.store import ingest
 from tests.conftest import PHOTOS
 from tests.pdf_files import make_pdf
@@ -71,7 +71,7 @@ def test_columns_conditions_and_pages(made: Path) -> None:
     assert few["hits"] == found[:1]
     assert "--rerank" in str(call("search", made, "a bus", "--rerank", 0).exception)
     refused = call("search", made, "a bus", "--where", "albun = 'summer'")
-    assert isinstance(refused.exception, FoveateError)
+    assert isinstance(refused.exception, OptionError)  # so the exit status is 2
     assert "album" in refused.exception.expected
     for how, why in (
         (("--where", "album = 'winter'"), "--where leaves none of 3 images"),

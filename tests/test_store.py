@@ -433,7 +433,7 @@ def test_export(toys: Store, quick: Path) -> None:
     assert toys.export(quick / "files", where="tag = 'x'") == 1
     (file,) = (quick / "files").iterdir()
     assert np.array_equal(Texture.load(file).pixel, toys["001.png"].pixel)
-    with pytest.raises(QueryError, match="SQL condition"):
+    with pytest.raises(OptionError, match="SQL condition"):
         toys.export(quick / "files", where="colour = 'red'")
     with pytest.raises(OutputError):
         toys.export(quick / "nowhere" / "all.parquet")
@@ -474,12 +474,12 @@ def test_pages_of_hits_and_conditions(toys: Store) -> None:
     }.items():  # fmt: skip
         assert (len(toys.search("a dog", 9, where=condition)), condition) == (right, condition)
     for quoted in ("\"name\" = 'a'", "\"tag\" != 'a'"):
-        with pytest.raises(QueryError, match="without quotes"):
+        with pytest.raises(OptionError, match="without quotes"):
             toys.page(where=quoted)
     for wrong in ("nothing = 1", "name = ", "", "name", "1/0=1", "cast(name as int)>1", "count(*)>1"):
-        with pytest.raises(QueryError, match="SQL condition"):
+        with pytest.raises(OptionError, match="SQL condition"):
             toys.search("a dog", where=wrong)
-        with pytest.raises(QueryError, match="SQL condition"):
+        with pytest.raises(OptionError, match="SQL condition"):
             toys.page(where=wrong)
 
 
@@ -526,9 +526,9 @@ def test_what_stands_in_quotes_is_no_condition(quick: Path) -> None:
         assert (store.page(where=condition).total, condition) == (right, condition)
     assert store.page(where="width > 1 -- all").total == 3
     for wrong in ("tag 'a'", "tag not = 'a'", "tag = 'a", "album = 'it's tag = 'a'", "width > 1 adn album = 'b'", "b)"):
-        with pytest.raises(QueryError, match="SQL condition"):
+        with pytest.raises(OptionError, match="SQL condition"):
             store.page(where=wrong)
-    with pytest.raises(QueryError, match="drop"):
+    with pytest.raises(OptionError, match="drop"):
         store.page(where="width > 1; drop table x")
 
 

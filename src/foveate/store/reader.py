@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from foveate.core.checks import check_type
-from foveate.core.errors import QueryError, StoreDamagedError
+from foveate.core.checks import check_type, keyword
+from foveate.core.errors import OptionError, StoreDamagedError
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.protocol import Calibration
 from foveate.encoders.taught import TaughtWords, as_evidence
@@ -87,11 +87,11 @@ class Reader:
     # --- rows ---------------------------------------------------------------------------------------------------------
 
     def count(self, where: str | None = None) -> int:
-        """Images for which an SQL condition holds; all without one. Raises QueryError, StoreDamagedError."""
+        """Images for which an SQL condition holds; all without one. Raises OptionError, StoreDamagedError."""
         return int(self._asking(where, lambda text: self.dataset.count_rows(filter=text)))
 
     def scan(self, columns: Sequence[str], where: str | None = None, **how: Any) -> pa.Table:
-        """Columns of the images for which an SQL condition holds, with ROW. Raises QueryError, StoreDamagedError."""
+        """Columns of the images for which an SQL condition holds, with ROW. Raises OptionError, StoreDamagedError."""
 
         def ask(text: str | None) -> pa.Table:
             return self.dataset.scanner(columns=list(columns), filter=text, with_row_id=True, **how).to_table()
@@ -105,19 +105,21 @@ class Reader:
         if where is not None:
             check_type("where", where, str, fix="where=\"taken > '2026-01-01'\", say")
         if where is not None and ";" in (rest := TEXTS.sub("", where)):  # which Lance would leave out
-            raise QueryError(f"where={where!r}", expected="one SQL condition", fix="leave out the ; and what follows")
+            raise OptionError(
+                keyword("where", where), expected="one SQL condition", fix="leave out the ; and what follows"
+            )
         if where is not None and (
             quoted := [name for name in (*names, "tag") if f'"{name}"' in rest]
         ):  # to Lance a text
-            raise QueryError(f"where={where!r}", expected="columns without quotes", fix=f"write {quoted[0]}")
+            raise OptionError(keyword("where", where), expected="columns without quotes", fix=f"write {quoted[0]}")
         with reading(self.where):
             try:
                 return ask(None if where is None else condition_of(where))
             except (OSError, ValueError) as cause:
                 if where is None or not REFUSED.search(str(cause)):
                     raise
-                raise QueryError(
-                    f"where={where!r} ({reason_of(cause).split(' Valid fields')[0]})",
+                raise OptionError(
+                    f"{keyword('where', where)} ({reason_of(cause).split(' Valid fields')[0]})",
                     expected=f"an SQL condition on: {', '.join(names)}",
                     fix="put texts and times in single quotes, columns in none: taken > '2026-01-01' and tag = 'dog'",
                 ) from cause

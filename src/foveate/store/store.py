@@ -210,7 +210,7 @@ class Store:
     ) -> int:
         """Write the images to a Parquet file (.parquet), or as texture files into a folder. -> how many.
 
-        where: an SQL condition on the columns, as in `search`. Raises OutputError, QueryError, StoreDamagedError.
+        where: an SQL condition on the columns, as in `search`. Raises OutputError, OptionError, StoreDamagedError.
         """
         return upkeep.export(self._open(), Path(path), where, progress)
 
@@ -251,7 +251,7 @@ class Store:
             of: id of an image whose place in the list is wanted, too.
             where: an SQL condition on the columns, as in `search`.
 
-        Raises OptionError, QueryError; StoreNotFoundError; StoreDamagedError.
+        Raises OptionError; StoreNotFoundError; StoreDamagedError.
         """
         return upkeep.page(self._open(), offset, limit, part, of, where)
 

@@ -100,7 +100,7 @@ class Verified:
 
 
 def page(reader: Reader, offset: int, limit: int, part: str, of: str | None, where: str | None) -> ListedPage:
-    """As `Store.page`. Raises OptionError, StoreDamagedError, QueryError."""
+    """As `Store.page`. Raises OptionError, StoreDamagedError."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -277,7 +277,7 @@ def export(
 ) -> int:
     """Write images to a Parquet file (.parquet), or as texture files into a folder. -> how many.
 
-    Raises OutputError, QueryError, StoreDamagedError at the first damaged image.
+    Raises OutputError, OptionError, StoreDamagedError at the first damaged image.
     """
     rows = reader.rows_where(where or "true").tolist()
     if path.suffix.lower() == ".parquet":
