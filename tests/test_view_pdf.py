@@ -184,6 +184,14 @@ def test_the_page_turns_over(browser: Any, folder: Path, monkeypatch: pytest.Mon
                 "said => document.querySelector('#gallery .trouble')?.textContent.startsWith(said)",
                 arg=f"{wrong} cameexpected: 1 to {COUNT}",
             )
+        ask(page, "a trophy")
+        assert "No word that was read here fits, and nano does not know this word." in page.inner_text("#questions")
+        page.set_input_files("input[type=file]", PHOTOS / "yellow_bus.jpg")
+        page.get_by_text("The image that is open is not in this list.").wait_for()
+        assert page.locator("#gallery .trouble").count() == 0
+        page.go_back()
+        page.wait_for_function("document.querySelector('#gallery .number input').value === '104'")
+        assert page.get_by_text("not in this list").count() == 0
         page.reload()
         at(104)
         page.keyboard.press("l")

@@ -43,6 +43,7 @@ export function mountGallery(app, root) {
   root.append(make("header", {}, find, where, make("p", { className: "note" }, said, more), about), bar, tiles.root);
   let source = null, asked = null, timer = null; // what is listed; AbortController of what is on its way
   let due = null; // an image that opens once its name is there
+  let mistyped = null; // why a number leads nowhere, until another image is open
 
   app.on("session", () => {
     const { kind } = app.session;
@@ -69,7 +70,12 @@ export function mountGallery(app, root) {
     }
     if (before.list !== app.state.list || before.image !== app.state.image) arrange();
   });
-  app.on("image", () => { if (!root.hidden) arrange(); });
+  app.on("image", () => {
+    mistyped = null;
+    if (root.hidden) return;
+    if (source?.part !== undefined && isAway()) look(); // dropped, or gone back to: where is it in the list?
+    arrange();
+  });
   find.addEventListener("keydown", (event) => {
     if (event.key !== "ArrowDown" && event.key !== "Enter") return;
     event.preventDefault();
@@ -139,7 +145,7 @@ export function mountGallery(app, root) {
       }
       return pages.get(page)[i % PAGE];
     };
-    return { total: first.total, item, part, at: first.place ?? 0 };
+    return { total: first.total, item, part, place: first.place, at: first.place ?? 0 };
   }
 
   // A page of names came, or could not be had: then a look at its tiles asks for it again.
@@ -169,16 +175,16 @@ export function mountGallery(app, root) {
   // Of a number that is none here, what was expected is said.
   function goTo(text) {
     const wanted = Number(text.replaceAll(",", "")), { total } = source;
-    if (Number.isInteger(wanted) && wanted >= 1 && wanted <= total) {
-      source = { ...source, problem: undefined };
-      open(wanted - 1);
-    } else source = { ...source, problem: new Problem(`${text || "nothing"} came`, `1 to ${inNumber(total)}`, "") };
+    const known = Number.isInteger(wanted) && wanted >= 1 && wanted <= total;
+    mistyped = known ? null : new Problem(`${text || "nothing"} came`, `1 to ${inNumber(total)}`);
+    if (known) open(wanted - 1);
     advise();
   }
 
   const same = () => app.state.image && app.set({ like: app.state.image, list: 1, find: "" });
 
   const isHere = () => source?.item(tiles.at)?.id === app.state.image;
+  const isAway = () => source?.item(tiles.at) && !isHere(); // of one whose name is not there yet, neither
 
   // --- how it looks -----------------------------------------------------------------------------------------------
 
@@ -203,10 +209,13 @@ export function mountGallery(app, root) {
   }
 
   function advice() {
-    const { problem, unknown = [], note } = source ?? {}, open = app.state.list === 0, out = [];
+    const { problem = mistyped, unknown = [], note } = source ?? {}, open = app.state.list === 0, out = [];
     const others = inPlaceOf(source ?? {});
     if (problem) out.push(trouble(problem));
     if (open && app.image?.note) out.push(make("p", {}, app.image.note));
+    if (open && app.image && source?.place === null && isAway()) {
+      out.push(make("p", {}, "The image that is open is not in this list."));
+    }
     if (others.length) out.push(make("p", {}, `Looked for ${others.join(", ")}.`));
     if (unknown.length) {
       out.push(make("p", {}, `Not understood: ${unknown.join(", ")}. `, ...nextStep(source.encoder, unknown)));

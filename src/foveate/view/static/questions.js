@@ -173,6 +173,7 @@ function inReadingOrder(words) {
 function unknownHere(app, words) {
   const encoder = app.session.encoding?.encoder ?? "nano", all = words.join(" ");
   const know = `${encoder} does not know ${words.length > 1 ? "these words" : "this word"}. `;
+  if (app.image?.words?.length) return make("p", { className: "note" }, "No word that was read here fits, and ", know);
   if (encoder !== "nano") return make("p", { className: "note" }, know, "Try other words.");
   return make("p", { className: "note" }, know, make("code", {}, `foveate doctor --words "${all}"`),
     " says what it takes them for; ", make("code", {}, "foveate view --encoder clip:…"), " reads any words.");
