@@ -459,7 +459,8 @@ def allocate(
 
     Args:
         relevance: from `score`; of several questions, one allocation each.
-        budget: cells to keep; "auto" takes as many as the map asks for, between a 64th and a quarter of the cells.
+        budget: cells to keep; "auto" takes as many as the map asks for, between a 64th and a quarter of the cells;
+            most where nothing is found.
         floor: share of the budget that is spread evenly whatever the map says; None is 0.
         policy: another rule: TopK(), the map alone; Coverage(), Proportional(), DPP(), MaxMin(); or its name, "topk".
         protected: bool [h, w], cells to keep in any case (those with text, say).

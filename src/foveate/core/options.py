@@ -37,7 +37,8 @@ SHARE = "0 to 1"
 
 BUDGET = Option(
     "budget", "a number of cells, or auto", "'auto'",
-    "Cells to keep for each question: exactly so many; auto: as many as the map asks for, 1/64 to 1/4 of them.",
+    "Cells to keep for each question: exactly so many; auto: as many as the map asks for, 1/64 to 1/4 of them, most "
+    "where nothing is found.",
 )  # fmt: skip
 PRESET = Option(
     "preset", "a name", "None",
@@ -145,8 +146,9 @@ PREPARE = _table(
     replace(
         BUDGET,
         values="a number of tokens, auto, lossless, or None for all",
-        about="Visual tokens that the model gets: exactly so many; auto: as many as the map asks for, 1/64 to 1/4 of "
-        "them; lossless: all but those whose pixels a neighbour has; all: the stock model.",
+        about="Visual tokens that the model gets: exactly so many; auto: as many as the map asks for, 1/64 to 1/4 "
+        "of them, most where nothing is found; lossless: all but those whose pixels a neighbour has; all: the stock "
+        "model.",
     ),
     SEE["mode"],
     Option("method", "the name of one", "'relevance'",
