@@ -14,10 +14,8 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
-import torch
-
 import foveate.vlm
-from foveate.vlm.loader import load_pair
+from foveate.vlm.loader import libraries, load_pair
 
 PHOTO = str(files("foveate") / "cli" / "photos" / "cake_and_coffee.jpg")
 
@@ -43,6 +41,7 @@ def read_arguments() -> argparse.Namespace:
 
 def load(args: argparse.Namespace) -> tuple:
     """(model, processor)"""
+    libraries()  # says which extra is missing
     if args.tiny:
         sys.path.insert(0, str(Path(__file__).parent.parent))
         from examples.tiny_vlms import FAMILIES, NEED_TORCHVISION, tiny
@@ -52,6 +51,7 @@ def load(args: argparse.Namespace) -> tuple:
             print(*names)
             why = "needs torchvision" if args.tiny in NEED_TORCHVISION else "does not exist: choose one of these"
             sys.exit(0 if args.tiny == "list" else f"the tiny model {args.tiny!r} {why}")
+        print("its weights are random: what it answers is gibberish")
         return tiny(args.tiny)
     return load_pair(args.model)  # AutoModelForImageTextToText and AutoProcessor, without what only videos need
 
@@ -68,6 +68,7 @@ def main(args: argparse.Namespace) -> None:
     for grid in encoded.grids:
         print(f"  {grid.h} x {grid.w} visual tokens over (y0, x0, y1, x1) = {tuple(round(n) for n in grid.box)}")
     if args.loop:
+        torch, _ = libraries()
         prepared = vlm.prepare(encoded, args.question, budget=args.budget, mode=args.mode)
         with torch.no_grad():
             ids = model.generate(**prepared.inputs(), max_new_tokens=64, do_sample=False)

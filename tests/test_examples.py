@@ -142,7 +142,9 @@ def test_any_model_from_a_folder(
 def test_any_tiny_model(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["any_vlm.py", "--tiny", "qwen3_vl", "--mode", "sparse", "--budget", "9"])
     runpy.run_path(str(EXAMPLES / "any_vlm.py"), run_name="__main__")
-    assert "  9 of " in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "  9 of " in told
+    assert "gibberish" in told
     for words, code in (
         (["--tiny", "list"], 0),
         (["--tiny", "nothing"], "the tiny model 'nothing' does not exist"),
