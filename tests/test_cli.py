@@ -133,7 +133,11 @@ def test_look_draws_more_pictures_that_are_asked_for(run: Run, photo: Path) -> N
     assert more["indices"] == usual["indices"]
     with Image.open(more["png"]) as picture:
         assert picture.width > width
-    assert "homunculus" in run("look", "--help").stdout
+    told = run("look", "--help").stdout
+    assert "homunculus" in told
+    assert re.findall(r"  (query|--policy|--words|--page)\S* <(\w+)>", told) == [
+        ("query", "text"), ("--policy", "name"), ("--page", "number"), ("--words", "file"),
+    ]  # fmt: skip
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -382,6 +386,9 @@ def test_bad_input_is_explained_and_leaves_nothing(
         ("look missing.jpg dog", 1, "no file at 'missing.jpg'"),
         ("look missing.jpg dog --budget many", 2, "'many' is neither"),
         ("look missing.jpg dog --colour", 2, "--colour"),
+        ("look missing.jpg dog --keep 9", 2, "--budget"),
+        ("look missing.jpg dog --floor abc", 2, "'abc' came, expected <0 to 1>"),
+        ("look missing.jpg dog --page abc", 2, "'abc' came, expected a valid integer"),
         ("look missing.jpg dog --preset none", 2, "--preset none"),
         ("store list missing.fov", 1, "no store at"),
         ("store lisst missing.fov", 2, "No such command 'lisst'"),

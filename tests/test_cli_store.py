@@ -101,6 +101,8 @@ def test_like_an_image_or_a_part(made: Path, tmp_path: Path) -> None:
         (query,) = said("search", made, "--like", image, "-o", tmp_path)["queries"]
         assert (query["hits"][0]["name"], query["hits"][0]["score"] > 0.9) == ("yellow_bus.jpg", True)
         assert Path(query["sheet"]).is_file()
+        assert not all(hit["detected"] for hit in query["hits"])
+        assert "detected" not in call("search", made, "--like", image, "--no-sheet").stdout  # no thing was asked for
     (part,) = said("search", made, "--like", photo, "--box", "100,100,300,500", "-o", tmp_path)["queries"]
     assert part["hits"][0]["name"] == "yellow_bus.jpg"
     assert Path(part["sheet"]).is_file()

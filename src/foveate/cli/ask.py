@@ -25,7 +25,7 @@ def ask(
     question: Annotated[list[str], typer.Argument(help="Questions, each in quotes; the image is encoded once.")],
     model: Annotated[str, typer.Option(help="A vision-language model: a folder, or a name on the Hub.")],
     budget: terminal.TokenBudget = "auto",
-    floor: Annotated[float | None, typer.Option(help=CHOOSING["floor"].help)] = None,
+    floor: Annotated[float | None, typer.Option(metavar="<0 to 1>", help=CHOOSING["floor"].help)] = None,
     policy: terminal.PolicyOption = None,
     mode: Annotated[str, typer.Option(help=PREPARE["mode"].help)] = "drop",
     method: Annotated[str, typer.Option(help=PREPARE["method"].help)] = "relevance",
@@ -56,6 +56,7 @@ def ask(
     from foveate.texture.texture import Texture
     from foveate.vlm import Choosing, load
     from foveate.vlm.inputs.prompt import check_question
+    from foveate.vlm.loader import libraries
 
     terminal.refuse_files(image, question)
     prompt = None if prompt is None else prompt.replace("\\n", "\n")
@@ -70,6 +71,7 @@ def ask(
         picture, layer = open_source(image, page)
         seen = picture if layer is None else image  # a PDF brings its words
     load_encoder(encoder or "nano")
+    libraries()  # a missing extra is said before anything is loaded
     start = time.perf_counter()
     hint = f"loading {model}" + ("" if Path(model).expanduser().is_dir() else " (downloaded if not in the cache)")
     if not sys.stderr.isatty():

@@ -80,7 +80,7 @@ def search(
     for note in notes:
         typer.echo(f"note: {note}", err=True)
     for record in records:
-        _show(record, offset)
+        _show(record, offset, like is not None)
         if not record["hits"]:
             typer.echo(_why_nothing(known, where, page))
     terminal.print_json(store=path, images=len(known), offset=offset, notes=notes, queries=records, refused=refused)
@@ -138,9 +138,15 @@ def _record(text: str, hits: list[Hit], seconds: float, out: Path | None) -> dic
     }
 
 
-def _show(record: dict[str, Any], offset: int) -> None:
+def _show(record: dict[str, Any], offset: int, like: bool) -> None:
+    """like: scores say how alike images are, and not whether a thing is there."""
     rows = [
-        (str(place), terminal.format_confidence(hit["score"], hit["detected"], 3), hit["path"], _written(hit["words"]))
+        (
+            str(place),
+            terminal.format_confidence(hit["score"], like or hit["detected"], 3),
+            hit["path"],
+            _written(hit["words"]),
+        )
         for place, hit in enumerate(record["hits"], offset + 1)
     ]
     columns = 4 if any(row[3] for row in rows) else 3

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from foveate.store.engine import Engine
 
 TYPED = "foveate: typed"  # the words of the command line, in a context's meta
+KINDS = {"list[Path]": "file", "list[str]": "text", "str": "text", "Any": "name"}  # what typer writes, for people
+KINDS |= dict.fromkeys(("int", "float", "int range", "float range"), "number")
 PHOTOS = Path(__file__).parent / "photos"
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -58,7 +60,7 @@ TokenBudget = Annotated[
         help=PREPARE["budget"].help,
     ),
 ]
-Floor = Annotated[float | None, typer.Option(help=ALLOCATE["floor"].help)]
+Floor = Annotated[float | None, typer.Option(metavar="<0 to 1>", help=ALLOCATE["floor"].help)]
 PolicyOption = Annotated[Any, typer.Option("--policy", help=ALLOCATE["policy"].help)]
 LongSide = Annotated[int | None, typer.Option(help=STREAM["long_side"].help)]
 LongSideOrNative = Annotated[
@@ -145,7 +147,13 @@ def _usage_explained(command: Any, ctx: Any, args: list[str]) -> Iterator[None]:
         if isinstance(error, typer.BadParameter) and not error.message:  # one is missing
             about = getattr(error.param, "help", None) or ""
             error.message = f"{about}\n\n{inspect.cleandoc(command.epilog or '')}".replace("\b\n", "").strip()
-        short = getattr(error, "option_name", "")[1:]
+        elif isinstance(error, typer.BadParameter) and (found := getattr(error.__cause__, "errors", None)):
+            wrong = found()[0]  # of pydantic, which does not say what came
+            wanted = wrong["msg"].removeprefix("Input should be ").partition(",")[0]
+            wanted = getattr(error.param, "metavar", None) or wanted
+            error.message = f"{wrong['input']!r} came, expected {wanted}. {getattr(error.param, 'help', '')}"
+        typed = getattr(error, "option_name", "")
+        short = "--budget" if typed == "--keep" else typed[1:]
         if any(short in each.opts for each in command.get_params(ctx)):
             error.possibilities = [short]  # type: ignore[attr-defined]
         with _json_alone() if as_json else nullcontext():
@@ -155,6 +163,12 @@ def _usage_explained(command: Any, ctx: Any, args: list[str]) -> Iterator[None]:
 
 
 class _Command(TyperCommand):
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """As typer does, with words of people for Python's types."""
+        write, kind = formatter.write_dl, lambda found: f"<{KINDS.get(found[1], found[1])}>"
+        formatter.write_dl = lambda rows: write([(re.sub("<(.+)>", kind, name), about) for name, about in rows])
+        super().format_options(ctx, formatter)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[TYPED] = tuple(args)
         with _usage_explained(self, ctx, args):

@@ -224,7 +224,7 @@ def needed_by(what: str, extra: str, more: str = "") -> Iterator[None]:
         yield
     except ImportError as cause:
         raise MissingExtraError(
-            f"{what} needs {cause.name}, which is not installed",
+            f"{what} needs {cause.name} of the extra [{extra}], which is not installed",
             expected=f"the extra [{extra}]",
             fix="; ".join(filter(None, (f"pip install 'foveate[{extra}]'", more))),
         ) from cause

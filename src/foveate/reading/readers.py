@@ -18,7 +18,7 @@ import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from foveate.core.checks import keyword
+from foveate.core.checks import advice, keyword
 from foveate.core.errors import FoveateError, OptionError
 from foveate.core.image import Picture, check_rgb
 from foveate.reading.pdf import PdfPage
@@ -76,7 +76,8 @@ def find_reader(reader: ReadBy = "auto") -> WordReader:
         return FunctionReader(reader)
     raise OptionError(
         keyword("reader", reader) if isinstance(reader, str) else f"a reader of type {type(reader).__name__}",
-        expected=f"one of {', '.join(map(repr, NAMES))}, an object with `name` and `read(rgb)`, or a function",
+        expected=f"one of {', '.join(map(repr, NAMES))}, "
+        + advice("an object with `name` and `read(rgb)`, or a function", "or 'tesseract:deu+eng' with languages"),
         fix="leave it out for whichever reader is installed",
     )
 

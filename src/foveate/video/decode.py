@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from foveate.core.checks import check_int, check_number, keyword
+from foveate.core.checks import advice, check_int, check_number, keyword
 from foveate.core.errors import FoveateError, OptionError, VideoError, VideoNotFoundError, needed_by
 from foveate.core.image import FORMATS, MAX_PIXELS, Bytes, fit_size, load_image, shrink
 from foveate.core.readonly import Frozen
@@ -382,7 +382,7 @@ class FileReader(ClipReader):
                 f"'{self.name}' cannot be opened as a video ({getattr(cause, 'strerror', None) or cause})",
                 expected="a video, judged by content: MP4, MOV, MKV, WebM, AVI, MPEG, TS, GIF and others",
                 fix="if it plays elsewhere, convert it to MP4; an MP4 that was cut off while it was written must be "
-                "recorded again; for a clip of one picture pass [image]",
+                "recorded again; " + advice("for a clip of one picture pass [image]", "foveate look takes one picture"),
             ) from cause
 
     def _choose_stream(self, av: Any) -> Any:
