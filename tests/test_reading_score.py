@@ -393,8 +393,10 @@ def test_writing_on_a_thing_is_that_which_lies_on_it_or_the_thing_itself(street:
     assert unread.looked_for == itself
     elsewhere = foveate.score(street.with_words(Words.of([off], "by hand")), question)
     assert (elsewhere.words, elsewhere.looked_for) == ((), itself)
+    assert unread.detected  # the finder sees writing there
+    assert not elsewhere.detected  # it was read, and nothing there
     for relevance in (unread, elsewhere):
-        assert relevance.detected
+        assert len(relevance.boxes())  # what it lies on is shown
         kept = foveate.allocate(relevance, 64)
         rows, columns = kept.indices // kept.grid.w * 427 / kept.grid.h, kept.indices % kept.grid.w * 640 / kept.grid.w
         assert np.mean((rows > 100) & (rows < 310) & (columns > 130)) > 0.7
@@ -406,6 +408,15 @@ def test_writing_on_a_thing_is_that_which_lies_on_it_or_the_thing_itself(street:
     sign = [Word("STOP", (220, 300, 240, 350), 1.0, 1), Word("ANGELES", (190, 380, 212, 470), 1.0, 0)]
     read = foveate.score(street.with_words(Words.of([*sign, Word("LOS", (192, 330, 211, 370), 1.0, 0)], "x")), question)
     assert read.answer == "LOS ANGELES STOP"  # as it is read
+
+
+def test_nothing_is_written_on_a_thing_where_the_finder_of_writing_sees_none(street: Texture) -> None:
+    nothing, everything = np.zeros((107, 160), np.float32), np.ones((107, 160), np.float32)
+    for plane, detected in ((nothing, False), (everything, True)):
+        found = foveate.score(street.with_channel("text", plane), WRITTEN_ON[0])
+        assert found.detected is detected
+        assert found.confidence == pytest.approx(1 if detected else 0.45, abs=0.01)
+        assert len(found.boxes())
 
 
 @pytest.mark.parametrize("question", ["what is written here?", "What’s printed there?", "the writing", "all text"])

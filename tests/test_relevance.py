@@ -428,6 +428,8 @@ def test_a_weaker_thing_is_chosen_as_surely_as_it_is_seen() -> None:
     assert right.confidence == put("dog", {"dog": dogs}).confidence
     faint = np.maximum(blob(20, 12, 4, 0.4), blob(20, 48, 4, 0.7))  # not detected, and no second dog
     assert peak_at(put("the dog on the left", {"dog": faint}).map)[1] > 40
+    sliver = np.maximum(blob(20, 4, 2.5), blob(20, 44, 10))  # a part of something
+    assert peak_at(put("the dog on the left", {"dog": sliver}).map)[1] > 30
 
 
 def test_a_third_of_two_is_not_there_and_things_that_touch_are_two() -> None:

@@ -316,7 +316,7 @@ def find_phrases(text: str) -> tuple[list[str], list[Span]]:
         places = [i for i, word in enumerate(words) if word == _QUOTE]
         return words, [Span(phrase, i, i + 1, True) for phrase, i in zip(in_quotes, places, strict=True)]
     sentences = [part for part in _SENTENCE.split(_TRUE_OR_FALSE.sub(" ", text)) if part.strip()]
-    words = _before(_words(" ".join(part for part in sentences if not _ORDER.match(part.strip())) or text))
+    words = _worn(_before(_words(" ".join(part for part in sentences if not _ORDER.match(part.strip())) or text)))
     kept = [_CUT if _cuts(words, i) else word for i, word in enumerate(words)]
     spans, phrase, start = [], list[str](), 0
     for i, word in enumerate([*kept, _CUT]):
@@ -347,6 +347,23 @@ def _before(words: list[str]) -> list[str]:
             out[start:] = [word, *out[start:k]]
         else:
             out.append(word)
+    return out
+
+
+def _worn(words: list[str]) -> list[str]:
+    """Words in which a colour that somebody wears has a noun: "the man in black" as "the man in black clothes"."""
+    out = list[str]()
+    for i, word in enumerate(words):
+        out.append(word)
+        before, after = words[max(i - 2, 0) : i], [*words[i + 1 :], ".", "."]
+        dressed = before[1:] == ["in"] and (is_agent(before[0]) or before[0] == "dressed")
+        if (
+            (dressed or before[-1:] == ["wearing"])
+            and SPELLED.get(word, word) in COLOURS
+            and _cuts(after, 0)
+            and after[1] not in COLOURS
+        ):
+            out.append("clothes")
     return out
 
 

@@ -65,7 +65,7 @@ AROUND = 5  # cells along the square in which a property counts for each cell
 OTHERS, TOO_FEW, BEYOND, ANOTHER = 0.4, 0.45, 0.1, 0.1
 # Of the largest piece the smallest thing, of the highest value that of one that is not detected itself, of the lower
 # hill a valley between two.
-SMALL, LIKELY, VALLEY = 0.05, 0.8, 0.7
+SMALL, LIKELY, VALLEY = 0.07, 0.8, 0.7
 DEEP = 0.5  # of a thing's height, by which feet tell what is behind it
 SAME = 0.6  # overlap (intersection over union) of two pieces from which they are one thing
 _WITHIN = frozenset(("part", "in", "with", "known by", "held", "worn"))

@@ -36,7 +36,7 @@ from foveate.relevance.evidence import Shown, evidence_of
 from foveate.relevance.options import DEFAULTS, CheckedScoring
 from foveate.relevance.steps import asks_of, combine, segment_means, smooth
 from foveate.relevance.value import Asks, Relevance
-from foveate.relevance.written import asks_for_words, page_of, read_map
+from foveate.relevance.written import asks_for_words, doubt_writing, page_of, read_map
 from foveate.texture.texture import Texture
 
 CHUNK = 128  # nouns scored at a time
@@ -77,6 +77,9 @@ def score_query(
     entered = reasons.keys() - OF_THE_QUESTION - scored.planes.keys()
     if reading is not None:
         confidence = reading.confidence if reading.written else max(confidence, reading.confidence)
+    if query.written_on and not (reading and reading.words):
+        read = texture.words is not None and options.reading
+        confidence = doubt_writing(confidence, texture, reasons["participation"], read)
     was_read = reading is not None and bool(reading.written or reading.words)
     return from_attributes(
         Relevance,
@@ -90,7 +93,7 @@ def score_query(
         ignored=query.ignored,
         unknown=query.unread if reading is not None and was_read and reading.placed else query.unknown,
         looked_for=query.looked_for if reading is None or not was_read else reading.looked_for(query),
-        peak=peak(final.ravel()) if entered or half else union if query.together else 0.0,
+        peak=peak(final.ravel()) if entered or half or query.written_on else union if query.together else 0.0,
         words=() if reading is None else reading.words,
         weights=ReadOnly(weights),
         preset=options.preset,

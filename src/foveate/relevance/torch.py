@@ -44,7 +44,7 @@ from foveate.relevance.scoring import (
 )
 from foveate.relevance.steps import asks_of
 from foveate.relevance.value import Asks, Relevance, Relevances
-from foveate.relevance.written import page_of
+from foveate.relevance.written import doubt_writing, page_of
 from foveate.texture.torch import ON_THE_CPU, DeviceTexture, move_plane
 
 if TYPE_CHECKING:
@@ -193,15 +193,18 @@ def score_on_device(
     if texture.texture.valid is not None and len(reasons) > 1:
         final = final.minimum(texture.valid.reshape(shape))
     entered = reasons.keys() - OF_THE_QUESTION - planes.keys()
+    confidence = join_confidences(query.asked_groups, by_phrase) if query.together else union
+    if query.written_on:
+        confidence = doubt_writing(confidence, texture.texture, copied(reasons["participation"]))
     return DeviceRelevance(
         query=query.text,
         map=final,
         logits=logits.reshape(shape),
-        confidence=join_confidences(query.asked_groups, by_phrase) if query.together else union,
+        confidence=confidence,
         parts=ReadOnly({name: part.reshape(shape) for name, part in zip(query.phrases, maps, strict=True)}),
         reasons=ReadOnly(reasons),
         confidences=ReadOnly({**inside, **by_phrase}),
-        peak=peak_of(final.ravel()) if entered or half else union if query.together else 0.0,
+        peak=peak_of(final.ravel()) if entered or half or query.written_on else union if query.together else 0.0,
         weights=ReadOnly(weights),
         texture=texture,
         ignored=query.ignored,

@@ -17,16 +17,18 @@ import numpy as np
 from foveate.answers.match import GUESSED, WordScores, place_words, score_near, score_words
 from foveate.answers.page import ReadWords, Truths, prepare_words
 from foveate.answers.question import ReadingQuestion, asks_for_writing, read_question
+from foveate.channels.text import find_text_regions
 from foveate.core.errors import QueryError
 from foveate.core.grid import Floats, Grid, resize_map
 from foveate.core.readonly import ReadOnly
 from foveate.encoders.load import load_encoder
 from foveate.encoders.nano import WIDTH, NanoEncoder
 from foveate.encoders.protocol import Encoder
-from foveate.language.query import Query, prepare, without_things
+from foveate.language.query import HALF, Query, prepare, without_things
 from foveate.language.writing import boxes_of_part
 from foveate.reading.words import Words
-from foveate.relevance.confidence import DETECTED, peak
+from foveate.relevance.confidence import DETECTED, limit, peak
+from foveate.relevance.evidence import plane_of
 from foveate.relevance.value import Found, Relevance
 from foveate.texture.texture import Texture
 
@@ -96,6 +98,21 @@ def prepare_question(texture: Texture, encoder: Encoder, text: str, reading: boo
         if not reading or not (texture.words or unread) or not isinstance(text, str) or not asks_for_words(text):
             raise
         return without_things(encoder, text)
+
+
+def doubt_writing(confidence: float, texture: Texture, w: Floats, read: bool = False) -> float:
+    """The confidence in a thing with the map w [h, w] as one that something is written there.
+
+    At most HALF where it was `read` and nothing was, or the finder of writing sees none on the thing.
+    """
+    if confidence <= HALF:
+        return confidence
+    if read:
+        return limit(confidence, HALF)
+    plane = plane_of(texture, "text")
+    if plane is None:
+        plane = texture.derive("found writing", lambda: resize_map(find_text_regions(texture.pixel), w.shape))
+    return limit(confidence, max(HALF, peak(plane * (w > w.max() / 2))))
 
 
 def read_map(texture: Texture, text: str, parts: Mapping[str, Floats], seen: float = 0.0) -> Reading | None:

@@ -306,7 +306,9 @@ def level_of(relevance: Relevance) -> float | None:
 
 def confidence_shown(relevance: Relevance) -> float | None:
     """The confidence for the badge; None where a channel or a prior made the map, and no thing was detected."""
-    known = relevance.detected or not relevance.followed or relevance.unknown  # or one half of it is shown
+    known = (
+        relevance.detected or not relevance.followed or relevance.unknown or relevance.looked_for
+    )  # one half is shown
     return relevance.confidence if known else None
 
 
