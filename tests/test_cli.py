@@ -200,6 +200,7 @@ def test_a_question_about_writing_says_how_it_is_read(run: Run) -> None:
     asked = run("look", bus, "what is the total contract cost?", "the bus", "--json")
     assert '"what is the total contract cost?" asks for what is written' in asked.stderr
     assert [record["unread"] for record in last(asked)["queries"]] == [True, False]
+    assert '"what is the lot number?" asks' in run("look", bus, "what is the lot number?").stderr
     assert '"who is it from?" asks' in run("look", bus, "who is it from?", "the bus").stderr
     run("encode", bus, "-o", "bus.safetensors")
     assert "encode IMAGE --read" in run("look", "bus.safetensors", "what does the bus say?").stderr

@@ -164,6 +164,17 @@ DATE 12/15/97
 Cash              20.00
 Cash Change       1.20
 Items received: 287"""
+BLANKS = """FAX TRANSMISSION      Reg (1191015-W)
+NUMBER OF PAGES:
+(713) 591-6733        Jane Doe
+Cashier:              City Milk Cashier
+Banana Milkshake(R)   Mango Lassi
+Carrier: Northern Freight
+Strain of Mice: Random Bred Swiss Webster Albino Mice
+LOT NO                ORDER NO. 55-1234
+CASE NO               BATCH SIZE     400 kg
+PRODUCT ID            UNIT PRICE     PARCEL DATE
+                      77.12          3 May 2024"""
 NEITHER = """ACME SUPPLIES LTD      Invoice No: 40127
 Copper pipe 15 mm      48.00
 Please quote the PO number on all payments and letters to us.
@@ -203,6 +214,13 @@ Items may be returned to the cashier with this tape."""
         (LABELS_INSIDE, "what is the description?", "DESCRIPTION -> CMS Dispenser Sign"),  # a line with a label ends it
         (LABELS_INSIDE, "how much cash was paid?", "Cash -> 20.00"),  # "change" is no misread "charge"
         (LABELS_INSIDE, "how many items were received?", "Items received -> 287"),
+        (BLANKS, "who is the cashier?", "Cashier -> City Milk Cashier"),  # not what stands below it
+        (BLANKS, "who is the carrier?", "Carrier -> Northern Freight"),
+        (BLANKS, "what is the strain of mice?", "Strain of Mice -> Random Bred Swiss Webster Albino Mice"),
+        (BLANKS, "how many pages are there?", None),  # a phone number is no count,
+        (BLANKS, "what is the lot no?", None),  # and that of the next label no value
+        (BLANKS, "what is the product ID?", None),
+        (BLANKS, "what is the case number?", None),
         (NEITHER, "what is the PO number?", None),
         (NEITHER, "who is the cashier?", None),
         (NEITHER, "how much is the test pen?", None),
@@ -241,8 +259,9 @@ def test_what_speaks_against_an_answer() -> None:
     assert (sure("Batch number: 40127   Batch number: 40128")[0]) < plain
     assert sure("Batch number: 40127", read=0.9)[0] < plain
     assert sure("Number: 40127")[0] < 0.35
-    long = "Description: A sign that our representative will put up next week"
+    long = "Description\nA sign that our representative will put up next week"
     assert sure(long, "what is the description?")[0] < sure(long[:22], "what is the description?")[0] - 0.2
+    assert sure(long.replace("\n", ": "), "what is the description?")[1].long == 0  # all of it on the line of its label
 
 
 @pytest.mark.parametrize("question", ["when must it be paid?", "when is it due?", "by when must it be paid?"])

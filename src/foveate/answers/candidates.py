@@ -10,21 +10,27 @@ Constants: `python -m benchmarks values`, half A.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import numpy as np
 
-from foveate.answers.page import RIGHT_OF, Floats, Ints, ReadWords, Truths
+from foveate.answers.page import BELOW_OF, RIGHT_OF, Floats, Ints, ReadWords, Truths
 from foveate.answers.question import FIELDS, LABEL_WORDS, ReadingQuestion
 from foveate.language.lists import read_set
 from foveate.language.spelling import split_words
 
 OTHER, FULL = 0.6, 0.5  # of a score, without the shape that is asked for; a shape that is good enough
-LABELLED, ELSEWHERE, MINE = 0.6, 0.3, 0.3  # what a label loses; a value beside another label; a label's own evidence
+LABELLED, ELSEWHERE = 0.6, 0.75  # what a label loses; a value that has another label
+MINE, ALSO, ABOVE = 0.3, 0.5, 0.65  # evidence of a label; the same, of the best one's; nearness of a label above
 ALMOST, SAME = 0.35, 0.85  # of the best unit's score: parts of the same value; values that are about as good
-CLEARLY, NO_NUMBER = 0.9, 0.2  # what has this shape of a date or of money, counts so much as a number, by hand
+CLEARLY, NO_NUMBER = 0.9, 0.2  # what has this shape of _OTHERS, counts so much as a number, by hand
 TIE = 0.9  # the same, from which on two values are a tie
 MOST_LINES = 12  # of a value that goes on
 CHECKED = frozenset(("date", "time", "amount", "count", "number", "phone", "email", "url"))
+_OTHERS: Mapping[tuple[str, ...], frozenset[str]] = {  # that are none
+    ("number",): frozenset(("amount", "date")),
+    ("count",): frozenset(("phone", "date")),
+}
 _SHAPED = frozenset(("person", "address", "measure"))
 _ALL = frozenset(("total", "altogether", "all"))
 _TOTALS = frozenset(
@@ -50,11 +56,14 @@ def weigh_candidates(
     kinds: of the question's types those of planes. fits: how well each unit has their shape, [u]. label: how much each
     piece is the label that is asked for, [p]. own: whether that stands before a unit in its own piece, [u].
     """
-    can = 1 - LABELLED * page.label - ELSEWHERE * _has_other_label(page, label)
+    other = _has_other_label(page, label)
+    if kinds and CHECKED.issuperset(kinds):  # "ORDER NO 55-1234" right of a blank "LOT NO"
+        other |= page.led & (label == 0) & ~page.beside
+    can = 1 - LABELLED * page.label - ELSEWHERE * other
     beside = page.source[(page.way == RIGHT_OF) & (page.label[page.target] < 0.5)]
     inside = own & ~np.isin(page.piece, beside)  # "BRAND KOLA" and nothing beside it
-    can = np.where(inside, 1, np.maximum(can, 1 - LABELLED)[page.piece])
-    for kind in {"amount", "date"}.intersection(page.types) if kinds == ("number",) else ():
+    can = np.where(inside, 1, np.maximum(can, 1 - ELSEWHERE)[page.piece])
+    for kind in page.types.keys() & _OTHERS.get(kinds, frozenset()):
         can = np.where(page.types[kind] > CLEARLY, can * NO_NUMBER, can)
     if kinds and CHECKED.issuperset(kinds):
         fits = np.minimum(1, fits / FULL)
@@ -64,15 +73,23 @@ def weigh_candidates(
 
 
 def _has_other_label(page: ReadWords, label: Floats) -> Truths:
-    """Whether the label of each piece's row, [p], is one of something else than is asked for: cash beside the total."""
-    out = np.zeros(len(page.starts), bool)
-    edges = np.flatnonzero((page.way == RIGHT_OF) & (np.maximum(page.label, label)[page.source] >= 0.5))
-    source, target = page.source[edges], page.target[edges]
+    """Whether the label of each piece, [p], is one of something else than is asked for: cash beside the total.
+
+    Its label is the one in its row; without one that just above, if it stands nearer than what is asked for. One that
+    holds ALSO of what the best label holds is asked for, too: of a blank "LOT NO" the batch size is no value.
+    """
+    mine = label >= max(MINE, ALSO * float(label.max(initial=0)))
+    nearest, out = np.zeros(len(label), np.float32), np.zeros(len(label), bool)
+    np.maximum.at(nearest, page.target, page.weight * mine[page.source])
+    right, near = page.way == RIGHT_OF, nearest[page.target]
+    above = (page.way == BELOW_OF) & (near > 0) & (page.weight > np.maximum(ABOVE, near))
+    edges = np.flatnonzero((right | above) & (np.maximum(page.label, label)[page.source] >= 0.5))
     y0, _, y1, _ = page.piece_boxes.T
+    source, target = page.source[edges], page.target[edges]
     shared = np.minimum(y1[source], y1[target]) - np.maximum(y0[source], y0[target])
-    for k in np.argsort(shared, kind="stable").tolist():  # the last is the one in whose row it is
-        out[target[k]] = label[source[k]] < MINE
-    return out
+    order = np.argsort(np.where(right[edges], shared, -np.inf), kind="stable")
+    out[target[order]] = ~mine[source[order]]  # the last is the one in whose row it is
+    return out & ~mine
 
 
 def choose_units(

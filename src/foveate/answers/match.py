@@ -80,7 +80,7 @@ class Evidence(NamedTuple):
     support: float  # how near it stands to a label that holds what is asked for, and has its shape; or the shape alone
     unnamed: float  # share of the words for the very thing, "test pen" of "how much is the test pen?", without a label
     tied: float  # how far another value is as good
-    long: float  # words above VALUE, of all
+    long: float  # words above VALUE, of all; those behind the colon of their label do not count
     doubt: float  # how unsurely its least sure word was read
 
 
@@ -178,6 +178,9 @@ def _find_labels(page: ReadWords, wanted: _Wanted) -> _Labels:
             held = weight * inside[numbers].min(0)
         np.maximum(cover[t], held, out=cover[t])
         np.maximum(matches[t], np.where(held[page.piece] > 0, mine.max(0), 0), out=matches[t])
+    asked = wanted.weights @ cover
+    value = page.beside & (np.roll(asked, 1) >= asked)  # "Cashier: City Milk Cashier"
+    cover, matches = np.where(value, 0, cover), np.where(value[page.piece], 0, matches)
     matched = matches.max(0, initial=0)
     pure = np.minimum(np.add.reduceat(page.letters * matched, page.starts) / page.piece_letters, 1)
     return _Labels(cover, matches, matched, np.asarray(cover * (1 - PURE + PURE * pure), np.float32))
@@ -231,7 +234,8 @@ def _weigh_evidence(
     support = min(1.0, max(labelled, BY_SHAPE * shape * (0.5 + 0.5 * page.full)))
     names = [k for k, term in enumerate(question.terms) if term.names]
     unnamed = float(np.mean(labels.cover[names].max(1) < MATCHED)) if names else 0.0
-    tied, long = ties(page, question, units, free), max(0.0, 1 - VALUE / len(units))
+    line = (page.piece[units] == page.piece[best]) & page.beside[page.piece[best]] & (piece == page.piece[best] - 1)
+    tied, long = ties(page, question, units, free), max(0.0, 1 - VALUE / max(1, len(units) - line.sum()))
     return Evidence(support, unnamed, tied, long, min(1.0, float(1 - page.keeps[units].min()) / DOUBT))
 
 

@@ -30,6 +30,7 @@ Truths = NDArray[np.bool_]
 
 WIDE_GAP = 1.6  # line heights between two words, from which on they are two pieces
 DIGITS = 5  # of a number that ends a value, behind which a label may begin
+ALL_KNOWN = 0.8  # how much a piece without a colon looks like a label, all of whose words labels are made of
 LONG = 4  # words; a label with a colon after more words than these begins a piece of its own
 RIGHT = (0.95, 0.75, 0.6)  # along the row
 BELOW = (0.8, 0.6, 0.5, 0.45)  # down the column, and farther down:
@@ -60,8 +61,9 @@ class ReadWords(Frozen):
     """The words of an image and what questions need of them: u units, p pieces, and edges from labels to values.
 
     `word` and `piece` number those of each unit, `starts` the first unit of each piece; `token` has the tokens of all
-    units. `keeps` [u], `label` [p] and `types` [u] are float32; `follows` is the piece that each continues, or -1. A
-    unit that keeps 0 answers nothing, and may still be a label.
+    units. `keeps` [u], `label` [p] and `types` [u] are float32; `beside` [p] is whether a piece has no colon and stands
+    right of a label that has one, the piece before it; `follows` is the piece that each continues, or -1. A unit that
+    keeps 0 answers nothing, and may still be a label.
     """
 
     words: Words
@@ -79,6 +81,7 @@ class ReadWords(Frozen):
     piece_boxes: Floats
     letters: Floats
     label: Floats
+    beside: Truths
     source: Ints
     target: Ints
     weight: Floats
@@ -109,6 +112,11 @@ class ReadWords(Frozen):
         return float(np.clip((len(self.words) - FEW) / (MANY - FEW), 0, 1))
 
     @cached_property
+    def led(self) -> Truths:
+        """Whether each piece begins with a word of a label, [p]."""
+        return np.array([not LABEL_WORDS.isdisjoint(split_words(self.texts[i])) for i in self.starts.tolist()], bool)
+
+    @cached_property
     def first(self) -> Truths:
         out = np.zeros(len(self.piece), bool)
         out[self.starts] = True
@@ -134,6 +142,8 @@ def prepare_words(words: Words) -> ReadWords:
     vocabulary = tuple(dict.fromkeys(token for own in several for token in own))
     index = {token: k for k, token in enumerate(vocabulary)}
     label = np.array([_weigh_label(texts[a:b]) for a, b in spans], np.float32)
+    beside = _beside(texts, starts, piece_boxes)
+    label[beside & (label < ALL_KNOWN)] = 0  # "Carrier: Northern Freight"
     items = _pair_items([" ".join(texts[a:b]) for a, b in spans], piece_boxes, label)
     edges, follows = _find_neighbours(piece_boxes, label, items)
     counts = np.array([len(own) for own in several], np.int64)
@@ -145,7 +155,7 @@ def prepare_words(words: Words) -> ReadWords:
         token_starts=np.cumsum(counts) - counts,
         piece=piece, starts=starts, piece_boxes=piece_boxes,
         letters=np.array([sum(c.isalnum() for c in text) for text in texts], np.float32),
-        label=label, **edges, follows=follows,
+        label=label, beside=beside, **edges, follows=follows,
         types=_find_types(texts, spans, piece, piece_boxes, label),
     )  # fmt: skip
 
@@ -227,7 +237,18 @@ def _weigh_label(texts: tuple[str, ...]) -> float:
     if not letters or any(any(c.isdigit() for c in word) for word in words[1:]):
         return 0.0
     known = sum(word in LABEL_WORDS for word in letters) / len(letters)
-    return 0.8 * known if known >= 0.5 else 0.0
+    return ALL_KNOWN * known if known >= 0.5 else 0.0
+
+
+def _beside(texts: tuple[str, ...], starts: Ints, boxes: Floats) -> Truths:
+    """As `ReadWords.beside`."""
+    colon = np.array([_ends_label(texts[end - 1]) for end in [*starts[1:].tolist(), len(texts)] if end], bool)
+    out = ~colon
+    out[:1] = False
+    y0, x0, y1, _ = boxes.T
+    shared = np.minimum(y1[1:], y1[:-1]) - np.maximum(y0[1:], y0[:-1])
+    out[1:] &= colon[:-1] & (x0[1:] > x0[:-1]) & (2 * shared > (y1 - y0)[1:])
+    return out
 
 
 def _pair_items(texts: list[str], boxes: Floats, label: Floats) -> dict[int, tuple[list[int], int]]:

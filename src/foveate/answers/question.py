@@ -167,7 +167,7 @@ def read_question(text: str) -> ReadingQuestion:
             kinds = [kind]
     if _A_CODE.search(folded.rstrip(" ?!.")):  # a budget's code is no amount
         kinds = ["number" if kind in ("amount", "count") else kind for kind in kinds]
-    if {"date", "time", "amount"} & set(kinds):
+    if {"date", "time", "amount"} & set(kinds) or "how many" in folded:
         kinds = [kind for kind in kinds if kind != "number"]
     types = tuple(dict.fromkeys(kind for kind in kinds if kind not in ("text", "product", "subject")))
     return ReadingQuestion(text, terms, types, (), on, writing, bool(_HEADING.search(folded)), form)

@@ -46,11 +46,11 @@ _PATTERNS: tuple[tuple[str, str, float], ...] = (
     ("amount", r"(?<![\d.,/:])\d{1,3}(?:[,.']\d{3})+(?![\d/])", 0.6),
     ("amount", r"(?<![\w.,/:\-])\d{1,6}(?![\w/:\-])(?![.,]\d)", 0.25),
     ("amount", rf"(?<![\w.,])\d[\d.,]{{0,20}}\s?(?:{_UNIT})(?![a-z%])", 0.6),
-    ("count", r"(?<![\w.,/:\-])\d{1,5}(?![\w/:\-])(?![.,]\d)", 1.0),
+    ("count", r"(?<![\w.,/:\-])\d{1,5}(?![\w/:\-]|\)\s?\d|[.,]\d)", 1.0),
     ("count", r"(?<![\w.,/:])\d{1,4}\s?(?:x|pcs?|pieces?|units?|items?|rolls?|boxes|sheets?|pages?|persons?|people)\b",
      1.0),
     ("count", r"\bx\s?\d{1,4}\b", 1.0),
-    ("count", r"(?<![\d.,])\d[\d.,]{0,20}", 0.5),
+    ("count", r"(?<![\d.,(/\-])\d[\d.,]{0,20}(?![\d/\-]|\)\s?\d)", 0.5),
     ("measure", rf"(?<![\w.,])\d[\d.,]{{0,20}}\s?(?:{_UNIT})(?![a-z])", 1.0),
     ("measure", r"(?<![\w.,])\d[\d.,]{0,20}\s?[\"'”]?\s?[x×]\s?\d[\d.,]{0,20}", 1.0),
     ("measure", r"(?<![\d.,])\d[\d.,]{0,20}(?:\s?[-–]\s?\d[\d.,]{0,20})?", 0.5),
@@ -58,7 +58,7 @@ _PATTERNS: tuple[tuple[str, str, float], ...] = (
     ("url", r"\b(?:https?:|www\s?\.)\S+", 1.0),
     ("url", r"(?<![@\w.])[a-z0-9\-]{2,}\.(?:com?|org|net|info|edu|[a-z]{2}(?=/|\s|$))(?:\.[a-z]{2})?(?:/\S*)?", 0.8),
 )  # fmt: skip
-_PHONE = re.compile(r"(?<![\w.,/:])(?:\+\s?)?[(\[]?\d(?:[\s()\[\]./\-–]{0,3}\d){5,15}(?![\w/:])")
+_PHONE = re.compile(r"(?<![\w.,/:])(?:\+\s?)?[(\[]?\d(?:[\s()\[\]./\-–]{0,3}\d){5,15}(?![\w/:]|-[^\W\d])")
 _IDENTIFIER = re.compile(r"(?=\S*\d)[\w#][\w\-/.#]*", re.IGNORECASE)
 _NAME = re.compile(r"(?:[^\W\d_][\w'’.\-]*\.?[,]?\s?){1,5}")
 _TITLES = frozenset(_LISTS["titles"])
@@ -118,7 +118,7 @@ def _weigh_phone(text: str) -> float:
     digits = sum(c.isdigit() for c in text)
     if not 7 <= digits <= 15:
         return 0.0
-    if text.startswith("+") or "(" in text:
+    if text.startswith("+") or ")" in text:
         return 1.0
     groups = [g for g in re.split(r"\D+", text) if g]
     if len(groups) >= 2:

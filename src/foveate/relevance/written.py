@@ -14,6 +14,7 @@ from typing import cast
 import cv2
 import numpy as np
 
+from foveate.answers.candidates import CHECKED
 from foveate.answers.match import GUESSED, WordScores, place_words, score_near, score_words
 from foveate.answers.page import ReadWords, Truths, prepare_words
 from foveate.answers.question import ReadingQuestion, asks_for_writing, read_question
@@ -80,13 +81,14 @@ def asks_for_words(text: str) -> bool:
 
 
 def is_unread(relevance: Relevance) -> bool:
-    """Whether its texture was not read, and reading may answer: it asks for writing, or for a value ("what is the
-    total?") in words that the encoder does not know.
+    """Whether its texture was not read, and reading may answer: it asks for writing, or for a value that was not
+    detected: a date, a number; another ("who is the cashier?") in words that the encoder does not know.
     """
     if relevance.texture is None or relevance.texture.words is not None:
         return False
-    nowhere = not relevance.detected and not set(relevance.unknown).isdisjoint(relevance.parts)
-    return asks_for_writing(relevance.query) or (nowhere and bool(read_question(relevance.query).types))
+    types = frozenset(read_question(relevance.query).types)
+    nowhere = CHECKED - {"count"} if set(relevance.unknown).isdisjoint(relevance.parts) else types
+    return asks_for_writing(relevance.query) or (not relevance.detected and not types.isdisjoint(nowhere))
 
 
 def prepare_question(texture: Texture, encoder: Encoder, text: str, reading: bool) -> Query:
