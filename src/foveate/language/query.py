@@ -355,14 +355,10 @@ def _worn(words: list[str]) -> list[str]:
     out = list[str]()
     for i, word in enumerate(words):
         out.append(word)
-        before, after = words[max(i - 2, 0) : i], [*words[i + 1 :], ".", "."]
-        dressed = before[1:] == ["in"] and (is_agent(before[0]) or before[0] == "dressed")
-        if (
-            (dressed or before[-1:] == ["wearing"])
-            and SPELLED.get(word, word) in COLOURS
-            and _cuts(after, 0)
-            and after[1] not in COLOURS
-        ):
+        agent, how = (".", ".", *words[:i])[-2:]
+        worn = how == "wearing" or (how == "in" and (agent == "dressed" or is_agent(agent)))
+        after = [*words[i + 1 :], ".", "."]
+        if worn and SPELLED.get(word, word) in COLOURS and _cuts(after, 0) and after[1] not in COLOURS:
             out.append("clothes")
     return out
 

@@ -93,7 +93,7 @@ def score_query(
         ignored=query.ignored,
         unknown=query.unread if reading is not None and was_read and reading.placed else query.unknown,
         looked_for=query.looked_for if reading is None or not was_read else reading.looked_for(query),
-        peak=peak(final.ravel()) if entered or half or query.written_on else union if query.together else 0.0,
+        peak=peak(final.ravel()) if entered or half else union if query.together or query.written_on else 0.0,
         words=() if reading is None else reading.words,
         weights=ReadOnly(weights),
         preset=options.preset,

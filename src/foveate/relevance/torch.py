@@ -204,7 +204,7 @@ def score_on_device(
         parts=ReadOnly({name: part.reshape(shape) for name, part in zip(query.phrases, maps, strict=True)}),
         reasons=ReadOnly(reasons),
         confidences=ReadOnly({**inside, **by_phrase}),
-        peak=peak_of(final.ravel()) if entered or half or query.written_on else union if query.together else 0.0,
+        peak=peak_of(final.ravel()) if entered or half else union if query.together or query.written_on else 0.0,
         weights=ReadOnly(weights),
         texture=texture,
         ignored=query.ignored,

@@ -306,10 +306,8 @@ def level_of(relevance: Relevance) -> float | None:
 
 def confidence_shown(relevance: Relevance) -> float | None:
     """The confidence for the badge; None where a channel or a prior made the map, and no thing was detected."""
-    known = (
-        relevance.detected or not relevance.followed or relevance.unknown or relevance.looked_for
-    )  # one half is shown
-    return relevance.confidence if known else None
+    half = relevance.unknown or relevance.looked_for  # of which the rest is shown
+    return relevance.confidence if relevance.detected or not relevance.followed or half else None
 
 
 def looked_for(relevance: Relevance) -> tuple[str, ...]:
