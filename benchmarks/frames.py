@@ -161,7 +161,7 @@ def make_report(rates: Sequence[Rates], source: str) -> dict[str, Any]:
             ),
         ]
     if drawn.size:
-        rows.append(rate_row("`foveate video`, drawn and written, frames a second", count / drawn, ">= 15"))
+        rows.append(rate_row("`foveate video`, drawn and written, frames a second", count / drawn, ">= 22"))
     for name, what in (("alone", "every frame encoded"), ("steady", "followed")):
         covered = [float(np.nanmean(np.array(getattr(each, name))[:, 0])) for each in rates]
         by_clip = " ".join(f"{value:.3f}" for value in covered)
