@@ -22,6 +22,7 @@ from foveate.channels.visual import compute_saliency, compute_visual_planes, edg
 from foveate.core.errors import DeviceError, OptionError
 from foveate.core.grid import Grid, reduce_plane
 from foveate.core.image import load_image
+from foveate.reading.words import Words
 from foveate.texture.texture import Texture
 from foveate.texture.torch import DeviceTexture, move_plane
 from tests.conftest import PHOTOS
@@ -190,6 +191,14 @@ def test_what_is_written_on_a_thing_is_looked_for_there_also_in_a_plane_that_was
     np.testing.assert_allclose(asked.map.detach(), here.map, atol=3e-6)
     (gradient,) = torch.autograd.grad(asked.map.sum(), [plane])
     assert bool(gradient.any())
+
+
+@pytest.mark.parametrize("reading", [True, False])
+def test_what_was_read_says_on_a_device_too_that_nothing_is_written_on_a_thing(small: Texture, reading: bool) -> None:
+    read = small.with_channel("text", np.ones((64, 64), np.float32)).with_words(Words.of([], "by hand"))
+    asked, here = (foveate.score(each, "the word on the child", reading=reading) for each in (read.to("cpu"), read))
+    assert asked.confidence == pytest.approx(here.confidence, abs=3e-6)
+    assert here.detected is not reading  # without it the plane of writing counts
 
 
 @pytest.mark.parametrize("how", [{"prior": "gaze"}, {"preset": "gaze"}, {"prior": ...}])

@@ -78,8 +78,7 @@ def score_query(
     if reading is not None:
         confidence = reading.confidence if reading.written else max(confidence, reading.confidence)
     if query.written_on and not (reading and reading.words):
-        read = texture.words is not None and options.reading
-        confidence = doubt_writing(confidence, texture, reasons["participation"], read)
+        confidence = doubt_writing(confidence, texture, reasons["participation"], options.reading)
     was_read = reading is not None and bool(reading.written or reading.words)
     return from_attributes(
         Relevance,

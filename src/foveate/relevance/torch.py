@@ -195,7 +195,7 @@ def score_on_device(
     entered = reasons.keys() - OF_THE_QUESTION - planes.keys()
     confidence = join_confidences(query.asked_groups, by_phrase) if query.together else union
     if query.written_on:
-        confidence = doubt_writing(confidence, texture.texture, copied(reasons["participation"]))
+        confidence = doubt_writing(confidence, texture.texture, copied(reasons["participation"]), options.reading)
     return DeviceRelevance(
         query=query.text,
         map=final,

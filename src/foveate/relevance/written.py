@@ -102,14 +102,14 @@ def prepare_question(texture: Texture, encoder: Encoder, text: str, reading: boo
         return without_things(encoder, text)
 
 
-def doubt_writing(confidence: float, texture: Texture, w: Floats, read: bool = False) -> float:
+def doubt_writing(confidence: float, texture: Texture, w: Floats, reading: bool) -> float:
     """The confidence in a thing with the map w [h, w] as one that something is written there.
 
-    At most HALF where it was `read` and nothing was, or the finder of writing sees none on the thing.
+    At most HALF where the texture was read (if `reading` counts), or the finder of writing sees none on the thing.
     """
     if confidence <= HALF:
         return confidence
-    if read:
+    if reading and texture.words is not None:
         return limit(confidence, HALF)
     plane = plane_of(texture, "text")
     if plane is None:
