@@ -178,7 +178,8 @@ PRODUCT ID            UNIT PRICE     PARCEL DATE
 NEITHER = """ACME SUPPLIES LTD      Invoice No: 40127
 Copper pipe 15 mm      48.00
 Please quote the PO number on all payments and letters to us.
-Items may be returned to the cashier with this tape."""
+Items may be returned to the cashier with this tape.
+Payment due            by 15 June 2024"""
 
 
 @pytest.mark.parametrize(
@@ -224,6 +225,7 @@ Items may be returned to the cashier with this tape."""
         (NEITHER, "what is the PO number?", None),
         (NEITHER, "who is the cashier?", None),
         (NEITHER, "how much is the test pen?", None),
+        (NEITHER, "when is the payment due?", "Payment due -> 15 June 2024"),  # "by" begins no other label
         ("TOTAL", "what is the total?", None),
     ],
 )

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from foveate.answers.question import LABEL_WORDS
 from foveate.answers.types import find_types, weigh_address, weigh_company
 from foveate.core.readonly import Frozen, ReadOnly
+from foveate.language.lists import read_set
 from foveate.language.spelling import skeleton, split_words, tokens
 from foveate.reading.order import stand_upright
 from foveate.reading.words import Words
@@ -46,6 +47,7 @@ LEFT = (0.6, 0.5)  # before the label, along the row: only for values of the typ
 RIGHT_OF, BELOW_OF, WRAPPED_OF, LEFT_OF, ABOVE_OF = 0, 1, 2, 3, 4
 NEARER = 0.6  # a gap beside another, from which on it tells which rows belong together,
 CONTRARY = 1.3  # or that they do not
+_LEADING = LABEL_WORDS - (read_set("asking", "stop") & read_set("asking", "small labels"))
 _AMOUNT = re.compile(r"(?<![\d.,/-])(?:\d+[.,])*\d+[.,]\d{2}(?![.,/-]?\d)")  # no date
 _LOST_SPACE = re.compile(
     r"(?<=[^\W\d_]{3})(?=\d{1,4}[/.,:\-]\d)"  # DATE11/4/93
@@ -113,8 +115,9 @@ class ReadWords(Frozen):
 
     @cached_property
     def led(self) -> Truths:
-        """Whether each piece begins with a word of a label, [p]."""
-        return np.array([not LABEL_WORDS.isdisjoint(split_words(self.texts[i])) for i in self.starts.tolist()], bool)
+        """Whether each piece begins with a word of a label, [p]; "by 15 June" does not."""
+        begins = (split_words(self.texts[i]) for i in self.starts.tolist())
+        return np.array([not _LEADING.isdisjoint(words) for words in begins], bool)
 
     @cached_property
     def first(self) -> Truths:
