@@ -241,6 +241,10 @@ def test_what_was_looked_for_in_its_place_is_said_and_paid_for(texture: Texture,
     assert desk.confidence <= OFTEN < table.confidence
     worn, named = (foveate.score(texture, f"the child in {what}") for what in ("pink", "pink clothes"))
     assert (worn.confidence, worn.unknown, dict(worn.looked_for)) == (named.confidence, (), {})
+    for wearing in ("pink", "a pink dress"):  # it is no dress that smiles
+        asked = foveate.score(texture, f"is the child in {wearing} smiling?")
+        assert asked.confidence == pytest.approx(0.45)
+        assert asked.unknown == ("smiling",)
     half = foveate.score(texture, "a child holding the trophy")
     assert half.unknown == ("trophy",)
     assert not half.detected

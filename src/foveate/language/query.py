@@ -358,7 +358,8 @@ def _worn(words: list[str]) -> list[str]:
         agent, how = (".", ".", *words[:i])[-2:]
         worn = how == "wearing" or (how == "in" and (agent == "dressed" or is_agent(agent)))
         after = [*words[i + 1 :], ".", "."]
-        if worn and SPELLED.get(word, word) in COLOURS and _cuts(after, 0) and after[1] not in COLOURS:
+        ends = _cuts(after, 0) or is_doing(after[0])
+        if worn and SPELLED.get(word, word) in COLOURS and ends and after[1] not in COLOURS:
             out.append("clothes")
     return out
 
@@ -653,8 +654,9 @@ def _not_understood(phrase: Phrase, cues: tuple[Cue, ...], encoder: Encoder) -> 
 
 
 def _unseen(phrases: tuple[Phrase, ...], unread: tuple[str, ...]) -> set[int]:
-    """Numbers of phrases whose things do what nothing measures."""
-    does = any(map(is_doing, unread))
+    """Numbers of phrases whose things do what nothing measures. Of "the dog on the couch sleeping" the couch does not."""
+    said_of_another = (word for phrase in phrases if not is_agent(phrase.noun) for word in _states(phrase))
+    does = any(map(is_doing, (*unread, *said_of_another)))
     return {i for i, phrase in enumerate(phrases) if does or _states(phrase)}
 
 
