@@ -179,7 +179,8 @@ NEITHER = """ACME SUPPLIES LTD      Invoice No: 40127
 Copper pipe 15 mm      48.00
 Please quote the PO number on all payments and letters to us.
 Items may be returned to the cashier with this tape.
-Payment due            by 15 June 2024"""
+Opening hours          from 9:00 to 17:00
+Arrival                Day 15 June 2024"""
 
 
 @pytest.mark.parametrize(
@@ -225,7 +226,8 @@ Payment due            by 15 June 2024"""
         (NEITHER, "what is the PO number?", None),
         (NEITHER, "who is the cashier?", None),
         (NEITHER, "how much is the test pen?", None),
-        (NEITHER, "when is the payment due?", "Payment due -> 15 June 2024"),  # "by" begins no other label
+        (NEITHER, "what are the opening hours?", "Opening hours -> 9:00"),  # "from" begins no other label,
+        (NEITHER, "when is the arrival?", "Arrival -> 15 June 2024"),  # and "day" none that a date has
         ("TOTAL", "what is the total?", None),
     ],
 )

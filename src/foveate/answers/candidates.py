@@ -57,7 +57,7 @@ def weigh_candidates(
     piece is the label that is asked for, [p]. own: whether that stands before a unit in its own piece, [u].
     """
     other = _has_other_label(page, label)
-    if kinds and CHECKED.issuperset(kinds):  # "ORDER NO 55-1234" right of a blank "LOT NO"
+    if kinds and (CHECKED - {"date", "amount"}).issuperset(kinds):  # "ORDER NO 55-1234" right of a blank "LOT NO"
         other |= page.led & (label == 0) & ~page.beside
     can = 1 - LABELLED * page.label - ELSEWHERE * other
     beside = page.source[(page.way == RIGHT_OF) & (page.label[page.target] < 0.5)]

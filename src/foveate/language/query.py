@@ -654,7 +654,7 @@ def _not_understood(phrase: Phrase, cues: tuple[Cue, ...], encoder: Encoder) -> 
 
 
 def _unseen(phrases: tuple[Phrase, ...], unread: tuple[str, ...]) -> set[int]:
-    """Numbers of phrases whose things do what nothing measures. Of "the dog on the couch sleeping" the couch does not."""
+    """Numbers of phrases whose things do what nothing measures; of "the dog on the couch sleeping" no couch does."""
     said_of_another = (word for phrase in phrases if not is_agent(phrase.noun) for word in _states(phrase))
     does = any(map(is_doing, (*unread, *said_of_another)))
     return {i for i, phrase in enumerate(phrases) if does or _states(phrase)}
