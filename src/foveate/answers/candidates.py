@@ -116,13 +116,12 @@ def choose_units(
         return np.arange(some[0], some[-1] + 1)
     last, labelled = int(page.piece[best]), np.zeros(len(page.starts), bool)
     labelled[page.target[(page.way == RIGHT_OF) & (page.label[page.source] >= 0.5)]] = True
-    for _ in range(MOST_LINES if any(c.isalpha() for c in page.text_of(last)) else 0):
+    # Below a name stands where somebody lives, or something else.
+    for _ in range(MOST_LINES if "person" not in kinds and any(map(str.isalpha, page.text_of(last))) else 0):
         following = np.flatnonzero(page.follows == last)
         first = page.texts[page.starts[following[0]]] if len(following) else ""
         if not first or labelled[following[0]] or (first[0].isupper() and LABEL_WORDS.intersection(split_words(first))):
             break
-        if "person" in kinds:
-            break  # below a name stands where somebody lives, or something else
         last = int(following[0])
         inside |= page.piece == last
     return np.flatnonzero(inside & (free >= ALMOST * free[best]))

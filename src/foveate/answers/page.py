@@ -116,8 +116,7 @@ class ReadWords(Frozen):
     @cached_property
     def led(self) -> Truths:
         """Whether each piece begins with a word of a label, [p]; "by 15 June" does not."""
-        begins = (split_words(self.texts[i]) for i in self.starts.tolist())
-        return np.array([not _LEADING.isdisjoint(words) for words in begins], bool)
+        return np.array([not _LEADING.isdisjoint(split_words(self.texts[i])) for i in self.starts.tolist()], bool)
 
     @cached_property
     def first(self) -> Truths:
