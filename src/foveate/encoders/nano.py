@@ -28,7 +28,7 @@ from foveate.encoders.protocol import ASK_IN_ENGLISH, Calibration, DenseFeatures
 
 LONG_SIDE = 512  # that its head was trained at
 MAX_LONG_SIDE = 2048  # 1.2 GB; attention at stride 32 grows with the fourth power
-MOST_SESSIONS = 4  # nano's and the finder of writing, each with all cores and with one
+MOST_SESSIONS = 8  # nano's and the finder of writing, each with all cores, a stream's half, a list's share, and one
 STRIDE = 8  # pixels along a cell
 PADDED_TO = 32  # the network halves its input five times
 GREY = 114  # what the network saw outside the photographs in training

@@ -35,7 +35,7 @@ from foveate.texture.texture import Texture
 
 MOST_WORDS, LEAST_WORD = 32, 0.1  # words that a relevance names at most, and their least score
 CLOSE = 0.5  # of the best word's score: which are said with it, where many may answer
-ENTERS, CERTAIN = 0.25, 0.5  # confidences of what was read, from which on it enters the map, and alone
+ENTERS, CERTAIN = 0.1, 0.3  # confidences of what was read, from which on it enters the map, and alone
 PIECES, WRITING = (6, 10), (0.035, 0.05)  # of no page, of a page; by hand
 UNREAD = 0.5  # weight of a page's writing that was not read
 IN_ROWS, DOWN = 0.7, 0.5  # what a row full of writing loses, and the lower end of a page
